@@ -57,7 +57,7 @@ class _Round:
             if (at := self.submitted_at.pop(task.id, None)) is not None:
                 self.taken_ms.append((time.perf_counter() - at) * 1000)
             await self.bus.acknowledge(name, task.id, task.token, by=OPERATOR, renews=True)
-            await self.bus.done(task.id, task.token, '"fine"', by=OPERATOR)
+            await self.bus.complete(task.id, task.token, '"fine"', by=OPERATOR)
             self.done += 1
             self.room.release()
         await self.bus.reset_worker(name, by=OPERATOR, leaves=True)

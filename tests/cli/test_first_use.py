@@ -15,7 +15,7 @@ from tests.cli.conftest import Run
 from tests.ways import IN_MEMORY, MODERN, TOOLPOST, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.parts.bus.commands.project import ProjectServer, project_config
+from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
 from toolpost.parts.conversations.agents import LazyAgent
 from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.settings.locations import state_folder
@@ -153,7 +153,7 @@ def test_bus_of_a_folder_that_is_no_project_leaves_nothing_there(tmp_path: Path)
     (repository / ".git").mkdir(parents=True)
     plain.mkdir()
 
-    assert project_config(repository).store_url == f"sqlite:{repository}/.toolpost/toolpost.db"
-    assert project_config(plain).store_url == f"sqlite:{state_folder(plain)}/toolpost.db"
-    assert ProjectServer(plain).running() is None
+    assert load_project_config(repository).store_url == f"sqlite:{repository}/.toolpost/toolpost.db"
+    assert load_project_config(plain).store_url == f"sqlite:{state_folder(plain)}/toolpost.db"
+    assert ProjectServer(plain).find_running() is None
     assert list(plain.iterdir()) == []

@@ -26,7 +26,7 @@ from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.contracts.errors import StaleLease
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.tasks import TaskId, Times
+from toolpost.parts.bus.tasks import BusPolicy, TaskId
 from toolpost.parts.conversations import recorder
 from toolpost.parts.conversations.plugins import schedule
 from toolpost.parts.conversations.plugins.service import ConversationsHandle
@@ -76,9 +76,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: Jump) -> None:
-    times = Times(run_s=1.0, stuck_s=1.0, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
+    policy = BusPolicy(run_s=1.0, stuck_s=1.0, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
     async with open_store(url) as store, open_store(url) as second:
-        bus, other = Bus(store, times=times), Bus(second, times=times)
+        bus, other = Bus(store, policy=policy), Bus(second, policy=policy)
         async with bus.open_sweeping(), other.open_sweeping():
             names = [await bus.register(name, name, by=ME) for name in ("ada", "bob")]
             await bus.submit(wish("a"))
@@ -87,13 +87,13 @@ async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: J
             for _ in range(8):
                 await anyio.sleep(0.1)
                 await bus.acknowledge(names[0], kept.id, kept.token, by=ME, renews=True)
-            ended = await other.done(kept.id, kept.token, None, by=ME)
+            ended = await other.complete(kept.id, kept.token, None, by=ME)
             await bus.submit(wish("b"))
             lost = await worked(bus, names[0])
             with anyio.fail_after(10):
                 again = await given(other, names[1])
             with pytest.raises(StaleLease):
-                await bus.done(lost.id, lost.token, None, by=ME)
+                await bus.complete(lost.id, lost.token, None, by=ME)
             _, events = await bus.history(TaskId("b"))
 
     assert ended.attempt == 1

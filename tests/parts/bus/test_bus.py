@@ -11,10 +11,10 @@ from tests.parts.bus.conftest import OpenBus
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
-from toolpost.parts.bus.polls import Polled
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Submission, Submitted
-from toolpost.parts.bus.tasks import Offered, TaskId, Times, WorkerName
+from toolpost.parts.bus.submission import Submission, SubmitResult
+from toolpost.parts.bus.tasks import BusPolicy, TaskId, WorkerName, WorkerTask
+from toolpost.parts.bus.workers import PollAnswer
 from toolpost.shares import Callers
 from toolpost.store import open_store
 from toolpost.store.migrate import known_migrations
@@ -25,20 +25,20 @@ from toolpost.store.sqlite import store as sqlite
 pytestmark = pytest.mark.anyio
 
 ME = Caller(id=CallerId("me"), transport="memory")
-QUICK = Times(offer_s=0.2, run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
+QUICK = BusPolicy(offer_s=0.2, run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
 
 
 def wish(task: str, priority: int = 2, by: str = ME.id, **options: object) -> Submission:
     return Submission(task=TaskId(task), priority=priority, by=by, **options)  # type: ignore[arg-type]
 
 
-async def given(bus: Bus, name: str, wait_s: float = 5) -> Offered:
+async def given(bus: Bus, name: str, wait_s: float = 5) -> WorkerTask:
     polled = await bus.poll(WorkerName(name), wait_s, by=ME)
     assert polled.task is not None
     return polled.task
 
 
-async def worked(bus: Bus, name: str) -> Offered:
+async def worked(bus: Bus, name: str) -> WorkerTask:
     task = await given(bus, name)
     await bus.acknowledge(WorkerName(name), task.id, task.token, renews=True, by=ME)
     return task
@@ -49,7 +49,7 @@ async def test_a_task_goes_its_whole_way(open_bus: OpenBus) -> None:
         name = await bus.register("ada", "me", by=ME)
         submitted = await bus.submit(wish("a-1", payload='{"n":1}'))
         task = await worked(bus, name)
-        await bus.done(task.id, task.token, '"fine"', by=ME)
+        await bus.complete(task.id, task.token, '"fine"', by=ME)
         ended, events = await bus.history(task.id)
         after = await bus.overview()
 
@@ -80,7 +80,7 @@ async def test_a_poll_that_waits_is_woken_at_once(open_bus: OpenBus) -> None:
 
 
 async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
-    async with open_bus(times=Times(age_s=0.2)) as bus:
+    async with open_bus(policy=BusPolicy(age_s=0.2)) as bus:
         await bus.submit(wish("old and idle", 4))
         await anyio.sleep(0.9)
         positions = [(await bus.submit(wish(f"p{priority}", priority))).position for priority in (4, 0, 2)]
@@ -89,45 +89,45 @@ async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
         for _ in range(4):
             task = await worked(bus, name)
             order.append(task.id)
-            await bus.done(task.id, task.token, None, by=ME)
+            await bus.complete(task.id, task.token, None, by=ME)
 
     assert positions == [2, 2, 3]
     assert order == ["old and idle", "p0", "p2", "p4"]
 
 
 async def test_what_is_not_acknowledged_goes_back(open_bus: OpenBus) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         first = await given(bus, names[0])
         second = await worked(bus, names[1])
         with pytest.raises(StaleLease):
             await bus.acknowledge(names[0], first.id, first.token, renews=True, by=ME)
-        await bus.done(second.id, second.token, None, by=ME)
+        await bus.complete(second.id, second.token, None, by=ME)
 
     assert first.id == second.id
     assert first.token != second.token
 
 
 async def test_a_lost_worker_s_task_is_done_by_another_and_its_late_word_is_refused(open_bus: OpenBus) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         lost = await worked(bus, names[0])
         kept = await worked(bus, names[1])
         with pytest.raises(StaleLease):
-            await bus.done(lost.id, lost.token, None, by=ME)
-        await bus.done(kept.id, kept.token, None, by=ME)
-        again = await bus.done(kept.id, kept.token, None, by=ME)
+            await bus.complete(lost.id, lost.token, None, by=ME)
+        await bus.complete(kept.id, kept.token, None, by=ME)
+        again = await bus.complete(kept.id, kept.token, None, by=ME)
         with pytest.raises(StaleLease):
-            await bus.done(lost.id, lost.token, None, by=ME)
+            await bus.complete(lost.id, lost.token, None, by=ME)
 
     assert again.state == "done"
     assert kept.attempt == 1
 
 
 async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBus) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a-1"))
         for _ in range(3):
@@ -136,23 +136,23 @@ async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBu
         dead = (await bus.overview()).troubled
         revived = await bus.retry(TaskId("a-1"), by=ME)
         task = await worked(bus, name)
-        await bus.done(task.id, task.token, None, by=ME)
+        await bus.complete(task.id, task.token, None, by=ME)
 
     assert [(task.id, task.state) for task in dead] == [("a-1", "dead")]
-    assert revived == Submitted(
+    assert revived == SubmitResult(
         task=TaskId("a-1"), worker=revived.worker, position=revived.position, offered=revived.offered
     )
 
 
 async def test_a_lease_that_is_renewed_does_not_run_out(open_bus: OpenBus) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a-1"))
         task = await worked(bus, name)
         for _ in range(8):
             await anyio.sleep(0.1)
             await bus.acknowledge(name, task.id, task.token, renews=True, by=ME)
-        ended = await bus.done(task.id, task.token, None, by=ME)
+        ended = await bus.complete(task.id, task.token, None, by=ME)
 
     assert ended.attempt == 1
 
@@ -171,7 +171,7 @@ async def test_dependencies_are_waited_for_and_circles_refused(open_bus: OpenBus
         for _ in range(3):
             task = await worked(bus, name)
             order.append(task.id)
-            await bus.done(task.id, task.token, None, by=ME)
+            await bus.complete(task.id, task.token, None, by=ME)
 
     assert last.waits_for == ("a", "b")
     assert order == ["a", "b", "c"]
@@ -190,7 +190,7 @@ async def test_of_two_servers_that_close_a_circle_at_the_same_moment_one_is_refu
                 )
             )
 
-    assert [sorted(type(one).__name__ for one in both) for both in said] == [["InvalidRequest", "Submitted"]] * 20
+    assert [sorted(type(one).__name__ for one in both) for both in said] == [["InvalidRequest", "SubmitResult"]] * 20
 
 
 async def test_one_caller_submits_at_most_their_share(open_bus: OpenBus) -> None:
@@ -221,7 +221,7 @@ async def test_submitting_twice_is_submitting_once(open_bus: OpenBus) -> None:
         task = await worked(bus, name)
         with pytest.raises(InvalidRequest, match="is with the worker `ada` already"):
             await bus.submit(wish("a"))
-        await bus.done(task.id, None, None, by=ME)
+        await bus.complete(task.id, None, None, by=ME)
         with pytest.raises(InvalidRequest, match="is over: done"):
             await bus.submit(wish("a"))
 
@@ -262,7 +262,7 @@ async def test_a_poll_that_ends_while_the_store_is_away_waits_no_more(
 async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> None:
     async with open_bus() as bus:
         name = await bus.register("ada", "me", by=ME)
-        polled: list[Polled] = []
+        polled: list[PollAnswer] = []
 
         async def poll() -> None:
             polled.append(await bus.poll(name, 5, by=ME))
@@ -286,16 +286,16 @@ async def test_who_is_not_there_is_named(open_bus: OpenBus) -> None:
         with pytest.raises(NotFound, match="Unknown worker"):
             await bus.poll(WorkerName("nobody"), 1, by=ME)
         with pytest.raises(NotFound, match="Unknown task"):
-            await bus.done(TaskId("nothing"), None, None, by=ME)
+            await bus.complete(TaskId("nothing"), None, None, by=ME)
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a"))
         task = await given(bus, name)
         with pytest.raises(InvalidRequest, match="has not been acknowledged"):
-            await bus.done(task.id, None, None, by=ME)
+            await bus.complete(task.id, None, None, by=ME)
         await bus.acknowledge(name, task.id, None, renews=False, by=ME)
         with pytest.raises(InvalidRequest, match="has the task `a`"):
             await bus.poll(name, 1, by=ME)
-        failed = await bus.failed(task.id, None, "no time", by=ME)
+        failed = await bus.fail(task.id, None, "no time", by=ME)
         blocked, _ = await bus.history(task.id)
 
     assert failed.id == "a"
@@ -305,7 +305,7 @@ async def test_who_is_not_there_is_named(open_bus: OpenBus) -> None:
 async def test_a_second_poll_takes_the_place_of_the_first(open_bus: OpenBus) -> None:
     async with open_bus() as bus, open_bus() as elsewhere:
         name = await bus.register("ada", "me", by=ME)
-        polled: list[Polled] = []
+        polled: list[PollAnswer] = []
 
         async def poll(where: Bus) -> None:
             polled.append(await where.poll(name, 10, by=ME))
@@ -337,7 +337,7 @@ async def test_an_offer_that_was_fetched_is_not_passed_on(open_bus: OpenBus) -> 
         await bus.submit(wish("a-1"))
         await bus.submit(wish("a-2"))
         first = await worked(bus, "ada")
-        await bus.done(first.id, first.token, None, by=ME)
+        await bus.complete(first.id, first.token, None, by=ME)
         kept = await given(bus, "ada", wait_s=0.01)
         await bus.register("bob", "me", by=ME)
         await anyio.sleep(0.05)  # by now the poll of the first worker would have ended
@@ -355,14 +355,14 @@ async def test_who_waits_has_the_next_task_before_who_has_just_done_one(open_bus
         await bus.register("bob", "me", by=ME)
         await bus.submit(wish("a-1"))
         first = await worked(bus, "ada")
-        taken: list[Offered] = []
+        taken: list[WorkerTask] = []
 
         async def wait() -> None:
             taken.append(await given(bus, "bob"))
 
         tasks.start_soon(wait)
         await _until_polling(bus, "bob")
-        await bus.done(first.id, first.token, None, by=ME)
+        await bus.complete(first.id, first.token, None, by=ME)
         idle = {worker.name: worker for worker in (await bus.overview()).workers}[WorkerName("ada")]
         submitted = await bus.submit(wish("a-2"))
 
@@ -378,7 +378,7 @@ async def _until_polling(bus: Bus, name: str) -> None:
 
 
 async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: OpenBus) -> None:
-    async with open_bus(times=Times(forget_s=0.2, sweep_s=0.05)) as bus:
+    async with open_bus(policy=BusPolicy(forget_s=0.2, sweep_s=0.05)) as bus:
         name = await bus.register("ada", "me", by=ME)
         again = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a"))
@@ -388,7 +388,7 @@ async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: 
         await bus.register("bob", "me", by=ME)
         await worked(bus, WorkerName("bob"))
         busy = await bus.reset_worker(WorkerName("bob"), leaves=True, by=ME)
-        done = await bus.done(TaskId("a"), (await bus.history(TaskId("a")))[0].token, None, by=ME)
+        done = await bus.complete(TaskId("a"), (await bus.history(TaskId("a")))[0].token, None, by=ME)
         await anyio.sleep(0.6)
         last = await bus.overview()
 
@@ -436,14 +436,14 @@ async def test_workers_and_tasks_from_before_callers_were_kept_apart_stay_usable
         async with open_store(url) as store:
             await store.scripts.run(before)
     person = Caller(id=CallerId("oauth:a person"), transport="http")
-    async with open_bus(times=Times(forget_s=1e12)) as bus:
+    async with open_bus(policy=BusPolicy(forget_s=1e12)) as bus:
         await bus.submit(wish("a"))
         with pytest.raises(Forbidden):
             await bus.poll(WorkerName("ada"), 1, by=ME)
         task = (await bus.poll(WorkerName("ada"), 1, by=person)).task
-        again = await bus.done(TaskId("old"), None, "1", by=person)
+        again = await bus.complete(TaskId("old"), None, "1", by=person)
         with pytest.raises(InvalidRequest, match="over with another result"):
-            await bus.done(TaskId("old"), None, "2", by=person)
+            await bus.complete(TaskId("old"), None, "2", by=person)
 
     assert task is not None
     assert again.state == "done"
@@ -452,11 +452,11 @@ async def test_workers_and_tasks_from_before_callers_were_kept_apart_stay_usable
 async def test_a_word_without_a_token_counts_for_the_worker_of_the_same_caller_that_has_the_task(
     open_bus: OpenBus,
 ) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         await worked(bus, names[0])
         kept = await worked(bus, names[1])
-        done = await bus.done(kept.id, None, None, by=ME)
+        done = await bus.complete(kept.id, None, None, by=ME)
 
     assert (done.worker, kept.leases) == ("bob", 2)

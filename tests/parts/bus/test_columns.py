@@ -4,18 +4,18 @@ import msgspec
 import pytest
 
 from toolpost.parts.bus.tasks import (
-    COLUMNS,
-    ENDED_COLUMNS,
+    ENDED_TASK_COLUMNS,
     LEASE_COLUMNS,
-    OFFERED_COLUMNS,
     POLLING_COLUMNS,
+    TASK_COLUMNS,
     WORKER_COLUMNS,
+    WORKER_TASK_COLUMNS,
+    BusTask,
     EndedTask,
     Lease,
-    Offered,
     PollingWorker,
-    Task,
     Worker,
+    WorkerTask,
 )
 from toolpost.store.tables import TABLES
 
@@ -24,9 +24,9 @@ from toolpost.store.tables import TABLES
     ("kind", "columns"),
     [
         (Lease, LEASE_COLUMNS),
-        (Offered, OFFERED_COLUMNS),
-        (Task, COLUMNS),
-        (EndedTask, ENDED_COLUMNS),
+        (WorkerTask, WORKER_TASK_COLUMNS),
+        (BusTask, TASK_COLUMNS),
+        (EndedTask, ENDED_TASK_COLUMNS),
         (PollingWorker, POLLING_COLUMNS),
         (Worker, WORKER_COLUMNS),
     ],
@@ -36,6 +36,6 @@ def test_fields_stand_as_columns_do(kind: type[msgspec.Struct], columns: str) ->
 
 
 def test_a_task_has_every_column() -> None:
-    for name, columns in (("bus_tasks", COLUMNS), ("bus_archive", ENDED_COLUMNS)):
+    for name, columns in (("bus_tasks", TASK_COLUMNS), ("bus_archive", ENDED_TASK_COLUMNS)):
         (table,) = (one for one in TABLES if one.name == name)
         assert set(table.columns) == set(columns.split(", "))

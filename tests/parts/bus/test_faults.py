@@ -55,7 +55,7 @@ asyncio.run(main())
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[Bus]:
     async with open_store(path) as store:
-        bus = Bus(store, times=QUICK)
+        bus = Bus(store, policy=QUICK)
         async with bus.open_sweeping():
             yield bus
 
@@ -132,8 +132,8 @@ async def test_a_clock_that_jumps_neither_keeps_a_lease_for_ever_nor_honours_an_
         with anyio.fail_after(5):
             task = await worked(bus, names[1])
         with pytest.raises(StaleLease):
-            await bus.done(lost.id, lost.token, None, by=ME)
-        await bus.done(task.id, task.token, None, by=ME)
+            await bus.complete(lost.id, lost.token, None, by=ME)
+        await bus.complete(task.id, task.token, None, by=ME)
         await bus.submit(wish("a-2"))
         with anyio.fail_after(5):
             second = await given(bus, names[1])
@@ -148,7 +148,7 @@ async def test_a_clock_that_was_set_back_while_no_server_ran_keeps_no_lease_for_
         yield Statement("UPDATE bus_tasks SET expires_at = expires_at + 1e8")
 
     async with open_store(path) as store:
-        bus = Bus(store, times=QUICK)
+        bus = Bus(store, policy=QUICK)
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         await worked(bus, names[0])

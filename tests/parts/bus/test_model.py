@@ -15,10 +15,10 @@ from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
-from toolpost.parts.bus import completion
+from toolpost.parts.bus import leases
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission
-from toolpost.parts.bus.tasks import COLUMNS, Task, TaskId, Times, WorkerName, parse_tasks
+from toolpost.parts.bus.tasks import TASK_COLUMNS, BusPolicy, BusTask, TaskId, WorkerName, parse_tasks
 from toolpost.store import Store, open_store
 from toolpost.store.scripts import Script, Statement
 
@@ -68,8 +68,8 @@ class BusMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.times = Times(offer_s=1_000, run_s=1_000, stuck_s=1_000, retry_s=0.0, retry_limit_s=0.0)
-        self.bus = Bus(self.store, times=self.times, capacity=1_000)
+        self.policy = BusPolicy(offer_s=1_000, run_s=1_000, stuck_s=1_000, retry_s=0.0, retry_limit_s=0.0)
+        self.bus = Bus(self.store, policy=self.policy, capacity=1_000)
         self.run(self.store.scripts.run(_emptied))
         for worker in ("w1", "w2"):
             assert self.run(self.bus.register(worker, worker, by=_caller(CALLER_OF[worker]))) == worker
@@ -178,10 +178,10 @@ class BusMachine(RuleBasedStateMachine):
         token = [None, *self.model.tokens[task]][number]
         held = self.find(task)
         caller = _caller(by)
-        ending = self.bus.done(TaskId(task), token, None, by=caller)
+        ending = self.bus.complete(TaskId(task), token, None, by=caller)
         if not is_good:
             ending.close()
-            ending = self.bus.failed(TaskId(task), token, "no", by=caller)
+            ending = self.bus.fail(TaskId(task), token, "no", by=caller)
         said = self.said(ending)
         is_holder = held is not None and held.worker is not None and by == CALLER_OF[held.worker]
         if isinstance(said, type):
@@ -240,11 +240,11 @@ class BusMachine(RuleBasedStateMachine):
         attempt = self.task(task).attempt
         self.run(self.store.scripts.run(lambda: _expired(task)))
         self.run(self.swept())
-        self.model.end(task, "dead" if attempt >= self.times.attempts else "ready")
+        self.model.end(task, "dead" if attempt >= self.policy.attempts else "ready")
 
     @precondition(lambda self: self.model.holder)
     @rule(data=st.data())
-    def pass_on(self, data: st.DataObject) -> None:
+    def offer_next(self, data: st.DataObject) -> None:
         """Have a task go to the other worker, and the first one say all the same that it is done."""
         task = data.draw(st.sampled_from(sorted(self.model.holder)))
         first = self.model.holder[task]
@@ -253,7 +253,7 @@ class BusMachine(RuleBasedStateMachine):
         self.finish(data, is_good=True, by=data.draw(CALLERS))
 
     async def swept(self) -> None:
-        await self.store.scripts.run(lambda: completion.sweep(self.times))
+        await self.store.scripts.run(lambda: leases.sweep(self.policy))
 
     @invariant()
     def agree(self) -> None:
@@ -279,14 +279,14 @@ class BusMachine(RuleBasedStateMachine):
     def ready_for_anybody(self) -> bool:
         return any(task.state == "queued" for task in self.tasks())
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[BusTask]:
         tasks, _, _ = self.run(self.store.scripts.run(_everything))
         return tasks
 
-    def find(self, task: str) -> Task | None:
+    def find(self, task: str) -> BusTask | None:
         return next((one for one in self.tasks() if one.id == task), None)
 
-    def task(self, task: str) -> Task:
+    def task(self, task: str) -> BusTask:
         found = self.find(task)
         assert found is not None
         return found
@@ -305,9 +305,9 @@ def _expired(task: str) -> Script[None]:
     yield Statement("UPDATE bus_tasks SET expires_at = 1 WHERE id = ?1", (task,))
 
 
-def _everything() -> Script[tuple[list[Task], list[Task], list[tuple[str, str | None]]]]:
-    tasks = parse_tasks((yield Statement(f"SELECT {COLUMNS} FROM bus_tasks ORDER BY id")))
-    archived = parse_tasks((yield Statement(f"SELECT {COLUMNS} FROM bus_archive ORDER BY id")))
+def _everything() -> Script[tuple[list[BusTask], list[BusTask], list[tuple[str, str | None]]]]:
+    tasks = parse_tasks((yield Statement(f"SELECT {TASK_COLUMNS} FROM bus_tasks ORDER BY id")))
+    archived = parse_tasks((yield Statement(f"SELECT {TASK_COLUMNS} FROM bus_archive ORDER BY id")))
     workers = yield Statement("SELECT name, task FROM bus_workers ORDER BY name")
     return tasks, archived, [(name, task) for name, task in workers]
 

@@ -202,17 +202,17 @@ async def test_the_end_of_a_task_wakes_a_waiter_in_another_process(
     open_bus: OpenBus, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only the wake-up is left.
-    monkeypatch.setattr(bus_module, "LOOK_AGAIN_S", 100.0)
+    monkeypatch.setattr(bus_module, "RECHECK_S", 100.0)
     async with open_bus() as bus, open_bus() as elsewhere:
         name = await bus.register("ada", "me", by=ME)
         for task in ("done", "t"):
             await bus.submit(wish(task))
             await worked(bus, name)
             if task == "done":
-                await bus.done(TaskId(task), None, None, by=ME)
+                await bus.complete(TaskId(task), None, None, by=ME)
         ways = {
-            "done": lambda: bus.done(T, None, '"fine"', by=ME),
-            "failed": lambda: bus.failed(T, None, "no", by=ME),
+            "done": lambda: bus.complete(T, None, '"fine"', by=ME),
+            "failed": lambda: bus.fail(T, None, "no", by=ME),
             "cancelled": lambda: bus.cancel(T, "no"),
         }
         states, waited_s = await ended(bus, ways[how], elsewhere=elsewhere)
@@ -224,8 +224,8 @@ async def test_the_end_of_a_task_wakes_a_waiter_in_another_process(
 
 
 async def test_a_task_that_is_given_up_wakes_its_waiter(open_bus: OpenBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bus_module, "LOOK_AGAIN_S", 100.0)
-    async with open_bus(times=dataclasses.replace(QUICK, attempts=2)) as bus:
+    monkeypatch.setattr(bus_module, "RECHECK_S", 100.0)
+    async with open_bus(policy=dataclasses.replace(QUICK, attempts=2)) as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("t"))
         began = time.monotonic()
@@ -251,23 +251,23 @@ async def test_a_task_that_is_given_up_wakes_its_waiter(open_bus: OpenBus, monke
 
 
 async def test_a_missed_wake_up_is_made_up_for(open_bus: OpenBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bus_module, "LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(bus_module, "RECHECK_S", 0.1)
     async with open_bus() as bus:
-        monkeypatch.setattr(bus, "_announce_end", lambda _task: None)
+        monkeypatch.setattr(bus, "_ring_end", lambda _task: None)
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("done"))
         await worked(bus, name)
-        await bus.done(TaskId("done"), None, None, by=ME)
+        await bus.complete(TaskId("done"), None, None, by=ME)
         await bus.submit(wish("t"))
         await worked(bus, name)
-        states, waited_s = await ended(bus, lambda: bus.done(T, None, None, by=ME))
+        states, waited_s = await ended(bus, lambda: bus.complete(T, None, None, by=ME))
 
     assert states == ["done", "done"]
     assert waited_s < 10
 
 
 async def test_a_waiter_that_goes_away_or_crashes_leaves_nothing_behind(open_bus: OpenBus) -> None:
-    async with open_bus(times=QUICK) as bus:
+    async with open_bus(policy=QUICK) as bus:
         await bus.submit(wish("t"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: bus.wait_tasks([T], 20, by=ME, wants_all=True))
@@ -306,7 +306,7 @@ async def test_attempts_are_told_as_they_ended_also_after_a_retry(open_bus: Open
         await worked(bus, name)
         await bus.retry(T, by=ME)
         await worked(bus, name)
-        await bus.failed(T, None, "no money", by=ME)
+        await bus.fail(T, None, "no money", by=ME)
         await bus.retry(T, by=ME)
         await worked(bus, name)
         report = await bus.read_task(T, by=ME)
@@ -328,7 +328,7 @@ async def test_results_that_do_not_fit_into_one_answer_are_left_to_get_task(open
         for task, chars in zip(names, (200_000, 100_000, 50_000), strict=True):
             await bus.submit(wish(task))
             await worked(bus, name)
-            await bus.done(task, None, json.dumps("x" * (chars - 2)), by=ME)
+            await bus.complete(task, None, json.dumps("x" * (chars - 2)), by=ME)
         summaries, results = await bus.wait_tasks(names, 0, by=ME, wants_all=True)
 
     assert [one.result_chars for one in summaries] == [200_000, 100_000, 50_000]

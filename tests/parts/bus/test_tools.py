@@ -8,10 +8,10 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
-from toolpost.parts.bus.definitions import poll_wait_s
-from toolpost.parts.bus.polls import Polled
+from toolpost.parts.bus.definitions import parse_wait_s
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import WorkerName
+from toolpost.parts.bus.workers import PollAnswer
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def test_a_poll_may_ask_for_any_number_of_milliseconds(monkeypatch: Any) -
     waits: list[float] = []
     poll = Bus.poll
 
-    async def poll_briefly(bus: Bus, worker: WorkerName, wait_s: float, **options: Any) -> Polled:
+    async def poll_briefly(bus: Bus, worker: WorkerName, wait_s: float, **options: Any) -> PollAnswer:
         waits.append(wait_s)
         return await poll(bus, worker, min(wait_s, 0.01), **options)
 
@@ -58,7 +58,7 @@ async def test_a_poll_may_ask_for_any_number_of_milliseconds(monkeypatch: Any) -
 
     assert idle == [{"task": None, "timeout": True}] * len(numbers)
     assert waits == [0, 0, 0, 0.0005, 55, 55, 55]
-    assert poll_wait_s({"timeout_ms": 10**400}) == 55
+    assert parse_wait_s({"timeout_ms": 10**400}) == 55
     assert refused["code"] == "INVALID_PARAMS"
 
 

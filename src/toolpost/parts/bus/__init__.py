@@ -1,18 +1,25 @@
-"""Work that outlives a call: tasks, the workers that do them, and leases between the two.
+"""A durable task queue for agents: planners submit tasks, workers poll for them and hold each under a lease.
+
+A task passes these states:
+
+    submit_task -> waiting (for other tasks) -> queued -> offered (poll_task) -> running (ack_task) -> done
+                                                  ^          |                     |                   blocked (task_failed)
+                                                  +----------+---- lease expired --+                   dead, cancelled
+
+Tasks in the first four states are rows of `bus_tasks`, those in the last four of `bus_archive`. Each step is a script
+(`store/scripts.py`): one transaction, written once for SQLite and PostgreSQL.
 
 part         the bus as a part of a gateway; `settings`, `metrics`, `doctor` and `commands` are what it brings
-plugin       its tools (`definitions` has each of them, for servers and clients alike)
-service      everything that can be done, and what happens by itself
-submission   a task comes in
-dispatch     queued tasks meet free workers
-polls        a worker comes for a task
+plugin       the tools; `definitions` has their contracts, shared by servers and clients
+service      `Bus`: every operation, the long polls, and the periodic sweep
+submission   stores a task and its dependencies
+dispatch     offers queued tasks to free workers
+workers      registers workers and answers their polls
 waiters      the polls that wait in this process
-completion   acknowledged, done, failed, taken away, given up
-outbox       what the tracker that tasks come from is to be told (`beads` is one)
-reports      what is going on, and the story of one task
-results      what became of tasks, as each caller may read it
+leases       acknowledges, ends, retries, cancels and expires tasks
+status       workers, queue and counts at one moment, and the history of a task
+results      tasks and their results, limited to what each caller may read
+outbox       updates for the issue tracker that tasks come from (`beads` is one)
 tasks        tasks and workers as values and as rows
-client       the tools forwarded to a server of the bus, over a `link`
-
-Each step is a script (`store/scripts.py`): one transaction, written once for SQLite and PostgreSQL.
+client       forwards the tools to a bus server over a `connection`, and renews leases
 """

@@ -20,16 +20,16 @@ from toolpost.authoring import Context, Plugin
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.contracts.errors import CallerError, Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
-from toolpost.parts.bus.definitions import LEAVES, ONCE, RENEWS, poll_wait_s
-from toolpost.parts.bus.link import BusLink, make_meta
-from toolpost.parts.bus.plugin import Handler, plugin_of
+from toolpost.parts.bus.connection import BusConnection, make_meta
+from toolpost.parts.bus.definitions import LEAVES, ONCE, RENEWS, parse_wait_s
+from toolpost.parts.bus.plugin import Handler, make_plugin
 
 _log = logging.getLogger("toolpost.parts.bus")
 
-FAREWELL_S: Final = 0.8
+SHUTDOWN_S: Final = 0.8
 """How long the end of this process may take: whoever started it waits no more than two seconds."""
 
-REMEMBERED: Final = 1_000
+LEASES_LIMIT: Final = 1_000
 _PAUSE_S: Final = 0.1
 
 _REPEATABLE: Final = frozenset(
@@ -50,17 +50,17 @@ _REPEATABLE: Final = frozenset(
 
 _LONG_POLLS: Final = frozenset({"poll_task", "wait_tasks"})
 _NEEDS_TOKEN: Final = frozenset({"ack_task", "worker_done", "task_failed"})
-_SAID: Final[dict[str, Callable[[], JsonObject]]] = {
+_EXTRA_META: Final[dict[str, Callable[[], JsonObject]]] = {
     "ack_task": lambda: {RENEWS: True},
     "register_worker": lambda: {ONCE: uuid.uuid4().hex},
 }
 """What is said besides the arguments."""
 
-_PASSED_ON: Final[tuple[str, ...]] = ("traceparent", "tracestate", "baggage")
+_FORWARDED_META: Final[tuple[str, ...]] = ("traceparent", "tracestate", "baggage")
 
 
 @dataclass(kw_only=True)
-class _Lease:
+class _HeldLease:
     worker: str
     task: str
     token: str
@@ -72,36 +72,36 @@ class _Lease:
 class BusClient:
     """What one process does for the agents behind it."""
 
-    def __init__(self, link: BusLink) -> None:
-        self._link = link
+    def __init__(self, connection: BusConnection) -> None:
+        self._connection = connection
         self._workers: set[str] = set()
-        self._leases: OrderedDict[tuple[str, str], _Lease] = OrderedDict()
+        self._leases: OrderedDict[tuple[str, str], _HeldLease] = OrderedDict()
         """By task and worker; also those that are over, so that a word said twice or late goes under its own token."""
-        self._tasks: TaskGroup | None = None
+        self._task_group: TaskGroup | None = None
 
     def plugin(self) -> Plugin:
         """Make the plugin that forwards."""
-        return plugin_of(self._forwarding)
+        return make_plugin(self._make_forwarder)
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
         """Keep leases for as long as this is open; then give back what was not begun."""
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            tasks.start_soon(self._link.look_for_server)
+            self._task_group = tasks
+            tasks.start_soon(self._connection.connect_early)
             try:
                 yield
             finally:
-                self._tasks = None
+                self._task_group = None
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
-                    with anyio.move_on_after(FAREWELL_S):
-                        await self._leave()
-                    await self._link.aclose()
+                    with anyio.move_on_after(SHUTDOWN_S):
+                        await self._release_workers()
+                    await self._connection.aclose()
 
-    def _forwarding(self, tool: str) -> Handler:
+    def _make_forwarder(self, tool: str) -> Handler:
         async def forward(arguments: JsonObject, context: Context) -> JsonObject:
-            passed = {key: context.meta[key] for key in _PASSED_ON if key in context.meta}
+            passed = {key: context.meta[key] for key in _FORWARDED_META if key in context.meta}
             if tool in _LONG_POLLS:
                 return await self._wait(tool, arguments, passed)
             return await self._run(tool, arguments, passed)
@@ -110,12 +110,12 @@ class BusClient:
 
     async def _run(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         if tool in _NEEDS_TOKEN:
-            arguments = self._with_token(tool, arguments)
-        if tool in _SAID:
-            meta = meta | make_meta(**_SAID[tool]())
+            arguments = self._add_token(tool, arguments)
+        if tool in _EXTRA_META:
+            meta = meta | make_meta(**_EXTRA_META[tool]())
         repeats: list[None] = []
         try:
-            answer = await self._link.ask(
+            answer = await self._connection.call_tool(
                 tool, arguments, meta=meta, may_repeat=tool in _REPEATABLE, on_repeat=lambda: repeats.append(None)
             )
         except InvalidRequest as refusal:
@@ -127,21 +127,21 @@ class BusClient:
         except StaleLease:
             self._end_leases(arguments["bead_id"], token=arguments.get("lease_token"))
             raise
-        self._learn(tool, arguments, answer)
+        self._track_answer(tool, arguments, answer)
         return answer
 
     async def _wait(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         """Wait for as long as asked; a server that restarts meanwhile is waited for, and asked for the rest of the time."""
-        until = time.monotonic() + poll_wait_s(arguments)
+        until = time.monotonic() + parse_wait_s(arguments)
         while True:
             left_s = max(0.0, until - time.monotonic())
             try:
-                answer = await self._link.ask(
+                answer = await self._connection.call_tool(
                     tool,
                     arguments | {"timeout_ms": round(left_s * 1000)},
                     meta=meta,
                     may_repeat=False,
-                    patience_s=max(left_s, self._link.patience_s),
+                    retry_s=max(left_s, self._connection.retry_s),
                 )
             except ToolpostError as error:
                 if isinstance(error, CallerError) or time.monotonic() >= until:
@@ -149,10 +149,10 @@ class BusClient:
                 event(_log, logging.DEBUG, "poll begun again", tool=tool, reason=error.message)
                 await anyio.sleep(_PAUSE_S)
                 continue
-            self._learn(tool, arguments, answer)
+            self._track_answer(tool, arguments, answer)
             return answer
 
-    def _with_token(self, tool: str, arguments: JsonObject) -> JsonObject:
+    def _add_token(self, tool: str, arguments: JsonObject) -> JsonObject:
         """Add the token, where only one of our workers has ever held the task: then it is clear whose word this is."""
         if "lease_token" in arguments:
             return arguments
@@ -162,44 +162,44 @@ class BusClient:
             held = [lease for lease in held if lease.worker == arguments["name"]]
         return arguments | {"lease_token": held[0].token} if len(held) == 1 else arguments
 
-    def _learn(self, tool: str, arguments: JsonObject, answer: JsonObject) -> None:
+    def _track_answer(self, tool: str, arguments: JsonObject, answer: JsonObject) -> None:
         """Remember what an answer says of workers and leases."""
         match tool:
             case "register_worker":
                 self._workers.add(answer["worker"])
             case "poll_task" if answer.get("task"):
-                self._offered(arguments["name"], answer["task"])
+                self._add_offer(arguments["name"], answer["task"])
             case "ack_task":
-                self._begun(arguments["name"], arguments["bead_id"], answer)
+                self._mark_running(arguments["name"], arguments["bead_id"], answer)
             case "worker_done" | "task_failed" | "retry_task":
                 self._end_leases(arguments["bead_id"])
             case "reset_worker":
                 for lease in self._leases.values():
                     lease.is_over = lease.is_over or lease.worker == arguments["worker_name"]
 
-    def _offered(self, worker: str, task: JsonObject) -> None:
-        lease = _Lease(
+    def _add_offer(self, worker: str, task: JsonObject) -> None:
+        lease = _HeldLease(
             worker=worker, task=task["bead_id"], token=task["lease_token"], lease_s=task.get("lease_seconds", 15.0)
         )
         self._workers.add(worker)
         self._remember(lease)
 
-    def _begun(self, worker: str, task: str, answer: JsonObject) -> None:
+    def _mark_running(self, worker: str, task: str, answer: JsonObject) -> None:
         lease = self._leases.get((task, worker))
         if lease is None or lease.token != answer["lease_token"]:
-            lease = _Lease(worker=worker, task=task, token=answer["lease_token"], lease_s=0)
+            lease = _HeldLease(worker=worker, task=task, token=answer["lease_token"], lease_s=0)
             self._remember(lease)
         lease.lease_s = answer.get("lease_seconds", 300.0)
         if not lease.is_running:
             lease.is_running = True
-            if self._tasks is not None:
-                self._tasks.start_soon(self._renew, lease)
+            if self._task_group is not None:
+                self._task_group.start_soon(self._renew, lease)
 
-    def _remember(self, lease: _Lease) -> None:
+    def _remember(self, lease: _HeldLease) -> None:
         if (before := self._leases.get((lease.task, lease.worker))) is not None:
             before.is_over = True
         self._leases[lease.task, lease.worker] = lease
-        while len(self._leases) > REMEMBERED:
+        while len(self._leases) > LEASES_LIMIT:
             self._leases.popitem(last=False)
 
     def _end_leases(self, task: str, *, token: str | None = None) -> None:
@@ -207,7 +207,7 @@ class BusClient:
             if lease.task == task and token in (None, lease.token):
                 lease.is_over = True
 
-    async def _renew(self, lease: _Lease) -> None:
+    async def _renew(self, lease: _HeldLease) -> None:
         """Say every third of a lease that it goes on, until it is over."""
         arguments = {"name": lease.worker, "bead_id": lease.task, "lease_token": lease.token}
         pause_s = lease.lease_s / 3
@@ -216,8 +216,8 @@ class BusClient:
             if lease.is_over:
                 return
             try:
-                answer = await self._link.ask(
-                    "ack_task", arguments, meta=make_meta(renews=True), may_repeat=True, patience_s=lease.lease_s / 3
+                answer = await self._connection.call_tool(
+                    "ack_task", arguments, meta=make_meta(renews=True), may_repeat=True, retry_s=lease.lease_s / 3
                 )
             except (StaleLease, Forbidden, NotFound, InvalidRequest) as error:
                 lease.is_over = True
@@ -229,18 +229,18 @@ class BusClient:
             else:
                 pause_s = answer.get("lease_seconds", lease.lease_s) / 3
 
-    async def _leave(self) -> None:
+    async def _release_workers(self) -> None:
         """Let our workers go: what they were offered goes back at once, what they have begun stays theirs for its lease."""
-        if not self._link.is_up:
+        if not self._connection.is_up:
             return
         async with anyio.create_task_group() as tasks:
             for worker in sorted(self._workers):
-                tasks.start_soon(self._let_go, worker)
+                tasks.start_soon(self._release_worker, worker)
 
-    async def _let_go(self, worker: str) -> None:
+    async def _release_worker(self, worker: str) -> None:
         try:
-            await self._link.ask(
-                "reset_worker", {"worker_name": worker}, meta={META_KEY: {LEAVES: True}}, may_repeat=False, patience_s=0
+            await self._connection.call_tool(
+                "reset_worker", {"worker_name": worker}, meta={META_KEY: {LEAVES: True}}, may_repeat=False, retry_s=0
             )
         except ToolpostError as error:
             event(_log, logging.DEBUG, "worker not let go", worker=worker, reason=error.message)

@@ -19,8 +19,8 @@ LEAVES: Final = "leaves"
 ONCE: Final = "once"
 """In `_meta` of `register_worker`: the same key is the same registration."""
 
-_NO_CONTROL: Final = r"^[^\x00-\x1f\x7f]*$"
-_TASK: Final = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": _NO_CONTROL}
+_NO_CONTROL_CHARACTERS: Final = r"^[^\x00-\x1f\x7f]*$"
+_TASK: Final = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": _NO_CONTROL_CHARACTERS}
 _WORKER: Final = {
     "type": "string",
     "minLength": 1,
@@ -36,7 +36,7 @@ _TOKEN: Final = {
 }
 _NULLABLE_NAME: Final = {"type": ["string", "null"]}
 _SUCCESS: Final = {"const": True}
-_LOOKS: Final = {"readOnlyHint": True, "openWorldHint": False}
+_READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
 
 _SUBMITTED: Final = {
     "type": "object",
@@ -52,7 +52,7 @@ _SUBMITTED: Final = {
     "required": ["bead_id", "dispatched", "queued"],
     "additionalProperties": False,
 }
-_HELD: Final = {
+_OFFER: Final = {
     "type": "object",
     "properties": {
         "bead_id": {"type": "string"},
@@ -68,8 +68,8 @@ _HELD: Final = {
     "additionalProperties": False,
 }
 _STATES: Final = ["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
-_MOMENT: Final = {"type": "string", "format": "date-time"}
-_WAIT: Final = {"type": "integer", "minimum": 0, "maximum": POLL_LIMIT_MS, "default": POLL_MS}
+_DATE_TIME: Final = {"type": "string", "format": "date-time"}
+_WAIT_MS: Final = {"type": "integer", "minimum": 0, "maximum": POLL_LIMIT_MS, "default": POLL_MS}
 _SUMMARY: Final[dict[str, Any]] = {
     "bead_id": {"type": "string"},
     "state": {"enum": _STATES},
@@ -77,9 +77,9 @@ _SUMMARY: Final[dict[str, Any]] = {
     "attempt": {"type": "integer", "minimum": 0, "description": "how often it was begun since it was last retried"},
     "worker": _NULLABLE_NAME | {"description": "who has it, or ended it"},
     "reason": {"type": "string", "description": "why it is blocked, dead or cancelled"},
-    "submitted_at": _MOMENT,
-    "changed_at": _MOMENT | {"description": "since when it is in this state"},
-    "lease_expires_at": _MOMENT,
+    "submitted_at": _DATE_TIME,
+    "changed_at": _DATE_TIME | {"description": "since when it is in this state"},
+    "lease_expires_at": _DATE_TIME,
 }
 
 
@@ -92,7 +92,7 @@ class BusTool:
     description: str
     properties: JsonObject
     required: tuple[str, ...] = ()
-    gives: JsonObject
+    output_schema: JsonObject
     errors: tuple[ErrorCode, ...] = ()
     annotations: dict[str, Any] = field(default_factory=dict)
     schema_version: int = 1
@@ -104,7 +104,7 @@ class BusTool:
         return schema | ({"required": list(self.required)} if self.required else {})
 
 
-def poll_wait_s(arguments: JsonObject) -> float:
+def parse_wait_s(arguments: JsonObject) -> float:
     """Return how long a `poll_task` waits, in seconds; whatever number its caller gave, within the limits."""
     # Capped before it is divided: a whole number in JSON may be too large for a float.
     timeout_ms: float = arguments.get("timeout_ms", POLL_MS)
@@ -142,12 +142,12 @@ BUS_TOOLS: Final = (
             "payload": {"description": "Whatever the worker needs to know, at most 256 KiB of JSON"},
         },
         required=("bead_id",),
-        gives=_SUBMITTED,
+        output_schema=_SUBMITTED,
         errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.QUEUE_OVERLOADED),
     ),
     BusTool(
         name="worker_done",
-        title="Task done",
+        title="BusTask done",
         description=(
             "Signal that a worker has completed its task. Saying it twice is saying it once; another result is refused."
         ),
@@ -157,7 +157,7 @@ BUS_TOOLS: Final = (
             "result": {"description": "What came of it, at most 256 KiB of JSON; kept with the task"},
         },
         required=("bead_id",),
-        gives=_object(
+        output_schema=_object(
             ("success", "bead_id", "worker"), success=_SUCCESS, bead_id={"type": "string"}, worker=_NULLABLE_NAME
         ),
         errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.STALE_LEASE),
@@ -169,7 +169,7 @@ BUS_TOOLS: Final = (
         title="Status",
         description="Get current status of all workers and task queue.",
         properties={},
-        gives=_object(
+        output_schema=_object(
             ("workers", "queued_tasks", "queue", "polling_workers", "pending_workers"),
             workers={
                 "type": "array",
@@ -195,7 +195,7 @@ BUS_TOOLS: Final = (
                 "items": _object(("bead_id", "reason"), bead_id={"type": "string"}, reason=_NULLABLE_NAME),
             },
         ),
-        annotations=_LOOKS,
+        annotations=_READ_ONLY,
     ),
     BusTool(
         name="reset_worker",
@@ -203,7 +203,7 @@ BUS_TOOLS: Final = (
         description="Force a stuck worker back to idle. Its task goes back to the queue, its poll is answered.",
         properties={"worker_name": _WORKER | {"description": "The worker to reset"}},
         required=("worker_name",),
-        gives=_object(
+        output_schema=_object(
             ("success", "worker", "previous_task"),
             success=_SUCCESS,
             worker={"type": "string"},
@@ -218,13 +218,13 @@ BUS_TOOLS: Final = (
         description="Re-queue an in_progress task, or one that is over: done, blocked, dead or cancelled.",
         properties={"bead_id": _TASK | {"description": "The bead ID to retry"}},
         required=("bead_id",),
-        gives=_SUBMITTED,
+        output_schema=_SUBMITTED,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
         schema_version=2,
     ),
     BusTool(
         name="task_failed",
-        title="Task failed",
+        title="BusTask failed",
         description="Mark task blocked, free worker.",
         properties={
             "bead_id": _TASK | {"description": "The bead ID that failed"},
@@ -232,7 +232,7 @@ BUS_TOOLS: Final = (
             "lease_token": _TOKEN,
         },
         required=("bead_id", "reason"),
-        gives=_object(
+        output_schema=_object(
             ("success", "bead_id", "status", "reason"),
             success=_SUCCESS,
             bead_id={"type": "string"},
@@ -251,7 +251,7 @@ BUS_TOOLS: Final = (
         ),
         properties={"name": _WORKER | {"description": "The worker name (e.g., z.ai1)"}},
         required=("name",),
-        gives=_object(
+        output_schema=_object(
             ("success", "worker", "message"), success=_SUCCESS, worker={"type": "string"}, message={"type": "string"}
         ),
         errors=(ErrorCode.QUEUE_OVERLOADED,),
@@ -269,9 +269,9 @@ BUS_TOOLS: Final = (
             },
         },
         required=("name",),
-        gives=_object(
+        output_schema=_object(
             ("task",),
-            task={"anyOf": [{"type": "null"}, _HELD]},
+            task={"anyOf": [{"type": "null"}, _OFFER]},
             timeout={"const": True},
             reset={"const": True, "description": "somebody reset this worker"},
             superseded={"const": True, "description": "another poll under this name has taken the place of this one"},
@@ -289,7 +289,7 @@ BUS_TOOLS: Final = (
             "lease_token": _TOKEN,
         },
         required=("name", "bead_id"),
-        gives=_object(
+        output_schema=_object(
             ("success", "worker", "bead_id"),
             success=_SUCCESS,
             worker={"type": "string"},
@@ -312,7 +312,7 @@ BUS_TOOLS: Final = (
         ),
         properties={"bead_id": _TASK | {"description": "The bead ID to read"}},
         required=("bead_id",),
-        gives=_object(
+        output_schema=_object(
             ("bead_id", "state"),
             **_SUMMARY,
             waits_for={"type": "array", "items": {"type": "string"}, "description": "tasks that must be done first"},
@@ -325,15 +325,15 @@ BUS_TOOLS: Final = (
                     ("attempt", "worker", "started_at"),
                     attempt={"type": "integer", "minimum": 1},
                     worker=_NULLABLE_NAME,
-                    started_at=_MOMENT,
-                    ended_at=_MOMENT,
+                    started_at=_DATE_TIME,
+                    ended_at=_DATE_TIME,
                     outcome={"enum": ["done", "failed", "lease_expired", "taken_away", "reset", "cancelled"]},
                     error={"type": "string"},
                 ),
             },
         ),
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-        annotations=_LOOKS,
+        annotations=_READ_ONLY,
     ),
     BusTool(
         name="wait_tasks",
@@ -351,7 +351,7 @@ BUS_TOOLS: Final = (
                 "uniqueItems": True,
                 "description": "The bead IDs to wait for",
             },
-            "timeout_ms": _WAIT | {"description": "Timeout in ms (default: 30000)"},
+            "timeout_ms": _WAIT_MS | {"description": "Timeout in ms (default: 30000)"},
             "all": {
                 "type": "boolean",
                 "default": True,
@@ -359,7 +359,7 @@ BUS_TOOLS: Final = (
             },
         },
         required=("bead_ids",),
-        gives=_object(
+        output_schema=_object(
             ("tasks",),
             tasks={
                 "type": "array",
@@ -374,7 +374,7 @@ BUS_TOOLS: Final = (
             timeout={"const": True},
         ),
         errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-        annotations=_LOOKS,
+        annotations=_READ_ONLY,
     ),
     BusTool(
         name="list_tasks",
@@ -402,12 +402,12 @@ BUS_TOOLS: Final = (
                 "description": "The `next_cursor` of the answer before: goes on after it",
             },
         },
-        gives=_object(
+        output_schema=_object(
             ("tasks",),
             tasks={"type": "array", "items": _object(("bead_id", "state"), **_SUMMARY)},
             next_cursor={"type": "string", "description": "there are more"},
         ),
-        annotations=_LOOKS,
+        annotations=_READ_ONLY,
     ),
 )
 """In the order in which they are told; every list of tools sorts them by name."""

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of the bus: whether the beads tracker is kept in step."""
+"""The check of the bus in `toolpost doctor`: whether the beads tracker is updated, and if not, why."""
 
 import shutil
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from toolpost.settings import Config
 
 
 class BusDoctor(PartDoctor):
-    """Looks for `bd`."""
+    """Looks for the command `bd` and the folder of its database."""
 
     async def check_setup(self, config: Config) -> Sequence[Finding]:
-        """Find the tracker."""
-        return [_beads(config)]
+        """Return one finding; a problem only if beads are required and `bd` is missing."""
+        return [_check_beads(config)]
 
 
-def _beads(config: Config) -> Finding:
-    chosen = BUS.of(config).beads
-    if chosen == "off":
-        return note("beads", 'the bus works alone: bus.beads is "off"')
+def _check_beads(config: Config) -> Finding:
+    mode = BUS.of(config).beads
+    if mode == "off":
+        return note("beads", 'the bus updates no tracker: bus.beads is "off"')
     if shutil.which(beads.COMMAND) is None:
-        told = f"the bus works alone: `{beads.COMMAND}` is not on the PATH"
+        fact = f"the bus updates no tracker: `{beads.COMMAND}` is not on the PATH"
         hint = "install beads, or set bus.beads to off"
-        return problem("beads", told, hint=hint) if chosen == "on" else note("beads", told)
-    if chosen == "auto" and not (Path(config.project) / beads.FOLDER).is_dir():
-        return note("beads", f"the bus works alone: there is no folder {beads.FOLDER} here")
-    return ok("beads", f"the bus keeps beads in step, with `{beads.COMMAND}`")
+        return problem("beads", fact, hint=hint) if mode == "on" else note("beads", fact)
+    if mode == "auto" and not (Path(config.project) / beads.FOLDER).is_dir():
+        return note("beads", f"the bus updates no tracker: there is no folder {beads.FOLDER} here")
+    return ok("beads", f"the bus updates beads with `{beads.COMMAND}`")

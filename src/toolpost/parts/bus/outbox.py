@@ -1,7 +1,7 @@
 """The outbox of updates for the tracker that tasks come from.
 
-An update is stored in the transaction of the change itself, and sent in order of each task until the tracker has taken it. A
-tracker that fails is tried again later; no user of the bus waits for it.
+An update is stored in the transaction of the change itself, so that none is lost with the process. A background task sends the
+updates of each task in order, and retries with backoff while the tracker fails; no operation of the bus waits for the tracker.
 """
 
 import logging
@@ -12,7 +12,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import NotFound, ToolpostError
-from toolpost.parts.bus.tasks import TaskId, Times, next_number
+from toolpost.parts.bus.tasks import BusPolicy, TaskId, next_seq
 from toolpost.store import Store
 from toolpost.store.scripts import NOW, Script, Statement
 
@@ -26,9 +26,10 @@ CLAIM_S: Final = 60.0
 
 RETRY_S: Final = 1.0
 RETRY_LIMIT_S: Final = 600.0
-LOOK_S: Final = 30.0
+READ_INTERVAL_S: Final = 30.0
+"""How often the outbox is read without a wake-up."""
 
-_POST: Final = "INSERT INTO bus_outbox (seq, task, kind, detail, tries, not_before) VALUES (?1, ?2, ?3, ?4, 0, 0)"
+_INSERT: Final = "INSERT INTO bus_outbox (seq, task, kind, detail, tries, not_before) VALUES (?1, ?2, ?3, ?4, 0, 0)"
 _NEXT: Final = """
 SELECT seq, task, kind, detail, tries FROM bus_outbox o WHERE not_before <= ?1
 AND NOT EXISTS (SELECT 1 FROM bus_outbox e WHERE e.task = o.task AND e.seq < o.seq)
@@ -38,8 +39,6 @@ ORDER BY seq LIMIT 20 /*skip locked*/
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerUpdate:
-    """One update for the tracker."""
-
     seq: int
     task: TaskId
     kind: str
@@ -55,16 +54,18 @@ class Tracker(Protocol):
         """Raise `NotFound` for a task that the tracker does not have."""
         ...
 
-    async def tell(self, notice: TrackerUpdate) -> None:
+    async def send(self, update: TrackerUpdate) -> None:
         """Send an update; sending it twice does no harm. Raises `NotFound` for a task that the tracker no longer has."""
         ...
 
 
-def make_update(task: str, kind: str, now: float, times: Times, *, detail: str | None = None) -> tuple[Statement, ...]:
+def make_update(
+    task: str, kind: str, now: float, policy: BusPolicy, *, detail: str | None = None
+) -> tuple[Statement, ...]:
     """Return the statement that stores an update; none without a tracker."""
-    if not times.is_tracked:
+    if not policy.is_tracked:
         return ()
-    return (Statement(_POST, (next_number(now), task, kind, detail)),)
+    return (Statement(_INSERT, (next_seq(now), task, kind, detail)),)
 
 
 class OutboxSender:
@@ -78,39 +79,39 @@ class OutboxSender:
         """Send updates until cancelled."""
         async with self._store.wakeups.open_listener(OUTBOX) as listener:
             while True:
-                wait_s = LOOK_S
+                wait_s = READ_INTERVAL_S
                 try:
                     claimed = await self._store.scripts.run(_claim)
-                    await self._tell_all(claimed)
-                    wait_s = 0.0 if claimed else min(LOOK_S, await self._store.scripts.run(_until_due))
+                    await self._send_all(claimed)
+                    wait_s = 0.0 if claimed else min(READ_INTERVAL_S, await self._store.scripts.run(_until_due))
                 except ToolpostError as error:
                     event(_log, logging.WARNING, "outbox not read", reason=error.message)
                 with anyio.move_on_after(wait_s):
                     await listener.wait()
 
-    async def _tell_all(self, claimed: list[TrackerUpdate]) -> None:
+    async def _send_all(self, claimed: list[TrackerUpdate]) -> None:
         left = list(claimed)
         try:
             while left:
-                await self._tell(left[0])
+                await self._send(left[0])
                 left.pop(0)
         finally:
             if left:
-                # Another server need not wait until this claim has run out.
+                # So that another server need not wait until this claim expires.
                 with anyio.CancelScope(shield=True):
                     await self._store.scripts.run(lambda: _release(left))
 
-    async def _tell(self, notice: TrackerUpdate) -> None:
+    async def _send(self, update: TrackerUpdate) -> None:
         try:
-            await self._tracker.tell(notice)
+            await self._tracker.send(update)
         except NotFound as error:
-            event(_log, logging.WARNING, "not told to the tracker", task=notice.task, reason=error.message)
+            event(_log, logging.WARNING, "not told to the tracker", task=update.task, reason=error.message)
         except ToolpostError as error:
-            wait_s = min(RETRY_LIMIT_S, RETRY_S * 2.0 ** min(notice.tries, 20))
-            event(_log, logging.WARNING, "tracker failed", task=notice.task, reason=error.message, againInS=wait_s)
-            await self._store.scripts.run(lambda: _postpone(notice, wait_s))
+            wait_s = min(RETRY_LIMIT_S, RETRY_S * 2.0 ** min(update.tries, 20))
+            event(_log, logging.WARNING, "tracker failed", task=update.task, reason=error.message, againInS=wait_s)
+            await self._store.scripts.run(lambda: _postpone(update, wait_s))
             return
-        await self._store.scripts.run(lambda: _delete(notice))
+        await self._store.scripts.run(lambda: _delete(update))
 
 
 def _claim() -> Script[list[TrackerUpdate]]:
@@ -125,19 +126,19 @@ def _claim() -> Script[list[TrackerUpdate]]:
     ]
 
 
-def _delete(notice: TrackerUpdate) -> Script[None]:
-    yield Statement("DELETE FROM bus_outbox WHERE seq = ?1", (notice.seq,))
+def _delete(update: TrackerUpdate) -> Script[None]:
+    yield Statement("DELETE FROM bus_outbox WHERE seq = ?1", (update.seq,))
 
 
-def _release(notices: list[TrackerUpdate]) -> Script[None]:
-    for notice in notices:
-        yield Statement("UPDATE bus_outbox SET not_before = 0 WHERE seq = ?1", (notice.seq,))
+def _release(updates: list[TrackerUpdate]) -> Script[None]:
+    for update in updates:
+        yield Statement("UPDATE bus_outbox SET not_before = 0 WHERE seq = ?1", (update.seq,))
 
 
-def _postpone(notice: TrackerUpdate, wait_s: float) -> Script[None]:
+def _postpone(update: TrackerUpdate, wait_s: float) -> Script[None]:
     ((now,),) = yield NOW
     yield Statement(
-        "UPDATE bus_outbox SET tries = tries + 1, not_before = ?2 WHERE seq = ?1", (notice.seq, now + wait_s)
+        "UPDATE bus_outbox SET tries = tries + 1, not_before = ?2 WHERE seq = ?1", (update.seq, now + wait_s)
     )
 
 
@@ -145,4 +146,4 @@ def _until_due() -> Script[float]:
     ((now,),) = yield NOW
     rows = yield Statement("SELECT min(not_before) FROM bus_outbox")
     due = rows[0][0]
-    return LOOK_S if due is None else max(0.05, float(due) - now)
+    return READ_INTERVAL_S if due is None else max(0.05, float(due) - now)

@@ -1,4 +1,4 @@
-"""The bus as a part: its section, its plugin, its gauges and its checks."""
+"""The bus as a part: its settings, plugin, gauges, commands and doctor checks. Imports are lazy, so that `--help` stays fast."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 class BusPart(Part):
-    """Tasks for agent workers, with leases. Open where its plugin is loaded, and for `toolpost bus serve`."""
+    """Tasks for agent workers, with leases. Opened by gateways that load its plugin, and by `toolpost bus serve`."""
 
     name = "bus"
     sections = (BUS,)
     commands = next(entry.commands for entry in BUNDLED if entry.name == "bus")
 
     def doctor(self) -> PartDoctor:
-        """Say whether the beads tracker is kept in step."""
+        """Return the check whether the beads tracker is updated."""
         from toolpost.parts.bus.doctor import BusDoctor
 
         return BusDoctor()
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Bring the plugin; what has expired is taken back as long as the plugin serves."""
+        """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
         from toolpost.host import Provided
 
         if not host.wants_plugin("bus"):
             yield Provided()
             return
         from toolpost.parts.bus.metrics import BusMetrics
-        from toolpost.parts.bus.plugin import bus_plugin
+        from toolpost.parts.bus.plugin import make_bus_plugin
         from toolpost.providers.plugin_host import PluginCandidate
 
         bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
@@ -51,7 +51,7 @@ class BusPart(Part):
             return bus.open_sweeping() if host.plugins.serves("bus") else nullcontext()
 
         yield Provided(
-            plugins=[PluginCandidate(name="bus", load=lambda: bus_plugin(bus))],
+            plugins=[PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus))],
             gauges=lambda: _gauges(bus),
             services=[bus],
             run=run,
@@ -61,13 +61,13 @@ class BusPart(Part):
 def make_bus(
     config: "Config", store: "Store", metrics: "BusMetrics | None" = None, callers: "Callers | None" = None
 ) -> "Bus":
-    """Make the bus of a store, as it is configured."""
+    """Make the bus of a store, with the policy and the tracker of the section `[bus]`."""
     from toolpost.parts.bus.beads import Beads, has_beads
     from toolpost.parts.bus.service import Bus
-    from toolpost.parts.bus.tasks import Times
+    from toolpost.parts.bus.tasks import BusPolicy
 
     chosen = BUS.of(config)
-    times = Times(
+    policy = BusPolicy(
         offer_s=chosen.offer_s,
         run_s=chosen.lease_s,
         stuck_s=chosen.stuck_s,
@@ -79,7 +79,7 @@ def make_bus(
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None
-    return Bus(store, times=times, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
+    return Bus(store, policy=policy, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
 
 
 def _gauges(bus: "Bus") -> "Gauges":
@@ -88,6 +88,6 @@ def _gauges(bus: "Bus") -> "Gauges":
         "toolpost_bus_queued": ("Tasks that wait for a worker.", depth.queued),
         "toolpost_bus_waiting": ("Tasks that wait for other tasks.", depth.waiting),
         "toolpost_bus_held": ("Tasks that workers have.", depth.held),
-        "toolpost_bus_dead": ("Tasks that were given up.", depth.dead),
-        "toolpost_bus_oldest_seconds": ("Age of the oldest task that nobody has.", depth.oldest_s),
+        "toolpost_bus_dead": ("Tasks that failed their last attempt.", depth.dead),
+        "toolpost_bus_oldest_seconds": ("Age of the oldest task that no worker has.", depth.oldest_s),
     }

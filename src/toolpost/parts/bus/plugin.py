@@ -12,25 +12,25 @@ from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.parts.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, poll_wait_s
-from toolpost.parts.bus.reports import Overview
+from toolpost.parts.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, parse_wait_s
 from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Summary, TaskReport
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.submission import Submission, Submitted
-from toolpost.parts.bus.tasks import USUAL_PRIORITY, Lease, Offered, State, Task, TaskId, Worker, WorkerName
+from toolpost.parts.bus.status import Overview
+from toolpost.parts.bus.submission import Submission, SubmitResult
+from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, BusTask, Lease, State, TaskId, Worker, WorkerName, WorkerTask
 
 VALUE_LIMIT_BYTES: Final = 256 * 1024
 
 Handler = Callable[[JsonObject, Context], Awaitable[JsonObject]]
 
 
-def bus_plugin(bus: Bus) -> Plugin:
+def make_bus_plugin(bus: Bus) -> Plugin:
     """Make the plugin that runs the tools on a bus."""
     handlers = _Handlers(bus)
-    return plugin_of(lambda name: getattr(handlers, name))
+    return make_plugin(lambda name: getattr(handlers, name))
 
 
-def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
+def make_plugin(handler_of: Callable[[str], Handler]) -> Plugin:
     """Make a plugin of the tools of the bus, whoever runs them: each is what `definitions` says."""
     plugin = Plugin("bus", version=__version__)
     for definition in BUS_TOOLS:
@@ -40,7 +40,7 @@ def plugin_of(handler_of: Callable[[str], Handler]) -> Plugin:
                 title=definition.title,
                 description=definition.description,
                 input_schema=definition.input_schema,
-                output_schema=definition.gives,
+                output_schema=definition.output_schema,
                 annotations=definition.annotations,
                 errors=definition.errors,
                 schema_version=definition.schema_version,
@@ -60,7 +60,7 @@ class _Handlers:
     async def submit_task(self, arguments: JsonObject, context: Context) -> JsonObject:
         submission = Submission(
             task=TaskId(arguments["bead_id"]),
-            priority=arguments.get("priority", USUAL_PRIORITY),
+            priority=arguments.get("priority", DEFAULT_PRIORITY),
             payload=_encode_bounded(arguments, "payload"),
             needs=tuple(TaskId(needed) for needed in arguments.get("depends_on", ())),
             dedupe_key=arguments.get("dedupe_key"),
@@ -71,7 +71,7 @@ class _Handlers:
     async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
         result = _encode_bounded(arguments, "result")
         token = arguments.get("lease_token")
-        task = await self._bus.done(TaskId(arguments["bead_id"]), token, result, by=context.caller)
+        task = await self._bus.complete(TaskId(arguments["bead_id"]), token, result, by=context.caller)
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
@@ -79,7 +79,7 @@ class _Handlers:
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
-        task = await self._bus.reset_worker(name, by=context.caller, leaves=_facts(context).get(LEAVES) is True)
+        task = await self._bus.reset_worker(name, by=context.caller, leaves=_read_meta(context).get(LEAVES) is True)
         return {"success": True, "worker": name, "previous_task": task}
 
     async def retry_task(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -88,29 +88,29 @@ class _Handlers:
     async def task_failed(self, arguments: JsonObject, context: Context) -> JsonObject:
         reason = arguments["reason"]
         token = arguments.get("lease_token")
-        task = await self._bus.failed(TaskId(arguments["bead_id"]), token, reason, by=context.caller)
+        task = await self._bus.fail(TaskId(arguments["bead_id"]), token, reason, by=context.caller)
         return {"success": True, "bead_id": task.id, "status": "blocked", "reason": reason}
 
     async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         wanted = arguments["name"]
         # Whoever sends a key of its own may ask again when the answer got lost.
-        key = _facts(context).get(ONCE)
+        key = _read_meta(context).get(ONCE)
         owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
         name = await self._bus.register(wanted, owner, by=context.caller)
         message = f"you are `{name}`" if name == wanted else f"`{wanted}` is taken: you are `{name}`"
         return {"success": True, "worker": name, "message": message}
 
     async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        wait_s = poll_wait_s(arguments)
+        wait_s = parse_wait_s(arguments)
         polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
         if polled.task is not None:
-            return {"task": self._held(polled.task) | {"lease_seconds": self._bus.times.offer_s}}
+            return {"task": self._render_offer(polled.task) | {"lease_seconds": self._bus.policy.offer_s}}
         if polled.was_reset:
             return {"task": None, "reset": True}
         return {"task": None, "superseded": True} if polled.is_superseded else {"task": None, "timeout": True}
 
     async def ack_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        renews = _facts(context).get(RENEWS) is True
+        renews = _read_meta(context).get(RENEWS) is True
         task = await self._bus.acknowledge(
             WorkerName(arguments["name"]),
             TaskId(arguments["bead_id"]),
@@ -118,14 +118,14 @@ class _Handlers:
             by=context.caller,
             renews=renews,
         )
-        times = self._bus.times
+        policy = self._bus.policy
         return {
             "success": True,
             "worker": task.worker,
             "bead_id": task.id,
             "attempt": task.attempt,
-            **self._lease(task),
-            "lease_seconds": times.run_s if renews else times.stuck_s,
+            **self._render_lease(task),
+            "lease_seconds": policy.run_s if renews else policy.stuck_s,
         }
 
     async def get_task(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -140,7 +140,7 @@ class _Handlers:
             wants_all=wants_all,
         )
         answer: JsonObject = {"tasks": [_render_end(one, results, self._bus.wall) for one in tasks]}
-        is_over = (all if wants_all else any)(one.is_over for one in tasks)
+        is_over = (all if wants_all else any)(one.has_ended for one in tasks)
         return answer if is_over else answer | {"timeout": True}
 
     async def list_tasks(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -153,27 +153,27 @@ class _Handlers:
         )
         return render_page(page, self._bus.wall)
 
-    def _held(self, task: Offered) -> JsonObject:
+    def _render_offer(self, task: WorkerTask) -> JsonObject:
         held: JsonObject = {
             "bead_id": task.id,
             "assigned_at": _format_time(self._bus.wall(task.changed_at)),
             "attempt": task.attempt + 1,
             "priority": task.priority,
-            **self._lease(task),
+            **self._render_lease(task),
         }
         return held | ({"payload": task.payload_json} if task.payload is not None else {})
 
-    def _lease(self, task: Lease) -> JsonObject:
+    def _render_lease(self, task: Lease) -> JsonObject:
         return {"lease_token": task.token, "lease_expires_at": _format_time(self._bus.wall(task.expires_at or 0))}
 
 
-def _facts(context: Context) -> JsonObject:
+def _read_meta(context: Context) -> JsonObject:
     """Read what a forwarding process says besides the arguments."""
     facts = context.meta.get(META_KEY)
     return facts if isinstance(facts, dict) else {}
 
 
-def render_submission(submitted: Submitted) -> JsonObject:
+def render_submission(submitted: SubmitResult) -> JsonObject:
     """Say what became of a submission."""
     answer: JsonObject = {
         "bead_id": submitted.task,
@@ -227,7 +227,7 @@ def _render_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[fl
     return shown | ({"result_omitted": True} if task.result_chars else {})
 
 
-def _render_summary(task: Task | Summary, wall: Callable[[float], float]) -> JsonObject:
+def _render_summary(task: BusTask | Summary, wall: Callable[[float], float]) -> JsonObject:
     shown: JsonObject = {
         "bead_id": task.id,
         "state": task.state,
@@ -244,7 +244,7 @@ def _render_summary(task: Task | Summary, wall: Callable[[float], float]) -> Jso
     return shown
 
 
-def _render_public(task: Task, wall: Callable[[float], float]) -> JsonObject:
+def _render_public(task: BusTask, wall: Callable[[float], float]) -> JsonObject:
     shown: JsonObject = {"bead_id": task.id, "state": task.state}
     if task.state in ("offered", "running"):
         shown |= {"worker": task.worker, "attempt": task.attempt}

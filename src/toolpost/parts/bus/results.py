@@ -1,8 +1,8 @@
-"""What became of tasks, read by the callers they concern: one task, a list, and whether several are over.
+"""Tasks and their results, as callers may read them: one task, a list, and whether several have ended.
 
-A caller reads what it submitted, what one of its workers has, and what one of its workers ended; an administrator reads
-everything. Of the tasks of others it is told what `get_status` tells everybody, and nothing about those that are not on
-that board. Nobody is told a lease token.
+A caller may read the tasks that it submitted, and those that one of its workers has or ended; an administrator may read all.
+Of other tasks it may read what `get_status` shows to every caller, and nothing of those that `get_status` does not show. Lease
+tokens are never returned.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,18 +13,18 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, NotFound
-from toolpost.parts.bus.submission import list_unmet_of
-from toolpost.parts.bus.tasks import COLUMNS, HELD_BY, PollId, State, Task, TaskId, WorkerName
+from toolpost.parts.bus.submission import list_unmet_needs
+from toolpost.parts.bus.tasks import HOLDER, TASK_COLUMNS, BusTask, PollId, State, TaskId, WorkerName
 from toolpost.store.scripts import NOW, Row, Script, Statement, Together
 
 ACTIVE: Final[tuple[State, ...]] = ("waiting", "queued", "offered", "running")
 FINISHED: Final[tuple[State, ...]] = ("done", "blocked", "dead", "cancelled")
 ATTEMPTS_SHOWN: Final = 50
 RESULTS_CHARS: Final = 256 * 1024
-"""How much of results one answer about several tasks carries; a single result always fits."""
+"""The most characters of results in one answer about several tasks; a single result always fits."""
 
-_ON_THE_BOARD: Final = frozenset({"queued", "offered", "running", "blocked", "dead"})
-_BEGUN: Final = "acknowledged"
+_PUBLIC_STATES: Final = frozenset({"queued", "offered", "running", "blocked", "dead"})
+_STARTED: Final = "acknowledged"
 _ENDINGS: Final = {
     "done": ("done", None),
     "blocked": ("failed", "its worker reported a failure"),
@@ -34,19 +34,19 @@ _ENDINGS: Final = {
     "reset": ("reset", "its worker was reset"),
     "cancelled": ("cancelled", "it was cancelled"),
 }
-"""What ends an attempt, by the kind of the line in the history: its outcome, and the error if the line has no detail."""
+"""Events that end an attempt: its outcome, and the error if the event has no detail."""
 
 _ATTEMPTS: Final = (
     "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1"
-    f" AND kind IN ({', '.join(repr(kind) for kind in (_BEGUN, *_ENDINGS))}) ORDER BY seq DESC LIMIT {2 * ATTEMPTS_SHOWN}"
+    f" AND kind IN ({', '.join(repr(kind) for kind in (_STARTED, *_ENDINGS))}) ORDER BY seq DESC LIMIT {2 * ATTEMPTS_SHOWN}"
 )
-# Both tables in one statement: on PostgreSQL a task that moves between two statements would be in neither.
+# Both tables in one statement: on PostgreSQL a task that is moved between two statements would be found in neither.
 _WHOLE: Final = (
-    f"SELECT {COLUMNS}, {HELD_BY} FROM bus_tasks WHERE id = ?1"
-    f" UNION ALL SELECT {COLUMNS}, ended_by FROM bus_archive WHERE id = ?1"
+    f"SELECT {TASK_COLUMNS}, {HOLDER} FROM bus_tasks WHERE id = ?1"
+    f" UNION ALL SELECT {TASK_COLUMNS}, ended_by FROM bus_archive WHERE id = ?1"
 )
 _SUMMARY: Final = "id, state, priority, attempt, worker, expires_at, reason, submitted_by, submitted_at, changed_at"
-_ACTIVE_SUMMARY: Final = f"SELECT {_SUMMARY}, {HELD_BY} AS caller, 0 AS result_chars FROM bus_tasks"
+_ACTIVE_SUMMARY: Final = f"SELECT {_SUMMARY}, {HOLDER} AS caller, 0 AS result_chars FROM bus_tasks"
 _FINISHED_SUMMARY: Final = (
     f"SELECT {_SUMMARY}, ended_by AS caller, coalesce(length(result), 0) AS result_chars FROM bus_archive"
 )
@@ -54,7 +54,7 @@ _WATCH: Final = "INSERT INTO bus_watches (task, waiter, until) VALUES (?1, ?2, ?
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker's go at a task, from its acknowledgement on."""
+    """One run of a task by a worker, from its acknowledgement on."""
 
     number: int
     worker: WorkerName | None
@@ -65,11 +65,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One task, as a caller may read it."""
+    """A task, as a caller may read it."""
 
-    task: Task
+    task: BusTask
     is_whole: bool
-    """Whether this caller may read all of it; if not, only what `get_status` shows is to be told."""
+    """Whether this caller may read all of it; if not, only what `get_status` shows may be returned."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     waits_for: tuple[TaskId, ...] = ()
 
@@ -88,48 +88,47 @@ class Summary(msgspec.Struct, frozen=True):
     submitted_at: float
     changed_at: float
     caller: CallerId | None
-    """Whose worker has it, or ended it."""
+    """The caller whose worker has it, or ended it."""
     result_chars: int
 
     @property
-    def is_over(self) -> bool:
-        """Whether it waits for nobody but whoever retries it."""
+    def has_ended(self) -> bool:
         return self.state in FINISHED
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """Where a list goes on: after this task."""
+    """The last task of a page, after which the next one starts."""
 
     changed_at: float
     task: str
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a list, newest first."""
+    """A page of a list of tasks, the latest change first."""
 
     tasks: list[Summary]
     next: Position | None
-    """None where the list ends."""
+    """None if this is the last page."""
 
 
 def read_task(task_id: TaskId, by: Caller) -> Script[TaskReport]:
-    """Read one task; raises `NotFound`, and `Forbidden` for one of others that `get_status` does not show."""
+    """Read one task; raises `NotFound`, and `Forbidden` for a task of another caller that `get_status` does not show."""
     rows = yield Statement(_WHOLE, (task_id,))
     if not rows:
-        raise _make_unknown(task_id)
+        raise _make_unknown_task(task_id)
     *columns, caller = rows[0]
-    task = Task(*columns)
+    task = BusTask(*columns)
     if not _may_read(by, task.submitted_by, caller):
-        if task.state not in _ON_THE_BOARD:
-            raise _make_not_yours(task_id)
+        if task.state not in _PUBLIC_STATES:
+            raise _make_foreign_task(task_id)
         return TaskReport(task=task, is_whole=False)
     attempts = _parse_attempts((yield Statement(_ATTEMPTS, (task_id,))))
-    waits_for = (yield from list_unmet_of(task_id)) if task.state == "waiting" else ()
+    waits_for = (yield from list_unmet_needs(task_id)) if task.state == "waiting" else ()
     return TaskReport(task=task, is_whole=True, attempts=attempts, waits_for=waits_for)
 
 
 def list_tasks(states: Collection[State], by: Caller, limit: int, after: Position | None) -> Script[Page]:
-    """List the tasks that a caller may read, those first whose state changed last."""
+    """List the tasks that a caller may read, the latest change of state first."""
     where, values = ["1 = 1"], list[object]()
     if after is not None:
         where.append("(changed_at, id) < (?1, ?2)")
@@ -145,7 +144,7 @@ def list_tasks(states: Collection[State], by: Caller, limit: int, after: Positio
     if finished:
         own = f"submitted_by = ?{number} OR ended_by = ?{number}"
         conditions = [*where, f"state IN ({finished})", *([] if by.is_admin else [f"({own})"])]
-        # The inner one is answered by the index alone: payloads and results of others are not read on the way.
+        # The inner SELECT is answered by the index alone, so that payloads and results of other rows are not read.
         found = f"SELECT id FROM bus_archive WHERE {' AND '.join(conditions)} {order}"
         parts.append(f"SELECT * FROM ({_FINISHED_SUMMARY} WHERE id IN ({found})) AS finished")
     if not by.is_admin:
@@ -157,20 +156,20 @@ def list_tasks(states: Collection[State], by: Caller, limit: int, after: Positio
 
 
 def summarize(tasks: Sequence[TaskId], by: Caller) -> Script[list[Summary]]:
-    """Summarize tasks, in the order asked for; raises `NotFound` or `Forbidden` for the first that cannot be read."""
+    """Return summaries in the order of `tasks`; raises `NotFound` or `Forbidden` for the first that cannot be read."""
     names = ", ".join(f"?{number}" for number in range(1, len(tasks) + 1))
     sql = f"{_ACTIVE_SUMMARY} WHERE id IN ({names}) UNION ALL {_FINISHED_SUMMARY} WHERE id IN ({names})"
     found = {row[0]: Summary(*row) for row in (yield Statement(sql, tuple(tasks)))}
     for task in tasks:
         if task not in found:
-            raise _make_unknown(task)
+            raise _make_unknown_task(task)
         if not _may_read(by, found[task].submitted_by, found[task].caller):
-            raise _make_not_yours(task)
+            raise _make_foreign_task(task)
     return [found[task] for task in tasks]
 
 
 def read_results(tasks: Sequence[TaskId], by: Caller) -> Script[tuple[list[Summary], dict[TaskId, str]]]:
-    """Summarize tasks, with the results of those that are done, as JSON, as far as they fit into one answer."""
+    """Return summaries, and as JSON the results of done tasks that fit into one answer."""
     summaries = yield from summarize(tasks, by)
     left = RESULTS_CHARS
     fitting = []
@@ -188,25 +187,25 @@ def read_results(tasks: Sequence[TaskId], by: Caller) -> Script[tuple[list[Summa
 
 
 def watch(tasks: Sequence[TaskId], waiter: PollId, wait_s: float) -> Script[None]:
-    """Have the ends of these tasks announced, for as long as somebody waits for them."""
+    """Store that a waiter waits for these tasks, at most `wait_s`: who ends one of them then rings."""
     ((now,),) = yield NOW
     yield Together(tuple(Statement(_WATCH, (task, waiter, now + wait_s)) for task in tasks))
 
 
 def unwatch(tasks: Sequence[TaskId], waiter: PollId) -> Script[None]:
-    """Wait for these tasks no longer."""
+    """Delete what `watch` stored."""
     delete = "DELETE FROM bus_watches WHERE task = ?1 AND waiter = ?2"
     yield Together(tuple(Statement(delete, (task, waiter)) for task in tasks))
 
 
 def _parse_attempts(latest_first: list[Row]) -> list[Attempt]:
-    """Put the lines of a history together to attempts, the first one first."""
+    """Combine events to attempts, the oldest first."""
     attempts: list[Attempt] = []
     for at, kind, worker, number, detail in reversed(latest_first):
-        if kind == _BEGUN:
+        if kind == _STARTED:
             attempts.append(Attempt(number=number, worker=worker, started_at=at))
         elif attempts and attempts[-1].ended_at is None:
-            # What ends a task that nobody had begun, such as an offer that was reset, ends no attempt.
+            # An event without a started attempt, such as the reset of an offer, is left out.
             outcome, error = _ENDINGS[kind]
             if kind not in ("done", "dead"):
                 error = detail or error
@@ -218,11 +217,11 @@ def _may_read(by: Caller, submitted_by: str, caller: CallerId | None) -> bool:
     return by.is_admin or by.id in (submitted_by, caller)
 
 
-def _make_unknown(task: TaskId) -> NotFound:
+def _make_unknown_task(task: TaskId) -> NotFound:
     return NotFound(f"Unknown task `{task}`.", hint="`submit_task` first", bead_id=task)
 
 
-def _make_not_yours(task: TaskId) -> Forbidden:
+def _make_foreign_task(task: TaskId) -> Forbidden:
     return Forbidden(
         f"The task `{task}` was submitted by another caller, and no worker of yours has it or ended it.",
         hint="its submitter, the caller whose worker has it or ended it, or an administrator can read it",

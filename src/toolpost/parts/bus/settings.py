@@ -1,4 +1,4 @@
-"""`[bus]`: how long tasks are offered, held and tried again."""
+"""The section `[bus]`: durations of offers and leases, retries, capacity, and the beads tracker."""
 
 from typing import Annotated, Final, Literal
 
@@ -10,30 +10,28 @@ from toolpost.settings.section import Section
 
 
 class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tasks for agents."""
-
     offer_s: Annotated[Seconds, Meta(description="from the answer of a poll until the task must be acknowledged")] = (
         15.0
     )
-    lease_s: Annotated[Seconds, Meta(description="until a worker whose process renews its lease is thought lost")] = (
-        300.0
-    )
+    lease_s: Annotated[
+        Seconds, Meta(description="lease of a task whose worker's process renews it, as `bus connect` does")
+    ] = 300.0
     stuck_s: Annotated[
-        Seconds, Meta(description="the same, where nobody renews it: a client without `bus connect`")
+        Seconds, Meta(description="lease of a task that is not renewed: a client without `bus connect`")
     ] = 1_800.0
-    attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is begun before it is dead")] = 3
-    retry_s: Annotated[Seconds, Meta(description="before the second attempt; twice that before the third")] = 5.0
-    retry_limit_s: Annotated[Seconds, Meta(description="the longest wait between two attempts")] = 600.0
-    age_s: Annotated[Seconds, Meta(description="what waited this long comes before what is one priority higher")] = (
-        600.0
-    )
-    capacity: Annotated[Count, Meta(description="tasks that may wait at once")] = 10_000
-    idle_s: Annotated[Seconds, Meta(description="a server that `bus connect` started ends after this long unused")] = (
-        3_600.0
-    )
+    attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is started before it is dead")] = 3
+    retry_s: Annotated[Seconds, Meta(description="delay before the second attempt; twice that before the third")] = 5.0
+    retry_limit_s: Annotated[Seconds, Meta(description="the longest delay between two attempts")] = 600.0
+    age_s: Annotated[
+        Seconds, Meta(description="a task that waited this long comes before new ones of the next higher priority")
+    ] = 600.0
+    capacity: Annotated[Count, Meta(description="how many tasks may be queued or waiting at once")] = 10_000
+    idle_s: Annotated[
+        Seconds, Meta(description="a server that `bus connect` started stops after being unused for this long")
+    ] = 3_600.0
     beads: Annotated[
         Literal["auto", "on", "off"],
-        Meta(description="keep the beads tracker in step; auto: where there are `bd` and a folder `.beads`"),
+        Meta(description="update the beads tracker; auto: if there are `bd` and a folder `.beads`"),
     ] = "auto"
 
 

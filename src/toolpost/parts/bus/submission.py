@@ -1,4 +1,8 @@
-"""Submission of tasks: each is stored once, ranked by priority and age, and never waits for itself."""
+"""Submission: a task is stored once, with its rank and the tasks that it depends on.
+
+The rank is the time of submission plus `age_s` for each step of priority, and the lowest comes first. So a task of priority 2
+comes before one of priority 1 that was submitted more than `age_s` later, and none waits forever.
+"""
 
 from typing import Final
 
@@ -6,31 +10,33 @@ import msgspec
 
 from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloaded
 from toolpost.parts.bus.dispatch import Offer, dispatch
-from toolpost.parts.bus.tasks import Task, TaskId, Times, WorkerName, find_archived, find_task, note
+from toolpost.parts.bus.tasks import BusPolicy, BusTask, TaskId, WorkerName, find_archived, find_task, insert_event
 from toolpost.shares import Callers, over_limit
 from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
 
 POSITIONS: Final = 10_000
-"""How far a position in the queue is counted."""
+"""Positions in the queue are counted up to this one."""
 
-_PLACE: Final = "SELECT 1 FROM bus_tasks WHERE state = 'queued' AND (rank, id) <= (?1, ?2) LIMIT ?3"
+_POSITION: Final = "SELECT 1 FROM bus_tasks WHERE state = 'queued' AND (rank, id) <= (?1, ?2) LIMIT ?3"
 _QUEUED: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'queued' LIMIT {limit}) AS queued)"
 _WAITING: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'waiting' LIMIT {limit}) AS waiting)"
-# Whether it is over, how many are queued or wait, how many of them will come after it, mostly none, and whether somebody is free.
-_OUTLOOK: Final = (
+# In one read: whether the task has ended, how many are queued and waiting (up to the capacity), how many come after it (mostly
+# none, which is why these are counted and not those before it), and whether a worker is free.
+_QUEUE_STATE: Final = (
     f"SELECT EXISTS (SELECT 1 FROM bus_archive WHERE id = ?2), {_QUEUED.format(limit='?3')}, {_WAITING.format(limit='?3')},"
     " (SELECT count(*) FROM bus_tasks WHERE state = 'queued' AND (rank, id) > (?1, ?2)),"
     " EXISTS (SELECT 1 FROM bus_workers WHERE task IS NULL)"
 )
-_TAKE_IN: Final = (
+_INSERT: Final = (
     "INSERT INTO bus_tasks (id, state, priority, payload, dedupe_key, submitted_by, submitted_at, rank, not_before,"
     " attempt, leases, is_fetched, changed_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, 0, 0, ?7) ON CONFLICT DO NOTHING"
 )
 
+_INSERT_NEED: Final = "INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING"
 _CYCLE: Final = """
-WITH RECURSIVE upwards (id) AS (
-    SELECT needs FROM bus_needs WHERE task = ?1 UNION SELECT n.needs FROM bus_needs n JOIN upwards u ON n.task = u.id
-) SELECT 1 FROM upwards WHERE id = ?2 LIMIT 1
+WITH RECURSIVE needed (id) AS (
+    SELECT needs FROM bus_needs WHERE task = ?1 UNION SELECT n.needs FROM bus_needs n JOIN needed d ON n.task = d.id
+) SELECT 1 FROM needed WHERE id = ?2 LIMIT 1
 """
 
 
@@ -46,7 +52,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Where a submitted task is."""
 
     task: TaskId
@@ -57,126 +63,53 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: tuple[TaskId, ...] = ()
     is_duplicate: bool = False
     offered: tuple[Offer, ...] = ()
-    """All offers that the transaction made: their workers have to be woken."""
+    """All offers of the transaction: their polls have to be woken."""
 
 
-def submit(new: Submission, times: Times, capacity: int, callers: Callers) -> Script[Submitted]:
-    """Store a task; one that is stored already is returned as it is. Raises `QueueOverloaded` over a limit."""
+def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) -> Script[SubmitResult]:
+    """Store a task; one that is queued, waiting or offered already is returned as it is.
+
+    Raises `InvalidRequest` for one that runs or has ended, and for a cycle; `QueueOverloaded` over the capacity or the caller's
+    share of it.
+    """
     ((now,),) = yield NOW
     if new.needs:
-        known = yield from _find_known(new)
-        if known is not None:
-            return known
+        existing = yield from _find_existing(new)
+        if existing is not None:
+            return existing
         # Two servers that each add one half of a cycle at the same moment would not see each other's half.
         yield alone("bus needs")
-        yield from _refuse_circles(new)
-    waits_for = yield from list_unmet(new.needs)
-    rank = now + new.priority * times.age_s
-    ((is_over, queued, waiting, after, is_anybody_free),) = yield Statement(_OUTLOOK, (rank, new.task, capacity))
+        yield from _refuse_cycles(new)
+    waits_for = yield from filter_not_done(new.needs)
+    rank = now + new.priority * policy.age_s
+    ((has_ended, queued, waiting, after, has_free_worker),) = yield Statement(_QUEUE_STATE, (rank, new.task, capacity))
     if callers.are_several and queued + waiting >= callers.share_of(capacity):
-        # Only now can one caller have more than their share: below that, tasks are not counted by caller.
-        known = yield from _find_known(new)
-        if known is not None:
-            return known
-        yield from _refuse_over_share(new, capacity, callers)
+        # Tasks are counted by caller only now: while all together are fewer than one share, no caller can be over it.
+        existing = yield from _find_existing(new)
+        if existing is not None:
+            return existing
+        yield from _refuse_if_over_share(new, capacity, callers)
     state = "waiting" if waits_for else "queued"
     values = (new.task, state, new.priority, new.payload, new.dedupe_key, new.by, now, rank)
-    if is_over or queued + waiting >= capacity or not (yield change(_TAKE_IN, values)):
+    if has_ended or queued + waiting >= capacity or not (yield change(_INSERT, values)):
         return (yield from _explain_refusal(new, capacity))
-    submitted = note(new.task, now, "submitted", detail=new.by)
+    submitted = insert_event(new.task, now, "submitted", detail=new.by)
     if new.needs:
-        yield Together((submitted, *(_insert_need(new.task, needed) for needed in dict.fromkeys(new.needs))))
+        needs = (Statement(_INSERT_NEED, (new.task, needed)) for needed in dict.fromkeys(new.needs))
+        yield Together((submitted, *needs))
     if waits_for:
-        return Submitted(task=new.task, waits_for=waits_for)
-    if not is_anybody_free and not new.needs:
+        return SubmitResult(task=new.task, waits_for=waits_for)
+    if not has_free_worker and not new.needs:
         yield submitted
-        return _make_submitted(new.task, queued - after + 1, [])
-    offered = yield from dispatch(now, times, *(() if new.needs else (submitted,)), at_most=1)
-    return _make_submitted(new.task, queued - after + 1, offered)
+        return _make_result(new.task, queued - after + 1, [])
+    offered = yield from dispatch(now, policy, *(() if new.needs else (submitted,)), at_most=1)
+    return _make_result(new.task, queued - after + 1, offered)
 
 
-def _explain_refusal(new: Submission, capacity: int) -> Script[Submitted]:
-    known = yield from _find_known(new)
-    if known is not None:
-        return known
-    yield from refuse_if_full(capacity)
-    raise GatewayError("a task was taken in and ended meanwhile")
-
-
-def _insert_need(task: TaskId, needs: TaskId) -> Statement:
-    return Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING", (task, needs))
-
-
-def _make_submitted(task: TaskId, position: int, offered: list[Offer]) -> Submitted:
-    """Return where a task is; tasks that were offered just now are no longer before it."""
-    for one, _ in offered:
-        if one.id == task:
-            return Submitted(task=task, worker=one.worker, offered=tuple(offered))
-    return Submitted(task=task, position=max(1, position - len(offered)), offered=tuple(offered))
-
-
-def resubmit(task: Task, now: float, times: Times) -> Script[Submitted]:
-    """Offer tasks after one was put back, and return where that one is."""
-    waits_for = yield from list_unmet_of(task.id)
-    if waits_for:
-        return Submitted(task=task.id, waits_for=waits_for)
-    offered = yield from dispatch(now, times)
-    return _make_submitted(task.id, (yield from count_position(task.id, task.rank)) + len(offered), offered)
-
-
-def _find_known(new: Submission) -> Script[Submitted | None]:
-    there = yield from find_task(new.task)
-    is_duplicate = False
-    if there is None and new.dedupe_key is not None:
-        rows = yield Statement("SELECT id FROM bus_tasks WHERE dedupe_key = ?1", (new.dedupe_key,))
-        there = (yield from find_task(rows[0][0])) if rows else None
-        is_duplicate = there is not None
-    if there is None:
-        over = yield from find_archived(new.task)
-        if over is None:
-            return None
-        raise InvalidRequest(
-            f"The task `{new.task}` is over: {over.state}.",
-            hint="`retry_task` runs it again",
-            bead_id=new.task,
-            state=over.state,
-        )
-    if there.state == "running" and not is_duplicate:
-        raise InvalidRequest(
-            f"The task `{there.id}` is with the worker `{there.worker}` already.",
-            hint="wait for it, or take it away: `retry_task`",
-            bead_id=there.id,
-            state=there.state,
-            worker=there.worker,
-        )
-    waits_for = yield from list_unmet_of(there.id)
-    position = (yield from count_position(there.id, there.rank)) if there.state == "queued" else None
-    return Submitted(
-        task=there.id, worker=there.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
-    )
-
-
-def _refuse_circles(new: Submission) -> Script[None]:
-    for needed in new.needs:
-        if needed == new.task or (yield Statement(_CYCLE, (needed, new.task))):
-            raise InvalidRequest(
-                f"`{new.task}` would wait for itself, through `{needed}`.",
-                hint="leave one of the two dependencies out",
-                bead_id=new.task,
-                depends_on=needed,
-            )
-
-
-def _refuse_over_share(new: Submission, capacity: int, callers: Callers) -> Script[None]:
-    ((own,),) = yield Statement(
-        "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (new.by,)
-    )
-    if own >= callers.share_of(capacity):
-        raise over_limit("bus tasks waiting", own, capacity, callers, retry_s=5, hint="wait until some are done")
-
-
-def refuse_if_full(capacity: int) -> Script[None]:
-    """Raise `QueueOverloaded` if the queue is at its capacity."""
+def _explain_refusal(new: Submission, capacity: int) -> Script[SubmitResult]:
+    existing = yield from _find_existing(new)
+    if existing is not None:
+        return existing
     ((queued, waiting),) = yield Statement(
         f"SELECT {_QUEUED.format(limit='?1')}, {_WAITING.format(limit='?1')}", (capacity,)
     )
@@ -187,25 +120,95 @@ def refuse_if_full(capacity: int) -> Script[None]:
             hint="submit again when some are done",
             capacity=capacity,
         )
+    raise GatewayError("the task was submitted and ended by another process at the same time")
 
 
-def list_unmet(needs: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
-    """Return those of these tasks that are not done."""
-    missing = []
-    for needed in needs:
-        rows = yield Statement("SELECT 1 FROM bus_archive WHERE id = ?1 AND state = 'done'", (needed,))
+def _make_result(task: TaskId, position: int, offered: list[Offer]) -> SubmitResult:
+    """Make the result from the position before the offers, which have removed tasks from the front of the queue."""
+    for one, _ in offered:
+        if one.id == task:
+            return SubmitResult(task=task, worker=one.worker, offered=tuple(offered))
+    return SubmitResult(task=task, position=max(1, position - len(offered)), offered=tuple(offered))
+
+
+def dispatch_requeued(task: BusTask, now: float, policy: BusPolicy) -> Script[SubmitResult]:
+    """Offer tasks after one was queued again, and return where that one is."""
+    waits_for = yield from list_unmet_needs(task.id)
+    if waits_for:
+        return SubmitResult(task=task.id, waits_for=waits_for)
+    offered = yield from dispatch(now, policy)
+    return _make_result(task.id, (yield from count_position(task.id, task.rank)) + len(offered), offered)
+
+
+def _find_existing(new: Submission) -> Script[SubmitResult | None]:
+    """Find the task with this id or dedupe key; raises `InvalidRequest` if the task of this id runs or has ended."""
+    task = yield from find_task(new.task)
+    is_duplicate = False
+    if task is None and new.dedupe_key is not None:
+        rows = yield Statement("SELECT id FROM bus_tasks WHERE dedupe_key = ?1", (new.dedupe_key,))
+        task = (yield from find_task(rows[0][0])) if rows else None
+        is_duplicate = task is not None
+    if task is None:
+        ended = yield from find_archived(new.task)
+        if ended is None:
+            return None
+        raise InvalidRequest(
+            f"The task `{new.task}` is over: {ended.state}.",
+            hint="`retry_task` runs it again",
+            bead_id=new.task,
+            state=ended.state,
+        )
+    if task.state == "running" and not is_duplicate:
+        raise InvalidRequest(
+            f"The task `{task.id}` is with the worker `{task.worker}` already.",
+            hint="wait for it with `wait_tasks`, or take it from the worker with `retry_task`",
+            bead_id=task.id,
+            state=task.state,
+            worker=task.worker,
+        )
+    waits_for = yield from list_unmet_needs(task.id)
+    position = (yield from count_position(task.id, task.rank)) if task.state == "queued" else None
+    return SubmitResult(
+        task=task.id, worker=task.worker, position=position, waits_for=waits_for, is_duplicate=is_duplicate
+    )
+
+
+def _refuse_cycles(new: Submission) -> Script[None]:
+    for needed in new.needs:
+        if needed == new.task or (yield Statement(_CYCLE, (needed, new.task))):
+            raise InvalidRequest(
+                f"`{new.task}` would wait for itself, through `{needed}`.",
+                hint="leave one of the two dependencies out",
+                bead_id=new.task,
+                depends_on=needed,
+            )
+
+
+def _refuse_if_over_share(new: Submission, capacity: int, callers: Callers) -> Script[None]:
+    ((own,),) = yield Statement(
+        "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (new.by,)
+    )
+    if own >= callers.share_of(capacity):
+        raise over_limit("bus tasks waiting", own, capacity, callers, retry_s=5, hint="wait until some are done")
+
+
+def filter_not_done(tasks: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
+    """Return those of these tasks that are not done, unknown ones included: they may be submitted later."""
+    not_done = []
+    for task in tasks:
+        rows = yield Statement("SELECT 1 FROM bus_archive WHERE id = ?1 AND state = 'done'", (task,))
         if not rows:
-            missing.append(needed)
-    return tuple(missing)
+            not_done.append(task)
+    return tuple(not_done)
 
 
-def list_unmet_of(task: TaskId) -> Script[tuple[TaskId, ...]]:
+def list_unmet_needs(task: TaskId) -> Script[tuple[TaskId, ...]]:
     """Return the tasks that a task still waits for."""
     rows = yield Statement("SELECT needs FROM bus_needs WHERE task = ?1 ORDER BY needs", (task,))
-    return (yield from list_unmet(tuple(TaskId(row[0]) for row in rows)))
+    return (yield from filter_not_done(tuple(TaskId(row[0]) for row in rows)))
 
 
 def count_position(task: TaskId, rank: float) -> Script[int]:
     """Return the position of a task in the queue, from 1."""
-    rows = yield Statement(f"SELECT count(*) FROM ({_PLACE}) AS before", (rank, task, POSITIONS))
+    rows = yield Statement(f"SELECT count(*) FROM ({_POSITION}) AS before", (rank, task, POSITIONS))
     return int(rows[0][0])

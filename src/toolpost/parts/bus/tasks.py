@@ -1,4 +1,8 @@
-"""A task and a worker as values, and as rows."""
+"""Tasks and workers as values, as rows, and the policy by which they are handled.
+
+`Lease`, `WorkerTask` and `BusTask` are the same row read with more and more columns: the steps of a worker run most often, and
+read no more than they need.
+"""
 
 import itertools
 import secrets
@@ -16,55 +20,55 @@ WorkerName = NewType("WorkerName", str)
 LeaseToken = NewType("LeaseToken", str)
 PollId = NewType("PollId", str)
 
-_PROCESS: Final = secrets.randbelow(1024)
-_NAME: Final = secrets.token_hex(6)
-_polls: Final = itertools.count(1)
-_numbered = 0
-_numbered_at = 0.0
+_PROCESS_NUMBER: Final = secrets.randbelow(1024)
+_POLL_PREFIX: Final = secrets.token_hex(6)
+_poll_numbers: Final = itertools.count(1)
+_last_seq = 0
+_last_seq_at = 0.0
 
 State = Literal["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
 
 PRIORITIES: Final = range(5)
-USUAL_PRIORITY: Final = 2
+DEFAULT_PRIORITY: Final = 2
 
-# As the fields of `Lease`, `Offered` and `Task`, in their order: every column that is read has its price.
+# In the order of the fields of `Lease`, `WorkerTask`, `BusTask` and `EndedTask`.
 LEASE_COLUMNS: Final = "id, state, attempt, leases, worker, token, expires_at, changed_at"
-OFFERED_COLUMNS: Final = f"{LEASE_COLUMNS}, is_fetched, priority, payload"
-COLUMNS: Final = f"{OFFERED_COLUMNS}, dedupe_key, submitted_by, submitted_at, rank, not_before, reason, result"
-ENDED_COLUMNS: Final = f"{COLUMNS}, ended_by"
+WORKER_TASK_COLUMNS: Final = f"{LEASE_COLUMNS}, is_fetched, priority, payload"
+TASK_COLUMNS: Final = f"{WORKER_TASK_COLUMNS}, dedupe_key, submitted_by, submitted_at, rank, not_before, reason, result"
+ENDED_TASK_COLUMNS: Final = f"{TASK_COLUMNS}, ended_by"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Times:
-    """How long things may take, in seconds, how often they are tried, and who is to be told at once."""
+class BusPolicy:
+    """Durations of leases and pauses in seconds, the number of attempts, and what scripts must know of their process."""
 
     offer_s: float = 15.0
-    """From the answer of a poll to its acknowledgement."""
+    """How long an offered task may stay unacknowledged."""
     run_s: float = 300.0
-    """From one sign of life to the next, where the worker's own process renews its lease."""
+    """The lease of a running task whose worker's process renews it."""
     stuck_s: float = 1_800.0
-    """From the acknowledgement to the end, where nobody renews it."""
+    """The lease of a running task that is not renewed."""
     retry_s: float = 5.0
-    """Before the second attempt; twice that before the third."""
+    """Delay before the second attempt; twice that before the third."""
     retry_limit_s: float = 600.0
     attempts: int = 3
-    """How often a task is begun before it is given up."""
+    """How often a task is started before it is dead."""
     age_s: float = 600.0
-    """How long a task must wait to come before a fresh one of the next priority."""
+    """How long a task must wait to come before a new one of the next higher priority."""
     sweep_s: float = 5.0
-    """Between two looks for what has expired, at most: another server may have made a lease that ends before ours."""
+    """The longest time between two sweeps: another server may have made a lease that expires before all of this one."""
     present_s: float = 60.0
-    """How long a worker that was heard of is taken to be there."""
+    """How long after its last poll a worker still gets offers."""
     forget_s: float = 3_600.0
-    """How long one that was not heard of keeps its name."""
+    """How long after its last poll a worker is deleted."""
     is_tracked: bool = False
-    """Whether what becomes of a task is told to the tracker that it comes from."""
+    """Whether updates for a tracker are stored."""
     polls: Container[str] = ()
-    """Those that wait in this process: what is offered to them has reached them."""
+    """Polls that wait in this process: a task that is offered to one counts as fetched."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """Who has a task, and until when: what the steps of its worker ask about."""
+    """A task as far as its lease goes: state, worker, token and expiry."""
 
     id: TaskId
     state: State
@@ -76,8 +80,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     changed_at: float
 
 
-class Offered(Lease, frozen=True, gc=False):
-    """A task, as its worker is told of it."""
+class WorkerTask(Lease, frozen=True, gc=False):
+    """A task with what its worker is sent."""
 
     is_fetched: int
     priority: int
@@ -85,12 +89,12 @@ class Offered(Lease, frozen=True, gc=False):
 
     @property
     def payload_json(self) -> Json:
-        """What was sent along, None if nothing."""
+        """The payload that was submitted, None if there is none."""
         return None if self.payload is None else msgspec.json.decode(self.payload)
 
 
-class Task(Offered, frozen=True, gc=False):
-    """One task, as it is now."""
+class BusTask(WorkerTask, frozen=True, gc=False):
+    """All columns of a task."""
 
     dedupe_key: str | None
     submitted_by: str
@@ -102,35 +106,34 @@ class Task(Offered, frozen=True, gc=False):
 
     @property
     def result_json(self) -> Json:
-        """What came of it, None if nothing."""
+        """The result that its worker sent, None if there is none."""
         return None if self.result is None else msgspec.json.decode(self.result)
 
 
-class EndedTask(Task, frozen=True, gc=False):
-    """A task that is over."""
+class EndedTask(BusTask, frozen=True, gc=False):
+    """A task in `bus_archive`."""
 
     ended_by: CallerId | None
-    """Whose worker said so; None if an operator or a lease that ran out ended it, or a version that did not write it down."""
+    """The caller whose worker ended it; None if an operator or an expired lease did, or a version that did not store it."""
 
 
 class PollingWorker(msgspec.Struct, frozen=True, gc=False):
-    """A worker, as its polls ask about it."""
+    """A worker with what its polls read."""
 
     name: WorkerName
     caller: CallerId | None
-    """Who registered it, and alone may use it; None after an upgrade, if an older server registered it meanwhile."""
+    """The caller that registered it, and alone may use it; None if a server of an older version registered it."""
     task: TaskId | None
     poll: PollId | None
     poll_until: float | None
     resets: int
 
     def is_polling(self, now: float) -> bool:
-        """Whether somebody waits at the other end."""
         return self.poll is not None and (self.poll_until or 0) > now
 
 
 class Worker(PollingWorker, frozen=True, gc=False):
-    """Somebody who does tasks, one at a time."""
+    """All columns of a worker. It has one task at a time."""
 
     owner: str
     seen_at: float
@@ -141,36 +144,36 @@ POLLING_COLUMNS: Final = "name, caller, task, poll, poll_until, resets"
 WORKER_COLUMNS: Final = f"{POLLING_COLUMNS}, owner, seen_at, idle_since"
 
 
-# A worker's row stays for as long as it has a task, so whose task it is need not be written down with it.
-HELD_BY: Final = "(SELECT w.caller FROM bus_workers w WHERE w.name = bus_tasks.worker)"
-_LEASE: Final = f"SELECT {LEASE_COLUMNS}, {HELD_BY} FROM bus_tasks WHERE id = ?1 /*lock*/"
-_HOLDER: Final = f"SELECT {HELD_BY} FROM bus_tasks WHERE id = ?1"
-_OFFERED: Final = f"SELECT {OFFERED_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
+# The caller whose worker has a task. A worker is never deleted while it has one, so `bus_tasks` need not repeat its caller.
+HOLDER: Final = "(SELECT w.caller FROM bus_workers w WHERE w.name = bus_tasks.worker)"
+_LEASE: Final = f"SELECT {LEASE_COLUMNS}, {HOLDER} FROM bus_tasks WHERE id = ?1 /*lock*/"
+_HOLDER: Final = f"SELECT {HOLDER} FROM bus_tasks WHERE id = ?1"
+_OFFERED: Final = f"SELECT {WORKER_TASK_COLUMNS} FROM bus_tasks WHERE id = ?1 /*lock*/"
 
 
-def parse_offered(rows: Iterable[Row]) -> list[Offered]:
-    """Read rows of `OFFERED_COLUMNS`, which are the fields in their order."""
-    return [Offered(*row) for row in rows]
+def parse_worker_tasks(rows: Iterable[Row]) -> list[WorkerTask]:
+    """Read rows of `WORKER_TASK_COLUMNS`."""
+    return [WorkerTask(*row) for row in rows]
 
 
-def parse_tasks(rows: Iterable[Row]) -> list[Task]:
-    """Read rows of `COLUMNS`, which are the fields in their order."""
-    return [Task(*row) for row in rows]
+def parse_tasks(rows: Iterable[Row]) -> list[BusTask]:
+    """Read rows of `TASK_COLUMNS`."""
+    return [BusTask(*row) for row in rows]
 
 
 def parse_workers(rows: Iterable[Row]) -> list[Worker]:
-    """Read rows of `WORKER_COLUMNS`, which are the fields in their order."""
+    """Read rows of `WORKER_COLUMNS`."""
     return [Worker(*row) for row in rows]
 
 
-def find_offered(task: str) -> Script[Offered | None]:
-    """Find a task that is not over as its worker is told of it, and keep it for this transaction."""
+def find_worker_task(task: str) -> Script[WorkerTask | None]:
+    """Find a task that has not ended, and lock its row."""
     rows = yield Statement(_OFFERED, (task,))
-    return Offered(*rows[0]) if rows else None
+    return WorkerTask(*rows[0]) if rows else None
 
 
 def find_lease(task: str) -> Script[tuple[Lease, CallerId | None] | None]:
-    """Find a task that is not over, and keep it for this transaction; with it, the caller whose worker has it."""
+    """Find a task that has not ended, with the caller whose worker has it, and lock its row."""
     rows = yield Statement(_LEASE, (task,))
     if not rows:
         return None
@@ -179,57 +182,58 @@ def find_lease(task: str) -> Script[tuple[Lease, CallerId | None] | None]:
 
 
 def find_holder(task: str) -> Script[CallerId | None]:
-    """Find the caller whose worker has a task; None if none has."""
+    """Find the caller whose worker has a task; None if no worker has it."""
     rows = yield Statement(_HOLDER, (task,))
     return rows[0][0] if rows else None
 
 
-def find_task(task: str, *, lock: bool = True) -> Script[Task | None]:
-    """Find a task that is not over."""
+def find_task(task: str, *, lock: bool = True) -> Script[BusTask | None]:
+    """Find a task that has not ended."""
     suffix = " /*lock*/" if lock else ""
-    rows = yield Statement(f"SELECT {COLUMNS} FROM bus_tasks WHERE id = ?1{suffix}", (task,))
+    rows = yield Statement(f"SELECT {TASK_COLUMNS} FROM bus_tasks WHERE id = ?1{suffix}", (task,))
     return parse_tasks(rows)[0] if rows else None
 
 
 def find_archived(task: str) -> Script[EndedTask | None]:
-    """Find a task that is over."""
-    rows = yield Statement(f"SELECT {ENDED_COLUMNS} FROM bus_archive WHERE id = ?1", (task,))
+    """Find a task that has ended."""
+    rows = yield Statement(f"SELECT {ENDED_TASK_COLUMNS} FROM bus_archive WHERE id = ?1", (task,))
     return EndedTask(*rows[0]) if rows else None
 
 
 def find_worker(name: str) -> Script[Worker | None]:
-    """Find a worker, and keep it for this transaction."""
+    """Find a worker, and lock its row."""
     rows = yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE name = ?1 /*lock*/", (name,))
     return parse_workers(rows)[0] if rows else None
 
 
-def note(
+def insert_event(
     task: str, at: float, kind: str, *, worker: Any = None, attempt: int = 0, detail: str | None = None
 ) -> Statement:
-    """Write a line of a task's history."""
+    """Return the statement that adds an event to a task's history."""
     return Statement(
         "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        (next_number(at), task, at, kind, worker, attempt, detail),
+        (next_seq(at), task, at, kind, worker, attempt, detail),
         may_wait=True,
     )
 
 
-def next_number(at: float) -> int:
-    """Number a row: in the order of time, above what this process numbered before, and never as another process does.
+def next_seq(at: float) -> int:
+    """Return a `seq` for a row: ordered by time, increasing within this process, and different from those of other processes.
 
-    The database numbers nothing, so that rows can be copied to another one as they are.
+    It is microseconds times 1,024 plus a number of this process. No sequence of the database is used, so that rows can be copied
+    to another store as they are.
     """
-    global _numbered, _numbered_at  # noqa: PLW0603 (one process, one row of numbers)
-    # Two threads could take the same number, but not for one task: a store is written by one at a time.
-    number = _numbered + 1024
-    # What is done in one transaction is done at one time.
-    if at != _numbered_at:
-        _numbered_at = at
-        number = max(number, int(at * 1e6) * 1024 + _PROCESS)
-    _numbered = number
+    global _last_seq, _last_seq_at  # noqa: PLW0603 (one process, one sequence)
+    # Two threads could take the same number, but not for one task: only one thread at a time writes to a store.
+    number = _last_seq + 1024
+    # All rows of one transaction have the same time, so that only the first of them needs to look at it.
+    if at != _last_seq_at:
+        _last_seq_at = at
+        number = max(number, int(at * 1e6) * 1024 + _PROCESS_NUMBER)
+    _last_seq = number
     return number
 
 
-def next_poll() -> PollId:
-    """Name a poll, as no other process does."""
-    return PollId(f"{_NAME}-{next(_polls)}")
+def new_poll_id() -> PollId:
+    """Return an id that is unique among all processes of the store."""
+    return PollId(f"{_POLL_PREFIX}-{next(_poll_numbers)}")

@@ -1,13 +1,13 @@
-"""Polls that wait in this process: a task that is offered to one is handed to it without reading the store again."""
+"""Polls that wait in this process: a task that is offered to one is passed to it in memory, without another read of the store."""
 
 from collections.abc import Iterable
 
-from toolpost.parts.bus.tasks import Offered, PollId, PollingWorker, WorkerName
+from toolpost.parts.bus.tasks import PollId, PollingWorker, WorkerName, WorkerTask
 from toolpost.store.wakeups import Listener, Wake
 
 
 class Waiter:
-    """One poll."""
+    """A poll that waits, with its listener."""
 
     __slots__ = ("listener", "name", "poll", "resets", "task")
 
@@ -17,12 +17,12 @@ class Waiter:
         self.listener = listener
         self.resets = 0
         """How often its worker had been reset when the poll started."""
-        self.task: Offered | None = None
+        self.task: WorkerTask | None = None
         """The task that was handed to it, None until then."""
 
 
 class WaitingPolls:
-    """Waiting polls by id. Two may wait for one worker, until the older one has learned that it is superseded."""
+    """Waiting polls by id. Two may wait for one worker, until the older one reads that it is superseded."""
 
     def __init__(self) -> None:
         self._waiters: dict[PollId, Waiter] = {}
@@ -34,14 +34,12 @@ class WaitingPolls:
         return poll in self._waiters
 
     def join(self, waiter: Waiter) -> None:
-        """Register a poll that waits for a task."""
         self._waiters[waiter.poll] = waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a poll."""
         del self._waiters[waiter.poll]
 
-    def hand_over(self, poll: PollId, task: Offered) -> bool:
+    def hand_over(self, poll: PollId, task: WorkerTask) -> bool:
         """Give a task to a poll, and wake it; return False if the poll does not wait here."""
         waiter = self._waiters.get(poll)
         if waiter is None:
@@ -51,10 +49,10 @@ class WaitingPolls:
         return True
 
     def compare(self, workers: Iterable[PollingWorker]) -> None:
-        """Wake polls whose worker has changed since they started, so that they read what it has."""
-        known = {worker.name: worker for worker in workers}
+        """Wake the polls whose worker was deleted, reset, or got a task or another poll: they missed a wake-up."""
+        by_name = {worker.name: worker for worker in workers}
         for waiter in self._waiters.values():
-            worker = known.get(waiter.name)
+            worker = by_name.get(waiter.name)
             if (
                 worker is None
                 or worker.task is not None

@@ -11,13 +11,13 @@ from toolpost.base.ids import JsonObject
 from toolpost.cli.show import console, heading, print_json_line, print_table, table
 from toolpost.cli.signals import on_signals
 from toolpost.parts.bus.commands.store import open_bus
-from toolpost.parts.bus.reports import Overview
-from toolpost.parts.bus.tasks import Task, Worker
+from toolpost.parts.bus.status import Overview
+from toolpost.parts.bus.tasks import BusTask, Worker
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-LOOK_S: Final = 0.5
+REFRESH_S: Final = 0.5
 _SHOWN: Final = 15
 
 
@@ -41,11 +41,11 @@ async def show_live(project: Path) -> None:
         ending = anyio.Event()
         with (
             on_signals(ending.set),
-            Live(_drawn(await bus.overview()), console=console(), auto_refresh=False, screen=False) as live,
+            Live(_render_live(await bus.overview()), console=console(), auto_refresh=False, screen=False) as live,
         ):
             while not ending.is_set():
-                live.update(_drawn(await bus.overview()), refresh=True)
-                with anyio.move_on_after(LOOK_S):
+                live.update(_render_live(await bus.overview()), refresh=True)
+                with anyio.move_on_after(REFRESH_S):
                     await ending.wait()
 
 
@@ -83,7 +83,7 @@ def _worker(worker: Worker, overview: Overview) -> dict[str, Any]:
     return shown
 
 
-def _status(worker: Worker, held: Task | None, now: float) -> str:
+def _status(worker: Worker, held: BusTask | None, now: float) -> str:
     if held is not None:
         return "executing" if held.state == "running" else "pending"
     return "polling" if worker.is_polling(now) else "idle"
@@ -96,10 +96,10 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
         (
             one["name"],
             one["status"],
-            _span(one["seconds"]),
+            _format_duration(one["seconds"]),
             one["task"] or "",
             str(one.get("attempt") or ""),
-            _span(one["lease_seconds_left"]) if "lease_seconds_left" in one else "",
+            _format_duration(one["lease_seconds_left"]) if "lease_seconds_left" in one else "",
         )
         for one in drawn["workers"]
     ]
@@ -107,9 +107,9 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
         (
             one["bead_id"],
             str(one["priority"]),
-            _span(one["age_seconds"]),
+            _format_duration(one["age_seconds"]),
             str(one["attempt"] or ""),
-            _span(one["retry_in_seconds"]) if one["retry_in_seconds"] else "",
+            _format_duration(one["retry_in_seconds"]) if one["retry_in_seconds"] else "",
         )
         for one in drawn["queue"][:_SHOWN]
     ]
@@ -130,7 +130,7 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
     return found
 
 
-def _drawn(overview: Overview) -> "Group":
+def _render_live(overview: Overview) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
@@ -140,7 +140,7 @@ def _drawn(overview: Overview) -> "Group":
     return Group(*parts)
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Write a time as people read it."""
     whole = int(max(0.0, seconds))
     if whole < 60:
@@ -148,6 +148,6 @@ def _span(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 3_600 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
 
 
-def is_watched() -> bool:
+def is_terminal() -> bool:
     """Whether somebody looks at a terminal."""
     return sys.stdout.isatty()

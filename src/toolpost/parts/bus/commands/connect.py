@@ -17,8 +17,8 @@ from toolpost.cli.servers.client import MCP_PATH, base_url
 from toolpost.cli.signals import on_signals
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.client import BusClient
-from toolpost.parts.bus.commands.project import ProjectServer, project_config, project_of
-from toolpost.parts.bus.link import Address, BusLink, Find
+from toolpost.parts.bus.commands.project import ProjectServer, load_project_config, project_of
+from toolpost.parts.bus.connection import BusConnection, FindServer, ServerAddress
 from toolpost.settings import Config, PluginSettings, StoreSettings
 
 _CLIENT: Final = Config(
@@ -52,12 +52,12 @@ def connect(url: str | None, project: Path | None, log_level: str) -> None:
     """
     set_up_logging("debug" if is_debugging() else log_level, "text")
     find = _project_server(project) if url is None else _server_at(url)
-    run_async(_connect, BusLink(find), StdioStreams())
+    run_async(_connect, BusConnection(find), StdioStreams())
 
 
-async def _connect(link: BusLink, wire: StdioStreams) -> None:
+async def _connect(connection: BusConnection, wire: StdioStreams) -> None:
     stop = Stop()
-    client = BusClient(link)
+    client = BusClient(connection)
     with on_signals(stop.request_stop):
         async with (
             client.open_running(),
@@ -67,16 +67,16 @@ async def _connect(link: BusLink, wire: StdioStreams) -> None:
             await serve_on_stdio(app, wire, stop.event)
 
 
-def _project_server(project: Path | None) -> Find:
+def _project_server(project: Path | None) -> FindServer:
     root = project_of(Path.cwd()) if project is None else project.resolve()
-    project_config(root)  # A fault in it is told now, not at the first call.
+    load_project_config(root)  # A fault in it is told now, not at the first call.
     return ProjectServer(root).find_or_start
 
 
-def _server_at(url: str) -> Callable[[Address | None], Awaitable[Address]]:
-    address = Address(url=f"{base_url(url)}{MCP_PATH}", token=os.environ.get("TOOLPOST_TOKEN"))
+def _server_at(url: str) -> Callable[[ServerAddress | None], Awaitable[ServerAddress]]:
+    address = ServerAddress(url=f"{base_url(url)}{MCP_PATH}", token=os.environ.get("TOOLPOST_TOKEN"))
 
-    async def find(_lost: Address | None) -> Address:
+    async def find(_lost: ServerAddress | None) -> ServerAddress:
         return address
 
     return find

@@ -8,10 +8,10 @@ from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import json_option
-from toolpost.parts.bus.commands.board import is_watched, show_live, show_once
+from toolpost.parts.bus.commands.board import is_terminal, show_live, show_once
 from toolpost.parts.bus.commands.connect import connect
 from toolpost.parts.bus.commands.serve import serve
-from toolpost.parts.bus.commands.server import chosen, list_servers, project_option, status, stop
+from toolpost.parts.bus.commands.server import list_servers, project_option, resolve_project, status, stop
 from toolpost.parts.bus.commands.tasks import cancel, log, reset, retry, submit, tasks
 
 
@@ -36,10 +36,10 @@ def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bo
     """
     if context.invoked_subcommand is not None:
         return
-    if is_watched() and not once and not as_json:
-        run_async(show_live, chosen(project))
+    if is_terminal() and not once and not as_json:
+        run_async(show_live, resolve_project(project))
     else:
-        run_async(lambda: show_once(chosen(project), as_json=as_json))
+        run_async(lambda: show_once(resolve_project(project), as_json=as_json))
 
 
 for _command in (serve, connect, status, list_servers, stop, submit, retry, cancel, reset, tasks, log):

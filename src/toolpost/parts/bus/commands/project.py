@@ -24,7 +24,7 @@ from toolpost.base.own_folder import OWN_FOLDER, make_folder
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, UpstreamUnavailable
 from toolpost.git.repository import RepositoryRefused, find_repository
-from toolpost.parts.bus.link import Address
+from toolpost.parts.bus.connection import ServerAddress
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.locations import state_folder
 from toolpost.upstreams.process.tree import Daemon, end_daemon, is_alive, start_daemon
@@ -38,7 +38,7 @@ START_S: Final = 30.0
 """How long a server may take to start, on a machine that is busy."""
 
 END_S: Final = 8.0
-_LOOK_S: Final = 0.03
+_CHECK_S: Final = 0.03
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +58,9 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
         return Daemon(pid=self.pid, born_at=self.bornAt)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ServerAddress:
         """Where it is."""
-        return Address(url=self.url, token=self.token)
+        return ServerAddress(url=self.url, token=self.token)
 
 
 def project_of(folder: Path) -> Path:
@@ -69,11 +69,11 @@ def project_of(folder: Path) -> Path:
     above = [folder, *folder.parents]
     for place in above:
         if (place / ".git").exists():
-            return _main_tree(place)
+            return _main_worktree(place)
     return next((place for place in above if (place / CONFIG_NAME).exists()), folder)
 
 
-def _main_tree(place: Path) -> Path:
+def _main_worktree(place: Path) -> Path:
     """Return the repository that a linked work tree belongs to, if that one names it too; any other is its own."""
     try:
         found = find_repository(place)
@@ -83,16 +83,16 @@ def _main_tree(place: Path) -> Path:
     return found.common_dir.parent if found is not None and is_linked and found.common_dir.name == ".git" else place
 
 
-def project_config(project: Path) -> Config:
+def load_project_config(project: Path) -> Config:
     """Read the configuration of a project."""
     if not project.is_dir():
         raise BadConfiguration(f"There is no folder {project}.", hint="check --project")
-    if _keeps_state(project) and not (project / CONFIG_NAME).exists():
+    if _may_hold_state(project) and not (project / CONFIG_NAME).exists():
         return Config(project=str(project))
     return load_config(folder=project)
 
 
-def _keeps_state(project: Path) -> bool:
+def _may_hold_state(project: Path) -> bool:
     """Say whether the bus may keep its files in `.toolpost` there; in any other folder a client may just have started us."""
     return (project / ".git").exists() or (project / CONFIG_NAME).exists()
 
@@ -102,11 +102,11 @@ class ProjectServer:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._folder = project / OWN_FOLDER if _keeps_state(project) else state_folder(project)
+        self._folder = project / OWN_FOLDER if _may_hold_state(project) else state_folder(project)
         self._file = self._folder / "bus-server.json"
         self._log = self._folder / "bus-server.log"
 
-    def running(self) -> RunningServer | None:
+    def find_running(self) -> RunningServer | None:
         """Return the server that runs; None if there is none, or only the word of one that is gone."""
         server = _read(self._file)
         return server if server is not None and is_alive(server.daemon) else None
@@ -116,28 +116,28 @@ class ProjectServer:
         make_folder(self._folder, mode=0o700)
         _write(self._file, msgspec.json.encode(server))
         with suppress(OSError):
-            _write(_register_entry(self.project), str(self.project).encode())
+            _write(_registry_entry(self.project), str(self.project).encode())
 
     def withdraw(self, server: RunningServer) -> None:
         """Take a server's word back, if it is still its own."""
         if _read(self._file) == server:
             self._file.unlink(missing_ok=True)
 
-    async def find_or_start(self, lost: Address | None = None) -> Address:
+    async def find_or_start(self, lost: ServerAddress | None = None) -> ServerAddress:
         """Return where the server is, starting one if none runs; `lost` is where none answered just now."""
-        server = self.running()
+        server = self.find_running()
         if server is not None and server.address != lost:
             return server.address
         async with self.open_lock():
-            server = await self._answering()
+            server = await self._find_answering()
             if server is None:
-                server = await self._started()
+                server = await self._start()
         return server.address
 
     async def stop(self) -> RunningServer | None:
         """End the server; returns the one that ran."""
         async with self.open_lock():
-            server = self.running()
+            server = self.find_running()
             if server is not None:
                 await anyio.to_thread.run_sync(lambda: end_daemon(server.daemon, grace_s=END_S))
                 self.withdraw(server)
@@ -150,8 +150,8 @@ class ProjectServer:
         number = os.open(self._folder / "bus-server.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with anyio.move_on_after(START_S + END_S) as limit:
-                while not _locked(number):  # noqa: ASYNC110 (another process has it: nothing here would be told)
-                    await anyio.sleep(_LOOK_S)
+                while not _try_lock(number):  # noqa: ASYNC110 (another process has it: nothing here would be told)
+                    await anyio.sleep(_CHECK_S)
             if limit.cancelled_caught:
                 raise UpstreamUnavailable(
                     f"Another process has been starting the bus server of {self.project} for too long.",
@@ -161,21 +161,21 @@ class ProjectServer:
         finally:
             os.close(number)
 
-    async def _answering(self) -> RunningServer | None:
+    async def _find_answering(self) -> RunningServer | None:
         """Return the server if it answers; one that ends just now is waited for."""
         until = time.monotonic() + END_S
-        while (server := self.running()) is not None:
-            if await _answers(server.url):
+        while (server := self.find_running()) is not None:
+            if await _accepts_connections(server.url):
                 return server
             if time.monotonic() > until:
                 raise UpstreamUnavailable(
                     f"The bus server of {self.project} (process {server.pid}) is running but does not answer.",
                     hint="stop it with `toolpost bus stop`; the next client starts another",
                 )
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_CHECK_S)
         return None
 
-    async def _started(self) -> RunningServer:
+    async def _start(self) -> RunningServer:
         self._file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "toolpost", "bus", "serve", "--for-clients", "--project", str(self.project)]
         # Whoever can read the file may come in; others on this machine may not.
@@ -183,12 +183,12 @@ class ProjectServer:
         daemon = start_daemon(command, cwd=self.project, env=env, log=self._log)
         until = time.monotonic() + START_S
         while time.monotonic() < until:
-            server = self.running()
+            server = self.find_running()
             if server is not None:
                 return server
             if not is_alive(daemon):
                 break
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_CHECK_S)
         raise CapabilityMissing(
             f"The bus server of {self.project} did not start.",
             hint=f"`toolpost bus serve` shows why, and so does {self._log}",
@@ -196,27 +196,27 @@ class ProjectServer:
         )
 
 
-def known_servers() -> Iterator[RunningServer]:
+def list_running_servers() -> Iterator[RunningServer]:
     """Find the servers of this user's projects that run, and forget the others."""
-    for entry in sorted(_register().glob("*")):
+    for entry in sorted(_registry_folder().glob("*")):
         with suppress(OSError, UnicodeDecodeError):
-            server = ProjectServer(Path(entry.read_text())).running()
+            server = ProjectServer(Path(entry.read_text())).find_running()
             if server is None:
                 entry.unlink(missing_ok=True)
             else:
                 yield server
 
 
-def _register() -> Path:
+def _registry_folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "toolpost" / "bus"
 
 
-def _register_entry(project: Path) -> Path:
-    return _register() / hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+def _registry_entry(project: Path) -> Path:
+    return _registry_folder() / hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
-async def _answers(url: str) -> bool:
+async def _accepts_connections(url: str) -> bool:
     parts = urlsplit(url)
     with suppress(OSError), anyio.move_on_after(2.0):
         async with await anyio.connect_tcp(parts.hostname or "127.0.0.1", parts.port or 80):
@@ -242,7 +242,7 @@ def _write(path: Path, data: bytes) -> None:
     fresh.replace(path)
 
 
-def _locked(number: int) -> bool:
+def _try_lock(number: int) -> bool:
     try:
         if sys.platform == "win32":
             msvcrt.locking(number, msvcrt.LK_NBLCK, 1)

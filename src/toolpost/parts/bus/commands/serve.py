@@ -16,14 +16,14 @@ from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import apply_options, is_debugging, json_option
 from toolpost.cli.serve import ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, project_config, project_of
+from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config, project_of
 from toolpost.parts.bus.settings import BUS
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.upstreams.process.tree import this_process
 
 _FREE_PORT: Final = "127.0.0.1:0"
-_LOOK_S: Final = 10.0
+_CHECK_S: Final = 10.0
 """How often a server looks whether it is still used."""
 
 
@@ -75,15 +75,15 @@ def serve(
     address = _FREE_PORT if for_clients else listen
 
     def load() -> Config:
-        return apply_options(project_config(root), listen=address, only="bus")
+        return apply_options(load_project_config(root), listen=address, only="bus")
 
     again = ConfigSource(path=root / CONFIG_NAME, load=load)
     manner = ServeOutput(log_format=log_format, as_json=as_json)
-    presence = presence_in(ProjectServer(root), is_daemon=for_clients)
+    presence = announce_while_serving(ProjectServer(root), is_daemon=for_clients)
     run_async(serve_until_stopped, load(), StdioStreams() if stdio else None, manner, again, presence)
 
 
-def presence_in(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
+def announce_while_serving(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
     """Be found by the clients of a project; a daemon ends when it was not used for long."""
 
     @asynccontextmanager
@@ -97,7 +97,7 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
             project=str(files.project),
             host=socket.gethostname(),
         )
-        other = files.running()
+        other = files.find_running()
         if other is not None and not is_daemon:
             warn(f"clients of this project go on using the bus server at {other.url}, process {other.pid}")
         else:
@@ -105,7 +105,7 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
         try:
             async with anyio.create_task_group() as tasks:
                 if is_daemon:
-                    tasks.start_soon(_end_when_idle, app, stop, lambda: files.running() == server)
+                    tasks.start_soon(_end_when_idle, app, stop, lambda: files.find_running() == server)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
@@ -117,7 +117,7 @@ def presence_in(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
 async def _end_when_idle(app: App, stop: Stop, is_found: Callable[[], bool]) -> None:
     """End a server that nobody has used for long, or that nobody can find any more."""
     limit_s = BUS.of(app.config).idle_s
-    look_s = min(_LOOK_S, limit_s / 10)
+    look_s = min(_CHECK_S, limit_s / 10)
     seen, unused_s = app.gateway.admitted, 0.0
     while unused_s < limit_s and (is_found() or app.gateway.in_flight):
         await anyio.sleep(look_s)

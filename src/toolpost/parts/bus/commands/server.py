@@ -11,7 +11,7 @@ from toolpost.cli.gateway import run_async
 from toolpost.cli.options import json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, known_servers, project_of
+from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, list_running_servers, project_of
 
 project_option = click.option(
     "--project",
@@ -21,12 +21,12 @@ project_option = click.option(
 )
 
 
-def chosen(project: Path | None) -> Path:
+def resolve_project(project: Path | None) -> Path:
     """Return the project that was named, else the one around the current folder."""
     return project_of(Path.cwd()) if project is None else project.resolve()
 
 
-def shown(server: RunningServer) -> JsonObject:
+def render_server(server: RunningServer) -> JsonObject:
     """Say where a server is; never its token."""
     return {"project": server.project, "url": server.url, "pid": server.pid, "version": server.version}
 
@@ -41,11 +41,12 @@ def shown(server: RunningServer) -> JsonObject:
 @json_option("Print `{project, running, url, pid, version}` on one line.")
 def status(project: Path | None, *, as_json: bool) -> ExitCode:
     """Say whether the bus server of this project runs; ends with 1 if not."""
-    root = chosen(project)
-    server = ProjectServer(root).running()
+    root = resolve_project(project)
+    server = ProjectServer(root).find_running()
     if as_json:
         print_json_line(
-            {"project": str(root), "running": server is not None} | (shown(server) if server is not None else {})
+            {"project": str(root), "running": server is not None}
+            | (render_server(server) if server is not None else {})
         )
     elif server is None:
         click.echo(printable(f"no bus server runs for {root}; `toolpost bus connect` starts one"))
@@ -64,10 +65,10 @@ def status(project: Path | None, *, as_json: bool) -> ExitCode:
 @json_option("Print one `{project, url, pid, version}` a line.")
 def list_servers(*, as_json: bool) -> None:
     """List the bus servers that run on this machine, of all projects."""
-    found = list(known_servers())
+    found = list(list_running_servers())
     if as_json:
         for server in found:
-            print_json_line(shown(server))
+            print_json_line(render_server(server))
     elif not found:
         click.echo("no bus server runs")
     else:
@@ -88,7 +89,7 @@ def stop(project: Path | None, *, as_json: bool) -> None:
 
     Its tasks stay in the store, and workers keep their leases. The next client that asks starts another server.
     """
-    root = chosen(project)
+    root = resolve_project(project)
     server = run_async(ProjectServer(root).stop)
     if as_json:
         print_json_line(

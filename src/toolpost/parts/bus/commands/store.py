@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from toolpost.contracts.errors import NotFound
-from toolpost.parts.bus.commands.project import project_config
+from toolpost.parts.bus.commands.project import load_project_config
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
 from toolpost.store import open_store, store_exists
@@ -15,7 +15,7 @@ from toolpost.store.urls import shown_url
 @asynccontextmanager
 async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
     """Open the bus of a project; a store that is not there is made only by who has something to put into it."""
-    config = project_config(project)
+    config = load_project_config(project)
     if not make and not await store_exists(config.store_url):
         raise NotFound(
             f"There is no store at {shown_url(config.store_url)} yet, and so no task.",

@@ -16,14 +16,14 @@ from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Terms, contract_of
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.parts.bus.commands.server import chosen, project_option
+from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.commands.store import open_bus
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_submission
-from toolpost.parts.bus.reports import Event
 from toolpost.parts.bus.results import Position
-from toolpost.parts.bus.submission import Submission, Submitted
-from toolpost.parts.bus.tasks import PRIORITIES, USUAL_PRIORITY, State, Task, TaskId, WorkerName
+from toolpost.parts.bus.status import Event
+from toolpost.parts.bus.submission import Submission, SubmitResult
+from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, State, TaskId, WorkerName
 
 
 def _property(tool: str, name: str) -> JsonObject:
@@ -43,7 +43,7 @@ def _property(tool: str, name: str) -> JsonObject:
 @click.option(
     "--priority",
     type=click.IntRange(PRIORITIES.start, PRIORITIES.stop - 1),
-    default=USUAL_PRIORITY,
+    default=DEFAULT_PRIORITY,
     show_default=True,
     help="0 is the most urgent.",
 )
@@ -74,7 +74,7 @@ def submit(
         dedupe_key=dedupe_key,
         by=OPERATOR.id,
     )
-    _tell_submitted(run_async(_submit, chosen(project), submission), as_json=as_json)
+    _print_submission(run_async(_submit, resolve_project(project), submission), as_json=as_json)
 
 
 @click.command(
@@ -88,7 +88,7 @@ def submit(
 @json_option("Print what `retry_task` answers, on one line.")
 def retry(task: str, project: Path | None, *, as_json: bool) -> None:
     """Have a task done again, whatever became of it."""
-    _tell_submitted(run_async(_retry, chosen(project), TaskId(task)), as_json=as_json)
+    _print_submission(run_async(_retry, resolve_project(project), TaskId(task)), as_json=as_json)
 
 
 @click.command(
@@ -103,7 +103,7 @@ def retry(task: str, project: Path | None, *, as_json: bool) -> None:
 @json_option("Print `{bead_id, status}` on one line.")
 def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> None:
     """Call a task off. A worker that has it learns of it when it says that it is done."""
-    run_async(_cancel, chosen(project), TaskId(task), reason)
+    run_async(_cancel, resolve_project(project), TaskId(task), reason)
     if as_json:
         print_json_line({"bead_id": task, "status": "cancelled"})
     else:
@@ -121,7 +121,7 @@ def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> No
 @json_option("Print what `reset_worker` answers, on one line.")
 def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
     """Make a worker idle: its task goes back to the queue, its poll is answered."""
-    task = run_async(_reset, chosen(project), WorkerName(worker))
+    task = run_async(_reset, resolve_project(project), WorkerName(worker))
     if as_json:
         print_json_line({"success": True, "worker": worker, "previous_task": task})
     else:
@@ -149,7 +149,7 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
 def tasks(state: str | None, limit: int, cursor: str | None, project: Path | None, *, as_json: bool) -> None:
     """List tasks, those first whose state changed last."""
     after = parse_cursor(cursor) if cursor is not None else None
-    page = run_async(_list, chosen(project), parse_states(state), limit, after)
+    page = run_async(_list, resolve_project(project), parse_states(state), limit, after)
     if as_json:
         print_json_line(page)
         return
@@ -173,14 +173,14 @@ def tasks(state: str | None, limit: int, cursor: str | None, project: Path | Non
 @json_option("Print `{bead_id, state, …, events}` on one line.")
 def log(task: str, project: Path | None, *, as_json: bool) -> None:
     """Tell the story of one task."""
-    found, events = run_async(_history, chosen(project), TaskId(task))
+    found, events = run_async(_history, resolve_project(project), TaskId(task))
     if as_json:
         print_json_line(_task(found) | {"events": [_event(one) for one in events]})
         return
     worker = f" with `{found.worker}`" if found.worker and found.state in ("offered", "running") else ""
     click.echo(printable(f"`{found.id}` is {found.state}{worker}, attempt {found.attempt}"))
     rows = [
-        (_moment(one.at), one.kind, one.worker or "", str(one.attempt or ""), (one.detail or "")[:500])
+        (_format_time(one.at), one.kind, one.worker or "", str(one.attempt or ""), (one.detail or "")[:500])
         for one in events
     ]
     print_table(table("time", "what", "worker", "attempt", "", rows=rows))
@@ -188,17 +188,17 @@ def log(task: str, project: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"result: {found.result}"))
 
 
-async def _submit(project: Path, submission: Submission) -> Submitted:
+async def _submit(project: Path, submission: Submission) -> SubmitResult:
     async with open_bus(project, make=True) as bus:
         return await bus.submit(submission)
 
 
-async def _retry(project: Path, task: TaskId) -> Submitted:
+async def _retry(project: Path, task: TaskId) -> SubmitResult:
     async with open_bus(project) as bus:
         return await bus.retry(task, by=OPERATOR)
 
 
-async def _cancel(project: Path, task: TaskId, reason: str) -> Task:
+async def _cancel(project: Path, task: TaskId, reason: str) -> BusTask:
     async with open_bus(project) as bus:
         return await bus.cancel(task, reason)
 
@@ -213,12 +213,12 @@ async def _list(project: Path, states: tuple[State, ...], limit: int, after: Pos
         return render_page(await bus.list_tasks(states, by=OPERATOR, limit=limit, after=after), bus.wall)
 
 
-async def _history(project: Path, task: TaskId) -> tuple[Task, list[Event]]:
+async def _history(project: Path, task: TaskId) -> tuple[BusTask, list[Event]]:
     async with open_bus(project) as bus:
         return await bus.history(task)
 
 
-def _tell_submitted(submitted: Submitted, *, as_json: bool) -> None:
+def _print_submission(submitted: SubmitResult, *, as_json: bool) -> None:
     if as_json:
         print_json_line(render_submission(submitted))
         return
@@ -251,14 +251,14 @@ def _json_text(text: str | None) -> str | None:
         ) from error
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: BusTask) -> dict[str, Any]:
     return {
         "bead_id": task.id,
         "state": task.state,
         "priority": task.priority,
         "attempt": task.attempt,
         "worker": task.worker,
-        "submitted_at": _moment(task.submitted_at),
+        "submitted_at": _format_time(task.submitted_at),
         "payload": task.payload_json,
         "result": task.result_json,
         "reason": task.reason,
@@ -267,7 +267,7 @@ def _task(task: Task) -> dict[str, Any]:
 
 def _event(one: Event) -> dict[str, Any]:
     return {
-        "at": _moment(one.at),
+        "at": _format_time(one.at),
         "kind": one.kind,
         "worker": one.worker,
         "attempt": one.attempt,
@@ -275,5 +275,5 @@ def _event(one: Event) -> dict[str, Any]:
     }
 
 
-def _moment(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,13 +1,13 @@
-"""What is going on: workers, queue, tasks that need a person, and the history of one task."""
+"""The state of the bus at one moment: workers, queue, tasks that need a person, counts; and the history of one task."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.bus.tasks import (
-    COLUMNS,
+    TASK_COLUMNS,
     WORKER_COLUMNS,
-    Task,
+    BusTask,
     TaskId,
     Worker,
     find_archived,
@@ -18,7 +18,7 @@ from toolpost.parts.bus.tasks import (
 from toolpost.store.scripts import NOW, Script, Statement
 
 SHOWN: Final = 100
-"""How many tasks of a kind are named; the rest is counted."""
+"""How many tasks of a kind are listed; all are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +27,17 @@ class Overview:
 
     now: float
     workers: list[Worker]
-    held: dict[str, Task]
-    """What workers have, by id."""
-    queue: list[Task]
+    held: dict[str, BusTask]
+    """Tasks that workers have, by id."""
+    queue: list[BusTask]
     counts: dict[str, int]
-    troubled: list[Task]
-    """Dead and blocked ones, the latest first."""
+    troubled: list[BusTask]
+    """Dead and blocked tasks, the latest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A line of a task's history."""
+    """An event in the history of a task."""
 
     at: float
     kind: str
@@ -47,7 +47,6 @@ class Event:
 
 
 def overview() -> Script[Overview]:
-    """Look at everything at once."""
     ((now,),) = yield NOW
     workers = parse_workers((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers ORDER BY name")))
     held = parse_tasks((yield _tasks("worker IS NOT NULL", "rank, id", 10_000)))
@@ -57,7 +56,7 @@ def overview() -> Script[Overview]:
     troubled = parse_tasks(
         (
             yield Statement(
-                f"SELECT {COLUMNS} FROM bus_archive WHERE state IN ('dead', 'blocked') AND state <> 'done'"
+                f"SELECT {TASK_COLUMNS} FROM bus_archive WHERE state IN ('dead', 'blocked') AND state <> 'done'"
                 f" ORDER BY changed_at DESC LIMIT {SHOWN}"
             )
         )
@@ -74,18 +73,17 @@ def overview() -> Script[Overview]:
 
 @dataclass(frozen=True, kw_only=True)
 class Depth:
-    """How much there is to do."""
+    """How many tasks there are in each state, for metrics."""
 
     queued: int = 0
     waiting: int = 0
     held: int = 0
     dead: int = 0
     oldest_s: float = 0.0
-    """How long the oldest task has been queued or has waited."""
+    """Age of the oldest task that is queued or waiting."""
 
 
 def depth() -> Script[Depth]:
-    """Count what there is to do."""
     ((now,),) = yield NOW
     rows = yield Statement("SELECT state, count(*), min(submitted_at) FROM bus_tasks GROUP BY state")
     counts = {state: int(number) for state, number, _ in rows}
@@ -100,18 +98,18 @@ def depth() -> Script[Depth]:
     )
 
 
-def polls() -> Script[list[Worker]]:
-    """Find the workers that wait."""
+def list_polling_workers() -> Script[list[Worker]]:
+    """List the workers with a poll, including those whose poll timed out."""
     return parse_workers((yield Statement(f"SELECT {WORKER_COLUMNS} FROM bus_workers WHERE poll IS NOT NULL")))
 
 
-def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
-    """Tell one task's story."""
+def history(task_id: TaskId) -> Script[tuple[BusTask, list[Event]]]:
+    """Return a task and its events in order; raises `NotFound`."""
     task = yield from find_task(task_id, lock=False)
     if task is None:
         task = yield from find_archived(task_id)
     if task is None:
-        raise NotFound(f"Unknown task `{task_id}`.", hint="`toolpost bus` shows those that there are", bead_id=task_id)
+        raise NotFound(f"Unknown task `{task_id}`.", hint="`toolpost bus tasks` lists the tasks", bead_id=task_id)
     rows = yield Statement(
         "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1 ORDER BY seq", (task_id,)
     )
@@ -119,4 +117,4 @@ def history(task_id: TaskId) -> Script[tuple[Task, list[Event]]]:
 
 
 def _tasks(where: str, order: str, limit: int) -> Statement:
-    return Statement(f"SELECT {COLUMNS} FROM bus_tasks WHERE {where} ORDER BY {order} LIMIT {limit}")
+    return Statement(f"SELECT {TASK_COLUMNS} FROM bus_tasks WHERE {where} ORDER BY {order} LIMIT {limit}")

@@ -21,13 +21,13 @@ from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.parts.bus")
 
-PATIENCE_S: Final = 20.0
+RETRY_S: Final = 20.0
 """How long a server that is away is waited for: one that restarts is there again sooner."""
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-_INSIDE_A_GATEWAY: Final = "bus__"
-_KINDS: Final[dict[ErrorCode, type[ToolpostError]]] = {
+_GATEWAY_PREFIX: Final = "bus__"
+_ERROR_TYPES: Final[dict[ErrorCode, type[ToolpostError]]] = {
     kind.code: kind
     for kind in (
         errors.InvalidRequest,
@@ -46,14 +46,14 @@ _KINDS: Final[dict[ErrorCode, type[ToolpostError]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class ServerAddress:
     """Where a bus server is, and what lets us in."""
 
     url: str
     token: str | None = field(default=None, repr=False)
 
 
-Find = Callable[[Address | None], Awaitable[Address]]
+FindServer = Callable[[ServerAddress | None], Awaitable[ServerAddress]]
 """Says where the server is; is told the address that does not answer any more, if there was one."""
 
 
@@ -65,28 +65,28 @@ class _ServerLost(Exception):
         self.was_sent = was_sent
 
 
-class BusLink:
+class BusConnection:
     """A way to wherever the server is now."""
 
-    def __init__(self, find: Find, *, patience_s: float = PATIENCE_S) -> None:
-        self.patience_s = patience_s
+    def __init__(self, find: FindServer, *, retry_s: float = RETRY_S) -> None:
+        self.retry_s = retry_s
         self._find = find
-        self._turn = anyio.Lock()
-        self._address: Address | None = None
+        self._lock = anyio.Lock()
+        self._address: ServerAddress | None = None
         self._client: HttpClient | None = None
-        self._wire: HttpTransport | None = None
+        self._transport: HttpTransport | None = None
         self._retired: HttpClient | None = None
         self._prefix = ""
 
     @property
     def is_up(self) -> bool:
         """Whether there is a server that answered, or was just found."""
-        return self._wire is not None
+        return self._transport is not None
 
-    async def look_for_server(self) -> None:
+    async def connect_early(self) -> None:
         """Find the server, or have it started, before anybody asks; a failure is told to who asks."""
         try:
-            await self._connected()
+            await self._connect()
         except ToolpostError as error:
             event(_log, logging.WARNING, "no bus server yet", reason=error.message, hint=error.hint)
 
@@ -96,25 +96,25 @@ class BusLink:
             if client is not None:
                 await client.aclose()
 
-    async def ask(
+    async def call_tool(
         self,
         tool: str,
         arguments: JsonObject,
         *,
         meta: JsonObject | None = None,
         may_repeat: bool,
-        patience_s: float | None = None,
+        retry_s: float | None = None,
         on_repeat: Callable[[], None] = lambda: None,
     ) -> JsonObject:
         """Run one of the tools; a server that is away is waited for, if asking again does no harm.
 
         `on_repeat` is called when it is asked again without anybody knowing what came of the first time.
         """
-        until = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
+        until = time.monotonic() + (self.retry_s if retry_s is None else retry_s)
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await self._asked(tool, arguments, meta or {})
+                return await self._call_once(tool, arguments, meta or {})
             except _ServerLost as lost:
                 if lost.was_sent and not may_repeat:
                     raise self._unavailable(
@@ -131,12 +131,12 @@ class BusLink:
             await anyio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    async def _asked(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
-        wire = await self._connected()
+    async def _call_once(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
+        transport = await self._connect()
         try:
-            return _parse_answer(await self._sent(wire, tool, arguments, meta))
+            return _parse_answer(await self._send(transport, tool, arguments, meta))
         except ConnectionLost as lost:
-            await self._drop(wire)
+            await self._drop(transport)
             raise _ServerLost(lost.message, was_sent=lost.was_sent) from lost
         except UpstreamUnavailable as error:
             raise _ServerLost(error.message, was_sent=True) from error
@@ -144,12 +144,12 @@ class BusLink:
             # Nobody here gave up: the server ends.
             raise _ServerLost(error.message, was_sent=True) from error
 
-    async def _sent(self, wire: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
-        for prefix in (self._prefix, "" if self._prefix else _INSIDE_A_GATEWAY):
+    async def _send(self, transport: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
+        for prefix in (self._prefix, "" if self._prefix else _GATEWAY_PREFIX):
             name = f"{prefix}{tool}"
             fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
             try:
-                raw = await wire.request("tools/call", fields, name=name, meta=meta)
+                raw = await transport.request("tools/call", fields, name=name, meta=meta)
             except ServerRefused as refusal:
                 if not _is_unknown_tool(refusal):
                     raise _error_of(refusal) from refusal
@@ -161,23 +161,23 @@ class BusLink:
             hint="`toolpost bus serve` starts one that has",
         )
 
-    async def _connected(self) -> HttpTransport:
-        async with self._turn:
-            if self._wire is None:
+    async def _connect(self) -> HttpTransport:
+        async with self._lock:
+            if self._transport is None:
                 self._address = await self._find(self._address)
                 token = self._address.token
                 headers = {"authorization": f"Bearer {token}"} if token else {}
                 self._client = HttpClient(self._address.url, headers=headers)
-                self._wire = HttpTransport("bus", self._client, on_notification=lambda *_: None)
+                self._transport = HttpTransport("bus", self._client, on_notification=lambda *_: None)
                 envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-                self._wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
-            return self._wire
+                self._transport.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
+            return self._transport
 
-    async def _drop(self, wire: HttpTransport) -> None:
+    async def _drop(self, transport: HttpTransport) -> None:
         """Look for the server anew at the next question; others may still be answered on what there was."""
-        if wire is not self._wire:
+        if transport is not self._transport:
             return
-        self._wire, client, before = None, self._client, self._retired
+        self._transport, client, before = None, self._client, self._retired
         self._client, self._retired = None, client
         if before is not None:
             await before.aclose()
@@ -226,6 +226,6 @@ def _error_of(refusal: ServerRefused) -> ToolpostError:
 
 def _make_error(code: ErrorCode, shown: JsonObject) -> ToolpostError:
     """Make the error again that the server raised."""
-    kind = _KINDS.get(code, errors.ToolFailed)
+    kind = _ERROR_TYPES.get(code, errors.ToolFailed)
     details = shown.get("details")
     return kind(str(shown.get("message")), hint=shown.get("hint"), **(details if isinstance(details, dict) else {}))
