@@ -1,7 +1,7 @@
-"""The tools of the bus as a client has them: forwarded to the server, with the leases kept by this process.
+"""The client of `toolpost bus connect`: forwards the tools to a bus server, and keeps leases for the agents that call them.
 
-The agent that calls them need not know of tokens, nor say that it is alive: both is done here, for as long as this process
-lives. What it was offered and has not begun goes back when it ends.
+Agents need not know of lease tokens or renewals: this process adds the token to a call, and renews the lease of every running
+task for as long as it lives. When it ends, offered tasks that were not started are queued again.
 """
 
 import logging
@@ -27,9 +27,11 @@ from toolpost.parts.bus.plugin import Handler, make_plugin
 _log = logging.getLogger("toolpost.parts.bus")
 
 SHUTDOWN_S: Final = 0.8
-"""How long the end of this process may take: whoever started it waits no more than two seconds."""
+"""How long releasing the workers may take at the end: MCP clients kill a server about two seconds after they close its stdin."""
 
 LEASES_LIMIT: Final = 1_000
+"""The most leases that are remembered, ended ones included."""
+
 _PAUSE_S: Final = 0.1
 
 _REPEATABLE: Final = frozenset(
@@ -46,7 +48,7 @@ _REPEATABLE: Final = frozenset(
         "list_tasks",
     }
 )
-"""What may be asked again when an answer got lost. `retry_task` would take a task away a second time."""
+"""Tools that may be called again after an answer was lost. Not `retry_task`, which would take the task from its next worker."""
 
 _LONG_POLLS: Final = frozenset({"poll_task", "wait_tasks"})
 _NEEDS_TOKEN: Final = frozenset({"ack_task", "worker_done", "task_failed"})
@@ -54,7 +56,7 @@ _EXTRA_META: Final[dict[str, Callable[[], JsonObject]]] = {
     "ack_task": lambda: {RENEWS: True},
     "register_worker": lambda: {ONCE: uuid.uuid4().hex},
 }
-"""What is said besides the arguments."""
+"""What is added to `_meta` of a call, under the key of Toolpost."""
 
 _FORWARDED_META: Final[tuple[str, ...]] = ("traceparent", "tracestate", "baggage")
 
@@ -70,22 +72,22 @@ class _HeldLease:
 
 
 class BusClient:
-    """What one process does for the agents behind it."""
+    """Forwards calls, and keeps the leases of the workers that were registered through this process."""
 
     def __init__(self, connection: BusConnection) -> None:
         self._connection = connection
         self._workers: set[str] = set()
         self._leases: OrderedDict[tuple[str, str], _HeldLease] = OrderedDict()
-        """By task and worker; also those that are over, so that a word said twice or late goes under its own token."""
+        """By task and worker, ended ones included: a repeated or late call is sent with the token that it had."""
         self._task_group: TaskGroup | None = None
 
     def plugin(self) -> Plugin:
-        """Make the plugin that forwards."""
+        """Make the plugin whose tools forward to the server."""
         return make_plugin(self._make_forwarder)
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
-        """Keep leases for as long as this is open; then give back what was not begun."""
+        """Renew leases until the block is left; then release the workers."""
         async with anyio.create_task_group() as tasks:
             self._task_group = tasks
             tasks.start_soon(self._connection.connect_early)
@@ -101,14 +103,14 @@ class BusClient:
 
     def _make_forwarder(self, tool: str) -> Handler:
         async def forward(arguments: JsonObject, context: Context) -> JsonObject:
-            passed = {key: context.meta[key] for key in _FORWARDED_META if key in context.meta}
+            meta = {key: context.meta[key] for key in _FORWARDED_META if key in context.meta}
             if tool in _LONG_POLLS:
-                return await self._wait(tool, arguments, passed)
-            return await self._run(tool, arguments, passed)
+                return await self._poll(tool, arguments, meta)
+            return await self._call(tool, arguments, meta)
 
         return forward
 
-    async def _run(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
+    async def _call(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         if tool in _NEEDS_TOKEN:
             arguments = self._add_token(tool, arguments)
         if tool in _EXTRA_META:
@@ -121,7 +123,7 @@ class BusClient:
         except InvalidRequest as refusal:
             if tool != "submit_task" or not repeats or refusal.details.get("state") != "running":
                 raise
-            # It was our own submission, whose answer got lost, that was handed out meanwhile.
+            # The first try was stored, its answer was lost, and a worker has started the task since.
             answer = {"bead_id": arguments["bead_id"], "dispatched": True, "queued": False}
             answer |= {"worker": refusal.details["worker"]} if refusal.details.get("worker") else {}
         except StaleLease:
@@ -130,8 +132,8 @@ class BusClient:
         self._track_answer(tool, arguments, answer)
         return answer
 
-    async def _wait(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
-        """Wait for as long as asked; a server that restarts meanwhile is waited for, and asked for the rest of the time."""
+    async def _poll(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
+        """Forward a long poll; if the server restarts, poll again for the rest of the time."""
         until = time.monotonic() + parse_wait_s(arguments)
         while True:
             left_s = max(0.0, until - time.monotonic())
@@ -153,17 +155,16 @@ class BusClient:
             return answer
 
     def _add_token(self, tool: str, arguments: JsonObject) -> JsonObject:
-        """Add the token, where only one of our workers has ever held the task: then it is clear whose word this is."""
+        """Add the token of the task's lease, unless several workers of this process have had it: any of them may be calling."""
         if "lease_token" in arguments:
             return arguments
-        task = arguments["bead_id"]
-        held = [lease for lease in self._leases.values() if lease.task == task]
+        leases = [lease for lease in self._leases.values() if lease.task == arguments["bead_id"]]
         if tool == "ack_task":
-            held = [lease for lease in held if lease.worker == arguments["name"]]
-        return arguments | {"lease_token": held[0].token} if len(held) == 1 else arguments
+            leases = [lease for lease in leases if lease.worker == arguments["name"]]
+        return arguments | {"lease_token": leases[0].token} if len(leases) == 1 else arguments
 
     def _track_answer(self, tool: str, arguments: JsonObject, answer: JsonObject) -> None:
-        """Remember what an answer says of workers and leases."""
+        """Update workers and leases from the answer to a call."""
         match tool:
             case "register_worker":
                 self._workers.add(answer["worker"])
@@ -196,8 +197,8 @@ class BusClient:
                 self._task_group.start_soon(self._renew, lease)
 
     def _remember(self, lease: _HeldLease) -> None:
-        if (before := self._leases.get((lease.task, lease.worker))) is not None:
-            before.is_over = True
+        if (previous := self._leases.get((lease.task, lease.worker))) is not None:
+            previous.is_over = True
         self._leases[lease.task, lease.worker] = lease
         while len(self._leases) > LEASES_LIMIT:
             self._leases.popitem(last=False)
@@ -208,7 +209,7 @@ class BusClient:
                 lease.is_over = True
 
     async def _renew(self, lease: _HeldLease) -> None:
-        """Say every third of a lease that it goes on, until it is over."""
+        """Renew a lease after each third of its time, until it is over or lost; after a failure, at least every second."""
         arguments = {"name": lease.worker, "bead_id": lease.task, "lease_token": lease.token}
         pause_s = lease.lease_s / 3
         while True:
@@ -230,7 +231,7 @@ class BusClient:
                 pause_s = answer.get("lease_seconds", lease.lease_s) / 3
 
     async def _release_workers(self) -> None:
-        """Let our workers go: what they were offered goes back at once, what they have begun stays theirs for its lease."""
+        """Reset the workers of this process: offered tasks are queued again, running ones keep their lease."""
         if not self._connection.is_up:
             return
         async with anyio.create_task_group() as tasks:

@@ -1,4 +1,8 @@
-"""The way to a bus server: kept, found again when it is lost, and asked once more where asking twice does no harm."""
+"""A connection to a bus server: found again when it is lost, and calls repeated where that is safe.
+
+A call that was lost before it was sent is always repeated. One that may have reached the server is repeated only if the caller
+says that a repetition does no harm.
+"""
 
 import logging
 import time
@@ -22,7 +26,7 @@ from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
 _log = logging.getLogger("toolpost.parts.bus")
 
 RETRY_S: Final = 20.0
-"""How long a server that is away is waited for: one that restarts is there again sooner."""
+"""How long a call waits for a server that does not answer; a restart takes less."""
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
@@ -47,18 +51,18 @@ _ERROR_TYPES: Final[dict[ErrorCode, type[ToolpostError]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAddress:
-    """Where a bus server is, and what lets us in."""
+    """The URL of a bus server, and its bearer token."""
 
     url: str
     token: str | None = field(default=None, repr=False)
 
 
 FindServer = Callable[[ServerAddress | None], Awaitable[ServerAddress]]
-"""Says where the server is; is told the address that does not answer any more, if there was one."""
+"""Returns the address of the server; takes the one that has stopped answering, None at first."""
 
 
 class _ServerLost(Exception):
-    """No answer came."""
+    """The server did not answer; `was_sent` says whether it may have received the call."""
 
     def __init__(self, reason: str, *, was_sent: bool) -> None:
         super().__init__(reason)
@@ -66,7 +70,7 @@ class _ServerLost(Exception):
 
 
 class BusConnection:
-    """A way to wherever the server is now."""
+    """A connection to one bus server, wherever it is at the time."""
 
     def __init__(self, find: FindServer, *, retry_s: float = RETRY_S) -> None:
         self.retry_s = retry_s
@@ -84,14 +88,14 @@ class BusConnection:
         return self._transport is not None
 
     async def connect_early(self) -> None:
-        """Find the server, or have it started, before anybody asks; a failure is told to who asks."""
+        """Find or start the server before the first call; a failure is logged, and raised by the first call."""
         try:
             await self._connect()
         except ToolpostError as error:
             event(_log, logging.WARNING, "no bus server yet", reason=error.message, hint=error.hint)
 
     async def aclose(self) -> None:
-        """Close every connection; the server calls off what still waits."""
+        """Close every connection; the server cancels the calls on them."""
         for client in (self._client, self._retired):
             if client is not None:
                 await client.aclose()
@@ -106,9 +110,9 @@ class BusConnection:
         retry_s: float | None = None,
         on_repeat: Callable[[], None] = lambda: None,
     ) -> JsonObject:
-        """Run one of the tools; a server that is away is waited for, if asking again does no harm.
+        """Call a tool of the bus; raises the error of the server, `UpstreamUnavailable` if none answers within `retry_s`.
 
-        `on_repeat` is called when it is asked again without anybody knowing what came of the first time.
+        `on_repeat` is called before a call is repeated that the server may have run already.
         """
         until = time.monotonic() + (self.retry_s if retry_s is None else retry_s)
         pause_s = _FIRST_PAUSE_S
@@ -119,7 +123,7 @@ class BusConnection:
                 if lost.was_sent and not may_repeat:
                     raise self._unavailable(
                         f"was lost before it answered: {lost}",
-                        "it may have done it all the same: `get_status` shows how things stand",
+                        "the call may have had its effect: check with `get_status` before you repeat it",
                     ) from lost
                 if time.monotonic() + pause_s > until:
                     raise self._unavailable(
@@ -141,7 +145,7 @@ class BusConnection:
         except UpstreamUnavailable as error:
             raise _ServerLost(error.message, was_sent=True) from error
         except CallCancelled as error:
-            # Nobody here gave up: the server ends.
+            # The server cancels calls when it stops; this side has cancelled nothing.
             raise _ServerLost(error.message, was_sent=True) from error
 
     async def _send(self, transport: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
@@ -174,13 +178,13 @@ class BusConnection:
             return self._transport
 
     async def _drop(self, transport: HttpTransport) -> None:
-        """Look for the server anew at the next question; others may still be answered on what there was."""
+        """Have the next call find the server again. The old client stays open until the next loss: other calls may use it."""
         if transport is not self._transport:
             return
-        self._transport, client, before = None, self._client, self._retired
+        self._transport, client, older = None, self._client, self._retired
         self._client, self._retired = None, client
-        if before is not None:
-            await before.aclose()
+        if older is not None:
+            await older.aclose()
 
     @property
     def _url(self) -> str:
@@ -191,7 +195,7 @@ class BusConnection:
 
 
 def make_meta(**ours: Json) -> JsonObject:
-    """Write what goes besides the arguments, in `_meta` under our key."""
+    """Return `_meta` of a call with these values under the key of Toolpost."""
     return {META_KEY: ours}
 
 
@@ -200,18 +204,18 @@ def _is_unknown_tool(refusal: ServerRefused) -> bool:
 
 
 def _parse_answer(raw: bytes) -> JsonObject:
-    """Take what a tool returned out of its result, or raise the error that it is."""
+    """Return the structured content of a result, or raise the error that it contains."""
     try:
         result: Any = msgspec.json.decode(raw)
         if not result.get("isError"):
             structured = result["structuredContent"]
             assert isinstance(structured, dict)
             return structured
-        shown = msgspec.json.decode(result["content"][0]["text"])
-        code = ErrorCode(shown["code"])
+        failure = msgspec.json.decode(result["content"][0]["text"])
+        code = ErrorCode(failure["code"])
     except (msgspec.DecodeError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise errors.ToolFailed("The bus server answered with something that is no result of a bus.") from error
-    raise _make_error(code, shown)
+        raise errors.ToolFailed("The answer of the bus server is not a result of a bus tool.") from error
+    raise _make_error(code, failure)
 
 
 def _error_of(refusal: ServerRefused) -> ToolpostError:
@@ -220,12 +224,11 @@ def _error_of(refusal: ServerRefused) -> ToolpostError:
         code = ErrorCode(str(data.get("code")))
     except ValueError:
         code = ErrorCode.HANDLER_ERROR
-    hint = "its token goes into TOOLPOST_TOKEN" if code is ErrorCode.UNAUTHORIZED else data.get("hint")
+    hint = "set TOOLPOST_TOKEN to the token of the server" if code is ErrorCode.UNAUTHORIZED else data.get("hint")
     return _make_error(code, {"message": refusal.message, "hint": hint})
 
 
-def _make_error(code: ErrorCode, shown: JsonObject) -> ToolpostError:
-    """Make the error again that the server raised."""
+def _make_error(code: ErrorCode, failure: JsonObject) -> ToolpostError:
     kind = _ERROR_TYPES.get(code, errors.ToolFailed)
-    details = shown.get("details")
-    return kind(str(shown.get("message")), hint=shown.get("hint"), **(details if isinstance(details, dict) else {}))
+    details = failure.get("details")
+    return kind(str(failure.get("message")), hint=failure.get("hint"), **(details if isinstance(details, dict) else {}))

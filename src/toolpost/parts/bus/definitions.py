@@ -1,4 +1,4 @@
-"""The tools of the bus, defined once: a server runs them, a client forwards them, both list exactly this."""
+"""The contracts of the tools of the bus. A server that runs them and a client that forwards them list the same definitions."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +13,7 @@ TIMEOUT_S: Final = 60.0
 LIST_LIMIT: Final = 20
 
 RENEWS: Final = "renews"
-"""In `_meta` of `ack_task`: the process that forwards it renews the lease for as long as it lives."""
+"""In `_meta` of `ack_task`: the forwarding process renews the lease for as long as it lives."""
 LEAVES: Final = "leaves"
 """In `_meta` of `reset_worker`: the worker's process ends, and its name is free again."""
 ONCE: Final = "once"
@@ -85,7 +85,7 @@ _SUMMARY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class BusTool:
-    """One tool, as it is listed."""
+    """The terms of one tool, as it is listed."""
 
     name: str
     title: str
@@ -99,14 +99,13 @@ class BusTool:
 
     @property
     def input_schema(self) -> JsonObject:
-        """What it takes."""
         schema: JsonObject = {"type": "object", "properties": self.properties, "additionalProperties": False}
         return schema | ({"required": list(self.required)} if self.required else {})
 
 
 def parse_wait_s(arguments: JsonObject) -> float:
-    """Return how long a `poll_task` waits, in seconds; whatever number its caller gave, within the limits."""
-    # Capped before it is divided: a whole number in JSON may be too large for a float.
+    """Return how long `poll_task` waits, in seconds, within the limits whatever number its caller sent."""
+    # Limited before it is divided: an integer in JSON may be too large for a float.
     timeout_ms: float = arguments.get("timeout_ms", POLL_MS)
     return max(0, min(timeout_ms, POLL_LIMIT_MS)) / 1000
 
@@ -410,4 +409,4 @@ BUS_TOOLS: Final = (
         annotations=_READ_ONLY,
     ),
 )
-"""In the order in which they are told; every list of tools sorts them by name."""
+"""In the order of the documentation; `tools/list` sorts them by name."""

@@ -1,4 +1,7 @@
-"""`bus__submit_task` and its siblings: tasks handed to agent workers, as tools."""
+"""The tools of the bus: `bus__submit_task`, `bus__poll_task` and the others of `definitions.py`.
+
+Here arguments become operations of `Bus`, and values become JSON; times are converted from the store's to the wall clock.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +34,7 @@ def make_bus_plugin(bus: Bus) -> Plugin:
 
 
 def make_plugin(handler_of: Callable[[str], Handler]) -> Plugin:
-    """Make a plugin of the tools of the bus, whoever runs them: each is what `definitions` says."""
+    """Make the plugin of the bus from a handler for each tool: a server's run it, a client's forward it."""
     plugin = Plugin("bus", version=__version__)
     for definition in BUS_TOOLS:
         plugin.add(
@@ -52,7 +55,7 @@ def make_plugin(handler_of: Callable[[str], Handler]) -> Plugin:
 
 
 class _Handlers:
-    """What each tool does, under its own name."""
+    """The handlers of a server: one method for each tool, of the same name."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -92,12 +95,12 @@ class _Handlers:
         return {"success": True, "bead_id": task.id, "status": "blocked", "reason": reason}
 
     async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
-        wanted = arguments["name"]
-        # Whoever sends a key of its own may ask again when the answer got lost.
+        requested = arguments["name"]
+        # A client that sends a key may repeat the call when its answer was lost; any other call is a new registration.
         key = _read_meta(context).get(ONCE)
         owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
-        name = await self._bus.register(wanted, owner, by=context.caller)
-        message = f"you are `{name}`" if name == wanted else f"`{wanted}` is taken: you are `{name}`"
+        name = await self._bus.register(requested, owner, by=context.caller)
+        message = f"you are `{name}`" if name == requested else f"`{requested}` is taken: you are `{name}`"
         return {"success": True, "worker": name, "message": message}
 
     async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -168,13 +171,13 @@ class _Handlers:
 
 
 def _read_meta(context: Context) -> JsonObject:
-    """Read what a forwarding process says besides the arguments."""
-    facts = context.meta.get(META_KEY)
-    return facts if isinstance(facts, dict) else {}
+    """Return what `bus connect` has added to `_meta` (`client.py`)."""
+    meta = context.meta.get(META_KEY)
+    return meta if isinstance(meta, dict) else {}
 
 
 def render_submission(submitted: SubmitResult) -> JsonObject:
-    """Say what became of a submission."""
+    """Render the answer of `submit_task` and `retry_task`."""
     answer: JsonObject = {
         "bead_id": submitted.task,
         "dispatched": submitted.worker is not None,
@@ -192,43 +195,43 @@ def render_submission(submitted: SubmitResult) -> JsonObject:
 
 
 def render_report(report: TaskReport, wall: Callable[[float], float]) -> JsonObject:
-    """Show one task: all of it, or what `get_status` shows everybody."""
+    """Render the answer of `get_task`: all of it, or what `get_status` shows to every caller."""
     task = report.task
     if not report.is_whole:
         return _render_public(task, wall)
-    shown = _render_summary(task, wall) | {"attempts": [_render_attempt(one, wall) for one in report.attempts]}
+    rendered = _render_summary(task, wall) | {"attempts": [_render_attempt(one, wall) for one in report.attempts]}
     if report.waits_for:
-        shown["waits_for"] = list(report.waits_for)
+        rendered["waits_for"] = list(report.waits_for)
     if task.payload is not None:
-        shown["payload"] = task.payload_json
+        rendered["payload"] = task.payload_json
     if task.result is not None:
-        shown["result"] = task.result_json
-    return shown
+        rendered["result"] = task.result_json
+    return rendered
 
 
 def render_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
-    """Show a part of a list of tasks."""
-    shown: JsonObject = {"tasks": [_render_summary(one, wall) for one in page.tasks]}
+    """Render the answer of `list_tasks`."""
+    rendered: JsonObject = {"tasks": [_render_summary(one, wall) for one in page.tasks]}
     if page.next is not None:
-        shown["next_cursor"] = urlsafe_b64encode(msgspec.json.encode(page.next)).decode()
-    return shown
+        rendered["next_cursor"] = urlsafe_b64encode(msgspec.json.encode(page.next)).decode()
+    return rendered
 
 
 def parse_states(name: str | None) -> tuple[State, ...]:
-    """Return the states that `list_tasks` calls by one name; all of them without one."""
+    """Return the states that an argument `state` of `list_tasks` names; all of them for None."""
     groups = {None: (*ACTIVE, *FINISHED), "active": ACTIVE, "finished": FINISHED}
     return groups[name] if name in groups else (cast("State", name),)
 
 
 def _render_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
-    shown = _render_summary(task, wall)
+    rendered = _render_summary(task, wall)
     if task.id in results:
-        return shown | {"result": msgspec.json.decode(results[task.id])}
-    return shown | ({"result_omitted": True} if task.result_chars else {})
+        return rendered | {"result": msgspec.json.decode(results[task.id])}
+    return rendered | ({"result_omitted": True} if task.result_chars else {})
 
 
 def _render_summary(task: BusTask | Summary, wall: Callable[[float], float]) -> JsonObject:
-    shown: JsonObject = {
+    rendered: JsonObject = {
         "bead_id": task.id,
         "state": task.state,
         "priority": task.priority,
@@ -238,41 +241,41 @@ def _render_summary(task: BusTask | Summary, wall: Callable[[float], float]) -> 
         "changed_at": _format_time(wall(task.changed_at)),
     }
     if task.reason is not None:
-        shown["reason"] = task.reason
+        rendered["reason"] = task.reason
     if task.expires_at is not None:
-        shown["lease_expires_at"] = _format_time(wall(task.expires_at))
-    return shown
+        rendered["lease_expires_at"] = _format_time(wall(task.expires_at))
+    return rendered
 
 
 def _render_public(task: BusTask, wall: Callable[[float], float]) -> JsonObject:
-    shown: JsonObject = {"bead_id": task.id, "state": task.state}
+    rendered: JsonObject = {"bead_id": task.id, "state": task.state}
     if task.state in ("offered", "running"):
-        shown |= {"worker": task.worker, "attempt": task.attempt}
-        shown |= {"lease_expires_at": _format_time(wall(task.expires_at))} if task.expires_at is not None else {}
+        rendered |= {"worker": task.worker, "attempt": task.attempt}
+        rendered |= {"lease_expires_at": _format_time(wall(task.expires_at))} if task.expires_at is not None else {}
     if task.state == "blocked" and task.reason is not None:
-        shown["reason"] = task.reason
-    return shown
+        rendered["reason"] = task.reason
+    return rendered
 
 
 def _render_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObject:
-    shown: JsonObject = {
+    rendered: JsonObject = {
         "attempt": attempt.number,
         "worker": attempt.worker,
         "started_at": _format_time(wall(attempt.started_at)),
     }
     if attempt.ended_at is not None:
-        shown |= {"ended_at": _format_time(wall(attempt.ended_at)), "outcome": attempt.outcome}
-    return shown | ({"error": attempt.error} if attempt.error is not None else {})
+        rendered |= {"ended_at": _format_time(wall(attempt.ended_at)), "outcome": attempt.outcome}
+    return rendered | ({"error": attempt.error} if attempt.error is not None else {})
 
 
 def parse_cursor(cursor: str) -> Position:
-    """Read a `next_cursor`; raises `InvalidArguments` for what is none."""
+    """Decode a `next_cursor`; raises `InvalidArguments`."""
     try:
         position = msgspec.json.decode(urlsafe_b64decode(cursor.encode()), type=Position)
     except (ValueError, msgspec.DecodeError) as error:
         raise InvalidArguments(
-            "`cursor` is not one that `list_tasks` gave.",
-            hint="send the `next_cursor` of an answer as it is, or none to begin with the newest",
+            "`cursor` is not a cursor of `list_tasks`.",
+            hint="send the `next_cursor` of an answer unchanged, or none to start with the newest",
             issues=[{"path": "/cursor", "keyword": "format", "message": "must be a `next_cursor`"}],
         ) from error
     return position
@@ -298,7 +301,7 @@ def _render_worker(worker: Worker, overview: Overview, wall: Callable[[float], f
     held = overview.held.get(worker.task) if worker.task is not None else None
     is_running = held is not None and held.state == "running"
     status = "executing" if is_running else "pending" if held is not None else None
-    shown: dict[str, Any] = {
+    rendered: dict[str, Any] = {
         "name": worker.name,
         "status": status or ("polling" if worker.is_polling(overview.now) else "idle"),
         "current_task": held.id if is_running and held is not None else None,
@@ -306,8 +309,8 @@ def _render_worker(worker: Worker, overview: Overview, wall: Callable[[float], f
         "pending_task": held.id if held is not None and not is_running else None,
     }
     if held is not None and held.expires_at is not None:
-        shown |= {"lease_expires_at": _format_time(wall(held.expires_at)), "attempt": held.attempt}
-    return shown
+        rendered |= {"lease_expires_at": _format_time(wall(held.expires_at)), "attempt": held.attempt}
+    return rendered
 
 
 def _format_time(at: float) -> str:
@@ -315,15 +318,15 @@ def _format_time(at: float) -> str:
 
 
 def _encode_bounded(arguments: JsonObject, name: str) -> str | None:
-    """Write a value as JSON, bounded."""
+    """Encode an argument as JSON, None if it is absent; raises `InvalidArguments` over `VALUE_LIMIT_BYTES`."""
     if name not in arguments:
         return None
     value: Json = arguments[name]
     text = msgspec.json.encode(value)
     if len(text) > VALUE_LIMIT_BYTES:
         raise InvalidArguments(
-            f"`{name}` has {len(text):,} bytes, and {VALUE_LIMIT_BYTES:,} are the most.",
-            hint="keep it in a file, and send its path",
+            f"`{name}` has {len(text):,} bytes; at most {VALUE_LIMIT_BYTES:,} are allowed.",
+            hint="write it to a file, and send its path",
             issues=[{"path": name, "keyword": "maxBytes", "message": f"at most {VALUE_LIMIT_BYTES} bytes"}],
         )
     return text.decode()

@@ -122,8 +122,8 @@ class Bus:
     async def history(self, task: TaskId) -> tuple[BusTask, list[status.Event]]:
         """Return a task and its events; times are by the wall clock."""
         found, events = await self._store.scripts.read(lambda: status.history(task))
-        shown = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
-        return shown, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
+        found = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
+        return found, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
 
     async def read_task(self, task: TaskId, *, by: Caller) -> results.TaskReport:
         """Read a task, as much of it as this caller may; times are the store's (convert them with `wall`)."""

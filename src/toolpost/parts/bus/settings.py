@@ -10,6 +10,8 @@ from toolpost.settings.section import Section
 
 
 class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Tasks for agents: leases, retries, capacity."""
+
     offer_s: Annotated[Seconds, Meta(description="from the answer of a poll until the task must be acknowledged")] = (
         15.0
     )

@@ -1,6 +1,5 @@
-"""The board: workers, queue and troubles of a bus, once or as it goes on."""
+"""The board of `toolpost bus`: workers, queue, and blocked and dead tasks; printed once, or refreshed on a terminal."""
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,42 +17,42 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 REFRESH_S: Final = 0.5
-_SHOWN: Final = 15
+_ROWS: Final = 15
+"""How many tasks a table lists; the JSON has all that `status.py` reads."""
 
 
 async def show_once(project: Path, *, as_json: bool) -> None:
-    """Print how things stand."""
     async with open_bus(project) as bus:
         overview = await bus.overview()
     if as_json:
-        print_json_line(board(overview))
+        print_json_line(render_board(overview))
         return
-    for title, laid_out in _tables(overview):
+    for title, rows in _make_tables(overview):
         print(heading(title))  # the answer of the command
-        print_table(laid_out)
+        print_table(rows)
 
 
 async def show_live(project: Path) -> None:
-    """Keep the board up to date until Ctrl-C."""
+    """Refresh the board every `REFRESH_S` until Ctrl-C."""
     from rich.live import Live
 
     async with open_bus(project) as bus:
-        ending = anyio.Event()
+        stopped = anyio.Event()
         with (
-            on_signals(ending.set),
+            on_signals(stopped.set),
             Live(_render_live(await bus.overview()), console=console(), auto_refresh=False, screen=False) as live,
         ):
-            while not ending.is_set():
+            while not stopped.is_set():
                 live.update(_render_live(await bus.overview()), refresh=True)
                 with anyio.move_on_after(REFRESH_S):
-                    await ending.wait()
+                    await stopped.wait()
 
 
-def board(overview: Overview) -> JsonObject:
-    """Say it in JSON."""
+def render_board(overview: Overview) -> JsonObject:
+    """Render the answer of `toolpost bus --json`."""
     now = overview.now
     return {
-        "workers": [_worker(worker, overview) for worker in overview.workers],
+        "workers": [_render_worker(worker, overview) for worker in overview.workers],
         "queue": [
             {
                 "bead_id": task.id,
@@ -70,27 +69,28 @@ def board(overview: Overview) -> JsonObject:
     }
 
 
-def _worker(worker: Worker, overview: Overview) -> dict[str, Any]:
+def _render_worker(worker: Worker, overview: Overview) -> dict[str, Any]:
     held = overview.held.get(worker.task) if worker.task is not None else None
-    shown: dict[str, Any] = {
+    rendered: dict[str, Any] = {
         "name": worker.name,
-        "status": _status(worker, held, overview.now),
+        "status": _status_of(worker, held, overview.now),
         "task": held.id if held is not None else None,
         "seconds": round(max(0.0, overview.now - (held.changed_at if held is not None else worker.idle_since)), 3),
     }
     if held is not None and held.expires_at is not None:
-        shown |= {"attempt": held.attempt, "lease_seconds_left": round(held.expires_at - overview.now, 3)}
-    return shown
+        rendered |= {"attempt": held.attempt, "lease_seconds_left": round(held.expires_at - overview.now, 3)}
+    return rendered
 
 
-def _status(worker: Worker, held: BusTask | None, now: float) -> str:
+def _status_of(worker: Worker, held: BusTask | None, now: float) -> str:
     if held is not None:
         return "executing" if held.state == "running" else "pending"
     return "polling" if worker.is_polling(now) else "idle"
 
 
-def _tables(overview: Overview) -> list[tuple[str, Any]]:
-    drawn = board(overview)
+def _make_tables(overview: Overview) -> list[tuple[str, Any]]:
+    """Return tables with their titles."""
+    board = render_board(overview)
     counts = overview.counts
     workers = [
         (
@@ -101,7 +101,7 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
             str(one.get("attempt") or ""),
             _format_duration(one["lease_seconds_left"]) if "lease_seconds_left" in one else "",
         )
-        for one in drawn["workers"]
+        for one in board["workers"]
     ]
     queue = [
         (
@@ -111,10 +111,10 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
             str(one["attempt"] or ""),
             _format_duration(one["retry_in_seconds"]) if one["retry_in_seconds"] else "",
         )
-        for one in drawn["queue"][:_SHOWN]
+        for one in board["queue"][:_ROWS]
     ]
-    troubled = [(one["bead_id"], one["state"], one["reason"] or "") for one in drawn["troubled"][:_SHOWN]]
-    found = [
+    troubled = [(one["bead_id"], one["state"], one["reason"] or "") for one in board["troubled"][:_ROWS]]
+    tables = [
         (
             f"workers: {len(workers)}",
             table("name", "status", "since", "task", "attempt", "lease left", rows=workers),
@@ -126,8 +126,8 @@ def _tables(overview: Overview) -> list[tuple[str, Any]]:
     ]
     if troubled:
         title = f"blocked: {counts.get('blocked', 0)}, dead: {counts.get('dead', 0)} (`toolpost bus retry TASK`)"
-        found.append((title, table("task", "state", "reason", rows=troubled)))
-    return found
+        tables.append((title, table("task", "state", "reason", rows=troubled)))
+    return tables
 
 
 def _render_live(overview: Overview) -> "Group":
@@ -135,19 +135,13 @@ def _render_live(overview: Overview) -> "Group":
     from rich.text import Text
 
     parts: list[Any] = [Text(f"the bus at {time.strftime('%H:%M:%S')} (Ctrl-C ends this)", style="dim")]
-    for title, laid_out in _tables(overview):
-        parts += [Text(""), Text(title, style="bold"), laid_out]
+    for title, rows in _make_tables(overview):
+        parts += [Text(""), Text(title, style="bold"), rows]
     return Group(*parts)
 
 
 def _format_duration(seconds: float) -> str:
-    """Write a time as people read it."""
     whole = int(max(0.0, seconds))
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} min" if whole < 3_600 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
-
-
-def is_terminal() -> bool:
-    """Whether somebody looks at a terminal."""
-    return sys.stdout.isatty()

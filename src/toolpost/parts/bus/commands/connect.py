@@ -1,4 +1,4 @@
-"""`toolpost bus connect`: what an agent's MCP configuration starts. A server on stdio that forwards to the bus server."""
+"""`toolpost bus connect`: an MCP server on stdio that forwards to a bus server. An agent's MCP configuration starts it."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -17,12 +17,13 @@ from toolpost.cli.servers.client import MCP_PATH, base_url
 from toolpost.cli.signals import on_signals
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.client import BusClient
-from toolpost.parts.bus.commands.project import ProjectServer, load_project_config, project_of
+from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
+from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.connection import BusConnection, FindServer, ServerAddress
 from toolpost.settings import Config, PluginSettings, StoreSettings
 
 _CLIENT: Final = Config(
-    # The server keeps the record; here is nothing to remember.
+    # The bus server has the store and the audit: this process stores nothing.
     store=StoreSettings(url="sqlite::memory:"),
     plugins=PluginSettings(only="bus", installed=False),
 )
@@ -31,24 +32,19 @@ _CLIENT: Final = Config(
 @click.command(
     epilog=examples(
         ("toolpost bus connect", "to the server of this project, started if none runs"),
-        ("toolpost bus connect http://bus.example.org:8421/mcp", "to one elsewhere; TOOLPOST_TOKEN lets you in"),
+        ("toolpost bus connect http://bus.example.org:8421/mcp", "to another server; TOOLPOST_TOKEN has its token"),
     )
 )
 @click.argument("url", required=False)
-@click.option(
-    "--project",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="The project whose bus it is (default: the one around this folder).",
-)
+@project_option
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="Which events are shown."
 )
 def connect(url: str | None, project: Path | None, log_level: str) -> None:
-    """Bring the bus to an agent, on stdin and stdout.
+    """Connect an agent to the bus, on stdin and stdout.
 
-    Lists the tools that the server lists, and forwards their calls. Leases are kept by this process: it knows their tokens,
-    renews them while it lives, and gives back what was not begun when it ends.
+    Lists the tools of the bus, and forwards their calls to the server. This process keeps the lease tokens and renews leases
+    while it lives; when it ends, tasks that were not started are queued again.
     """
     set_up_logging("debug" if is_debugging() else log_level, "text")
     find = _project_server(project) if url is None else _server_at(url)
@@ -68,8 +64,8 @@ async def _connect(connection: BusConnection, wire: StdioStreams) -> None:
 
 
 def _project_server(project: Path | None) -> FindServer:
-    root = project_of(Path.cwd()) if project is None else project.resolve()
-    load_project_config(root)  # A fault in it is told now, not at the first call.
+    root = resolve_project(project)
+    load_project_config(root)  # Raises now what is wrong with it, not at the first call.
     return ProjectServer(root).find_or_start
 
 

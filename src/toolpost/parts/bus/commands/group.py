@@ -1,5 +1,6 @@
-"""`toolpost bus`: tasks for agents, served, connected to, looked at."""
+"""`toolpost bus`: the group of commands, and the board without one."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import json_option
-from toolpost.parts.bus.commands.board import is_terminal, show_live, show_once
+from toolpost.parts.bus.commands.board import show_live, show_once
 from toolpost.parts.bus.commands.connect import connect
 from toolpost.parts.bus.commands.serve import serve
 from toolpost.parts.bus.commands.server import list_servers, project_option, resolve_project, status, stop
@@ -20,13 +21,13 @@ from toolpost.parts.bus.commands.tasks import cancel, log, reset, retry, submit,
     invoke_without_command=True,
     epilog=examples(
         ("toolpost bus", "workers, queue, leases and ages, until Ctrl-C"),
-        ("toolpost bus --json | jq .counts", "how things stand, for other programs"),
-        ("toolpost bus submit bd-42", "hand a task to whoever is free"),
+        ("toolpost bus --json | jq .counts", "the current counts, for other programs"),
+        ("toolpost bus submit bd-42", "hand a task to a free worker"),
         ("toolpost bus connect", "what an agent's MCP configuration starts"),
     ),
 )
 @project_option
-@click.option("--once", is_flag=True, help="Show how things stand, and end.")
+@click.option("--once", is_flag=True, help="Print the board once, and end.")
 @json_option("Print `{workers, queue, counts, oldest_seconds, troubled}` on one line, and end.")
 @click.pass_context
 def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bool) -> None:
@@ -36,7 +37,7 @@ def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bo
     """
     if context.invoked_subcommand is not None:
         return
-    if is_terminal() and not once and not as_json:
+    if sys.stdout.isatty() and not once and not as_json:
         run_async(show_live, resolve_project(project))
     else:
         run_async(lambda: show_once(resolve_project(project), as_json=as_json))

@@ -1,8 +1,8 @@
-"""The bus server of a project: which project this is, whether its server runs, and that only one is started.
+"""The bus server of a project: which project a folder belongs to, whether its server runs, and how one is started once.
 
-The project is the repository around the current folder, wherever in it somebody stands; the linked work trees of a repository
-are one project with it. Its folder `.toolpost` holds what is known of its server, and the lock under which one is started;
-for a folder that is neither a repository nor configured, a folder in the user's data directory does.
+The project is the repository around a folder; linked work trees belong to the project of their repository. A running server
+writes its address into `.toolpost/bus-server.json` of the project, which only its owner can read; servers are started and stopped
+under the lock file beside it. For a folder that is neither a repository nor configured, both are in the user's state directory.
 """
 
 import hashlib
@@ -35,14 +35,14 @@ else:
     import fcntl
 
 START_S: Final = 30.0
-"""How long a server may take to start, on a machine that is busy."""
+"""How long a server may take to start, on a busy machine."""
 
-END_S: Final = 8.0
+STOP_S: Final = 8.0
 _CHECK_S: Final = 0.03
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A bus server, as it has written itself down."""
+    """The announcement of a bus server, as in its file."""
 
     pid: int
     bornAt: float  # noqa: N815 (as in the file)
@@ -54,37 +54,36 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def daemon(self) -> Daemon:
-        """The process."""
         return Daemon(pid=self.pid, born_at=self.bornAt)
 
     @property
     def address(self) -> ServerAddress:
-        """Where it is."""
         return ServerAddress(url=self.url, token=self.token)
 
 
 def project_of(folder: Path) -> Path:
-    """Return the project that a folder belongs to: its repository, else where a `toolpost.toml` is, else the folder."""
+    """Return the project of a folder: its repository, else the nearest folder with a `toolpost.toml`, else the folder."""
     folder = folder.resolve()
-    above = [folder, *folder.parents]
-    for place in above:
-        if (place / ".git").exists():
-            return _main_worktree(place)
-    return next((place for place in above if (place / CONFIG_NAME).exists()), folder)
+    candidates = [folder, *folder.parents]
+    for candidate in candidates:
+        if (candidate / ".git").exists():
+            return _main_worktree(candidate)
+    return next((candidate for candidate in candidates if (candidate / CONFIG_NAME).exists()), folder)
 
 
-def _main_worktree(place: Path) -> Path:
-    """Return the repository that a linked work tree belongs to, if that one names it too; any other is its own."""
+def _main_worktree(top: Path) -> Path:
+    """Return the repository that a linked work tree belongs to; the work tree itself if the repository does not list it."""
     try:
-        found = find_repository(place)
+        repository = find_repository(top)
     except RepositoryRefused:
-        return place
-    is_linked = found is not None and found.top == place and found.common_dir != found.git_dir
-    return found.common_dir.parent if found is not None and is_linked and found.common_dir.name == ".git" else place
+        return top
+    if repository is None or repository.top != top or repository.common_dir == repository.git_dir:
+        return top
+    return repository.common_dir.parent if repository.common_dir.name == ".git" else top
 
 
 def load_project_config(project: Path) -> Config:
-    """Read the configuration of a project."""
+    """Load the configuration of a project; raises `BadConfiguration` if there is no such folder."""
     if not project.is_dir():
         raise BadConfiguration(f"There is no folder {project}.", hint="check --project")
     if _may_hold_state(project) and not (project / CONFIG_NAME).exists():
@@ -93,12 +92,12 @@ def load_project_config(project: Path) -> Config:
 
 
 def _may_hold_state(project: Path) -> bool:
-    """Say whether the bus may keep its files in `.toolpost` there; in any other folder a client may just have started us."""
+    """Whether files may be created in `.toolpost` of a folder: a client may have started us in any other by chance."""
     return (project / ".git").exists() or (project / CONFIG_NAME).exists()
 
 
 class ProjectServer:
-    """What is known of a project's server, and how one comes to be."""
+    """Finds, starts and stops the bus server of a project."""
 
     def __init__(self, project: Path) -> None:
         self.project = project
@@ -107,24 +106,24 @@ class ProjectServer:
         self._log = self._folder / "bus-server.log"
 
     def find_running(self) -> RunningServer | None:
-        """Return the server that runs; None if there is none, or only the word of one that is gone."""
+        """Return the announced server; None if there is none, or its process has ended."""
         server = _read(self._file)
         return server if server is not None and is_alive(server.daemon) else None
 
     def announce(self, server: RunningServer) -> None:
-        """Write down a server, for its owner alone to read."""
+        """Write the file of a server, and enter its project into the registry of `toolpost bus list`."""
         make_folder(self._folder, mode=0o700)
         _write(self._file, msgspec.json.encode(server))
         with suppress(OSError):
             _write(_registry_entry(self.project), str(self.project).encode())
 
     def withdraw(self, server: RunningServer) -> None:
-        """Take a server's word back, if it is still its own."""
+        """Delete the file of a server, unless another server has replaced it."""
         if _read(self._file) == server:
             self._file.unlink(missing_ok=True)
 
     async def find_or_start(self, lost: ServerAddress | None = None) -> ServerAddress:
-        """Return where the server is, starting one if none runs; `lost` is where none answered just now."""
+        """Return the address of the server, started if none runs; `lost` is an address that has stopped answering."""
         server = self.find_running()
         if server is not None and server.address != lost:
             return server.address
@@ -135,35 +134,35 @@ class ProjectServer:
         return server.address
 
     async def stop(self) -> RunningServer | None:
-        """End the server; returns the one that ran."""
+        """Stop the server; return it, None if none ran."""
         async with self.open_lock():
             server = self.find_running()
             if server is not None:
-                await anyio.to_thread.run_sync(lambda: end_daemon(server.daemon, grace_s=END_S))
+                await anyio.to_thread.run_sync(lambda: end_daemon(server.daemon, grace_s=STOP_S))
                 self.withdraw(server)
         return server
 
     @asynccontextmanager
     async def open_lock(self) -> AsyncIterator[None]:
-        """Be the only one who starts or ends the server; a holder that dies lets go of it."""
+        """Hold the lock under which servers are started and stopped; the system releases it if this process dies."""
         make_folder(self._folder, mode=0o700)
-        number = os.open(self._folder / "bus-server.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self._folder / "bus-server.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            with anyio.move_on_after(START_S + END_S) as limit:
-                while not _try_lock(number):  # noqa: ASYNC110 (another process has it: nothing here would be told)
+            with anyio.move_on_after(START_S + STOP_S) as limit:
+                while not _try_lock(fd):  # noqa: ASYNC110 (another process has it, and sends no event)
                     await anyio.sleep(_CHECK_S)
             if limit.cancelled_caught:
                 raise UpstreamUnavailable(
                     f"Another process has been starting the bus server of {self.project} for too long.",
-                    hint=f"{self._log} may say why",
+                    hint=f"see {self._log} for the reason",
                 )
             yield
         finally:
-            os.close(number)
+            os.close(fd)
 
     async def _find_answering(self) -> RunningServer | None:
-        """Return the server if it answers; one that ends just now is waited for."""
-        until = time.monotonic() + END_S
+        """Return the running server once it answers, None if none runs or it has stopped; raises if it hangs for `STOP_S`."""
+        until = time.monotonic() + STOP_S
         while (server := self.find_running()) is not None:
             if await _accepts_connections(server.url):
                 return server
@@ -178,7 +177,7 @@ class ProjectServer:
     async def _start(self) -> RunningServer:
         self._file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "toolpost", "bus", "serve", "--for-clients", "--project", str(self.project)]
-        # Whoever can read the file may come in; others on this machine may not.
+        # A random token: only processes that can read the server's file may connect, not every user of this machine.
         env = {"TOOLPOST_TOKEN": secrets.token_urlsafe(24), **os.environ}
         daemon = start_daemon(command, cwd=self.project, env=env, log=self._log)
         until = time.monotonic() + START_S
@@ -191,13 +190,13 @@ class ProjectServer:
             await anyio.sleep(_CHECK_S)
         raise CapabilityMissing(
             f"The bus server of {self.project} did not start.",
-            hint=f"`toolpost bus serve` shows why, and so does {self._log}",
+            hint=f"see {self._log}, or run `toolpost bus serve` to see the reason",
             stderr=_tail(self._log),
         )
 
 
 def list_running_servers() -> Iterator[RunningServer]:
-    """Find the servers of this user's projects that run, and forget the others."""
+    """Yield the running servers of this user's projects, and delete registry entries of the others."""
     for entry in sorted(_registry_folder().glob("*")):
         with suppress(OSError, UnicodeDecodeError):
             server = ProjectServer(Path(entry.read_text())).find_running()
@@ -229,25 +228,25 @@ def _read(path: Path) -> RunningServer | None:
         server = msgspec.json.decode(path.read_bytes(), type=RunningServer)
     except (OSError, msgspec.DecodeError):
         return None
-    # A folder that is shared between machines: process ids of another one mean nothing here.
+    # The folder may be shared between machines, and a process id is valid on one of them only.
     return server if server.host in ("", socket.gethostname()) else None
 
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    number = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(number, "wb") as file:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
         file.write(data)
-    fresh.replace(path)
+    temporary.replace(path)
 
 
-def _try_lock(number: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         if sys.platform == "win32":
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         else:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

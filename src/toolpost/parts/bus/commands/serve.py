@@ -1,4 +1,4 @@
-"""`toolpost bus serve`: its tools under their bare names, for everybody in the project to find."""
+"""`toolpost bus serve`: a gateway with the tools of the bus alone, under their bare names, which clients of the project find."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,8 @@ from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import apply_options, is_debugging, json_option
 from toolpost.cli.serve import ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config, project_of
+from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
+from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
@@ -24,7 +25,7 @@ from toolpost.upstreams.process.tree import this_process
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _CHECK_S: Final = 10.0
-"""How often a server looks whether it is still used."""
+"""How often a server checks whether it is still used."""
 
 
 @click.command(
@@ -36,12 +37,7 @@ _CHECK_S: Final = 10.0
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to serve HTTP; port 0 takes a free one.")
-@click.option(
-    "--project",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="The project whose bus it is (default: the one around this folder).",
-)
+@project_option
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -71,56 +67,56 @@ def serve(
     if stdio and (listen or as_json):
         raise click.UsageError("--stdio cannot be used with --listen or --json")
     set_up_logging("debug" if is_debugging() else log_level, log_format)
-    root = project_of(Path.cwd()) if project is None else project.resolve()
+    root = resolve_project(project)
     address = _FREE_PORT if for_clients else listen
 
     def load() -> Config:
         return apply_options(load_project_config(root), listen=address, only="bus")
 
-    again = ConfigSource(path=root / CONFIG_NAME, load=load)
-    manner = ServeOutput(log_format=log_format, as_json=as_json)
-    presence = announce_while_serving(ProjectServer(root), is_daemon=for_clients)
-    run_async(serve_until_stopped, load(), StdioStreams() if stdio else None, manner, again, presence)
+    source = ConfigSource(path=root / CONFIG_NAME, load=load)
+    output = ServeOutput(log_format=log_format, as_json=as_json)
+    while_serving = announce_while_serving(ProjectServer(root), is_daemon=for_clients)
+    run_async(serve_until_stopped, load(), StdioStreams() if stdio else None, output, source, while_serving)
 
 
-def announce_while_serving(files: ProjectServer, *, is_daemon: bool) -> WhileServing:
-    """Be found by the clients of a project; a daemon ends when it was not used for long."""
+def announce_while_serving(project_server: ProjectServer, *, is_daemon: bool) -> WhileServing:
+    """Announce a server to the clients of its project while it serves; a daemon also stops when it is idle."""
 
     @asynccontextmanager
-    async def present(app: App, url: str, stop: Stop) -> AsyncIterator[None]:
-        me = this_process()
+    async def announce(app: App, url: str, stop: Stop) -> AsyncIterator[None]:
+        process = this_process()
         server = RunningServer(
-            pid=me.pid,
-            bornAt=me.born_at,
+            pid=process.pid,
+            bornAt=process.born_at,
             url=url,
             token=app.config.token(),
-            project=str(files.project),
+            project=str(project_server.project),
             host=socket.gethostname(),
         )
-        other = files.find_running()
+        other = project_server.find_running()
         if other is not None and not is_daemon:
-            warn(f"clients of this project go on using the bus server at {other.url}, process {other.pid}")
+            warn(f"clients of this project continue to use the bus server at {other.url}, process {other.pid}")
         else:
-            files.announce(server)
+            project_server.announce(server)
         try:
             async with anyio.create_task_group() as tasks:
                 if is_daemon:
-                    tasks.start_soon(_end_when_idle, app, stop, lambda: files.find_running() == server)
+                    tasks.start_soon(_stop_when_idle, app, stop, lambda: project_server.find_running() == server)
                 yield
                 tasks.cancel_scope.cancel()
         finally:
-            files.withdraw(server)
+            project_server.withdraw(server)
 
-    return present
+    return announce
 
 
-async def _end_when_idle(app: App, stop: Stop, is_found: Callable[[], bool]) -> None:
-    """End a server that nobody has used for long, or that nobody can find any more."""
+async def _stop_when_idle(app: App, stop: Stop, is_announced: Callable[[], bool]) -> None:
+    """Stop a server that had no call for `idle_s`, or that clients cannot find since its announcement was replaced."""
     limit_s = BUS.of(app.config).idle_s
-    look_s = min(_CHECK_S, limit_s / 10)
-    seen, unused_s = app.gateway.admitted, 0.0
-    while unused_s < limit_s and (is_found() or app.gateway.in_flight):
-        await anyio.sleep(look_s)
-        is_used = app.gateway.in_flight > 0 or app.gateway.admitted != seen
-        seen, unused_s = app.gateway.admitted, 0.0 if is_used else unused_s + look_s
+    check_s = min(_CHECK_S, limit_s / 10)
+    admitted, idle_s = app.gateway.admitted, 0.0
+    while idle_s < limit_s and (is_announced() or app.gateway.in_flight):
+        await anyio.sleep(check_s)
+        is_used = app.gateway.in_flight > 0 or app.gateway.admitted != admitted
+        admitted, idle_s = app.gateway.admitted, 0.0 if is_used else idle_s + check_s
     stop.request_stop()

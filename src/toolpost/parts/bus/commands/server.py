@@ -1,4 +1,4 @@
-"""`toolpost bus status`, `list` and `stop`: the servers that clients of projects find."""
+"""`toolpost bus status`, `list` and `stop`: the bus servers of projects on this machine."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ project_option = click.option(
 
 
 def resolve_project(project: Path | None) -> Path:
-    """Return the project that was named, else the one around the current folder."""
+    """Return the project of the option `--project`, else the one around the current folder."""
     return project_of(Path.cwd()) if project is None else project.resolve()
 
 
 def render_server(server: RunningServer) -> JsonObject:
-    """Say where a server is; never its token."""
+    """Render a server as JSON, without its token."""
     return {"project": server.project, "url": server.url, "pid": server.pid, "version": server.version}
 
 
@@ -40,7 +40,7 @@ def render_server(server: RunningServer) -> JsonObject:
 @project_option
 @json_option("Print `{project, running, url, pid, version}` on one line.")
 def status(project: Path | None, *, as_json: bool) -> ExitCode:
-    """Say whether the bus server of this project runs; ends with 1 if not."""
+    """Show whether the bus server of this project runs; the exit code is 1 if not."""
     root = resolve_project(project)
     server = ProjectServer(root).find_running()
     if as_json:
@@ -78,16 +78,16 @@ def list_servers(*, as_json: bool) -> None:
 
 @click.command(
     epilog=examples(
-        ("toolpost bus stop", "end the server of this project; its tasks stay"),
+        ("toolpost bus stop", "stop the server of this project; its tasks stay"),
         ("toolpost bus stop --json", "for other programs"),
     )
 )
 @project_option
 @json_option("Print `{project, stopped, pid}` on one line.")
 def stop(project: Path | None, *, as_json: bool) -> None:
-    """End the bus server of this project.
+    """Stop the bus server of this project.
 
-    Its tasks stay in the store, and workers keep their leases. The next client that asks starts another server.
+    Its tasks stay in the store, and workers keep their leases. The next client starts another server.
     """
     root = resolve_project(project)
     server = run_async(ProjectServer(root).stop)

@@ -1,4 +1,4 @@
-"""The bus of a project, opened in this process for one command: what it changes is seen by the servers at once."""
+"""The bus of a project, opened in this process for one command. It shares the store with the servers, which are woken by it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,12 +14,12 @@ from toolpost.store.urls import shown_url
 
 @asynccontextmanager
 async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
-    """Open the bus of a project; a store that is not there is made only by who has something to put into it."""
+    """Open the bus of a project; with `make`, its store is created if it does not exist, else `NotFound` is raised."""
     config = load_project_config(project)
     if not make and not await store_exists(config.store_url):
         raise NotFound(
             f"There is no store at {shown_url(config.store_url)} yet, and so no task.",
-            hint="`toolpost bus submit TASK` makes both; --project names another project",
+            hint="`toolpost bus submit TASK` creates both; --project names another project",
         )
     async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
         yield make_bus(config, store)

@@ -1,8 +1,9 @@
-"""`toolpost bus submit`, `retry`, `cancel`, `reset`, `tasks` and `log`: a person's hand on the tasks."""
+"""`toolpost bus submit`, `retry`, `cancel`, `reset`, `tasks` and `log`: operations on tasks, as the operator of the store."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -20,23 +21,25 @@ from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.commands.store import open_bus
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_submission
-from toolpost.parts.bus.results import Position
+from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.status import Event
 from toolpost.parts.bus.submission import Submission, SubmitResult
-from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, State, TaskId, WorkerName
+from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, TaskId, WorkerName
+
+Result = TypeVar("Result")
 
 
 def _property(tool: str, name: str) -> JsonObject:
-    """Return what a tool takes under this name: a person is held to what agents are held to."""
-    found: JsonObject = next(one for one in BUS_TOOLS if one.name == tool).properties[name]
-    return found
+    """Return the schema of a tool's argument, so that an option has the same limits."""
+    schema: JsonObject = next(one for one in BUS_TOOLS if one.name == tool).properties[name]
+    return schema
 
 
 @click.command(
     epilog=examples(
-        ("toolpost bus submit bd-42", "whoever is free gets it"),
+        ("toolpost bus submit bd-42", "a free worker gets it"),
         ("toolpost bus submit bd-43 --after bd-42 --priority 0", "the most urgent one, once bd-42 is done"),
-        ("""toolpost bus submit bd-44 --payload '{"branch": "fix"}'""", "with something for the worker to know"),
+        ("""toolpost bus submit bd-44 --payload '{"branch": "fix"}'""", "with data for the worker"),
     )
 )
 @click.argument("task")
@@ -48,7 +51,7 @@ def _property(tool: str, name: str) -> JsonObject:
     help="0 is the most urgent.",
 )
 @click.option("--after", "needs", multiple=True, metavar="TASK", help="A task that must be done first; repeatable.")
-@click.option("--payload", metavar="JSON", help="Whatever the worker needs to know.")
+@click.option("--payload", metavar="JSON", help="Data for the worker.")
 @click.option("--dedupe-key", metavar="KEY", help="While a task with this key is not over, it answers instead.")
 @project_option
 @json_option("Print what `submit_task` answers, on one line.")
@@ -65,16 +68,16 @@ def submit(
     """Submit a task."""
     arguments: JsonObject = {"bead_id": task, "priority": priority, "depends_on": list(dict.fromkeys(needs))}
     arguments |= {"dedupe_key": dedupe_key} if dedupe_key is not None else {}
-    _check("submit_task", arguments)
+    _check_arguments("submit_task", arguments)
     submission = Submission(
         task=TaskId(task),
         priority=priority,
-        payload=_json_text(payload),
+        payload=_normalize_json(payload),
         needs=tuple(TaskId(one) for one in arguments["depends_on"]),
         dedupe_key=dedupe_key,
         by=OPERATOR.id,
     )
-    _print_submission(run_async(_submit, resolve_project(project), submission), as_json=as_json)
+    _print_submission(_run(project, lambda bus: bus.submit(submission), make=True), as_json=as_json)
 
 
 @click.command(
@@ -87,23 +90,23 @@ def submit(
 @project_option
 @json_option("Print what `retry_task` answers, on one line.")
 def retry(task: str, project: Path | None, *, as_json: bool) -> None:
-    """Have a task done again, whatever became of it."""
-    _print_submission(run_async(_retry, resolve_project(project), TaskId(task)), as_json=as_json)
+    """Queue a task again, in whatever state it is."""
+    _print_submission(_run(project, lambda bus: bus.retry(TaskId(task), by=OPERATOR)), as_json=as_json)
 
 
 @click.command(
     epilog=examples(
-        ("toolpost bus cancel bd-42 --reason 'not needed any more'", "whoever has it"),
+        ("toolpost bus cancel bd-42 --reason 'no longer needed'", "whichever worker has it"),
         ("toolpost bus cancel bd-42 --json", "for other programs"),
     )
 )
 @click.argument("task")
-@click.option("--reason", default="cancelled by a person", show_default=True, help="Kept with the task.")
+@click.option("--reason", default="cancelled by a person", show_default=True, help="Stored with the task.")
 @project_option
 @json_option("Print `{bead_id, status}` on one line.")
 def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> None:
-    """Call a task off. A worker that has it learns of it when it says that it is done."""
-    run_async(_cancel, resolve_project(project), TaskId(task), reason)
+    """Cancel a task. A worker that runs it is not interrupted; its result is refused."""
+    _run(project, lambda bus: bus.cancel(TaskId(task), reason))
     if as_json:
         print_json_line({"bead_id": task, "status": "cancelled"})
     else:
@@ -121,35 +124,40 @@ def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> No
 @json_option("Print what `reset_worker` answers, on one line.")
 def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
     """Make a worker idle: its task goes back to the queue, its poll is answered."""
-    task = run_async(_reset, resolve_project(project), WorkerName(worker))
+    task = _run(project, lambda bus: bus.reset_worker(WorkerName(worker), by=OPERATOR))
     if as_json:
         print_json_line({"success": True, "worker": worker, "previous_task": task})
     else:
-        had = f"; `{task}` is queued again" if task is not None else ""
-        click.echo(printable(f"`{worker}` is idle{had}"))
+        queued = f"; `{task}` is queued again" if task is not None else ""
+        click.echo(printable(f"`{worker}` is idle{queued}"))
 
 
 @click.command(
     epilog=examples(
-        ("toolpost bus tasks --state finished", "what was done, or failed, last"),
+        ("toolpost bus tasks --state finished", "the tasks that ended last"),
         ("toolpost bus tasks --state blocked --json | jq -r .tasks[].reason", "why tasks failed"),
     )
 )
-@click.option("--state", type=click.Choice(_property("list_tasks", "state")["enum"]), help="Only these.")
+@click.option("--state", type=click.Choice(_property("list_tasks", "state")["enum"]), help="Only tasks in this state.")
 @click.option(
     "--limit",
     type=click.IntRange(1, _property("list_tasks", "limit")["maximum"]),
     default=LIST_LIMIT,
     show_default=True,
-    help="At most so many.",
+    help="The most tasks to list.",
 )
-@click.option("--cursor", help="Go on after a list that named this one.")
+@click.option("--cursor", help="The cursor that the previous page printed.")
 @project_option
 @json_option("Print what `list_tasks` answers, on one line.")
 def tasks(state: str | None, limit: int, cursor: str | None, project: Path | None, *, as_json: bool) -> None:
-    """List tasks, those first whose state changed last."""
+    """List tasks, the latest change of state first."""
     after = parse_cursor(cursor) if cursor is not None else None
-    page = run_async(_list, resolve_project(project), parse_states(state), limit, after)
+
+    async def list_page(bus: Bus) -> JsonObject:
+        page = await bus.list_tasks(parse_states(state), by=OPERATOR, limit=limit, after=after)
+        return render_page(page, bus.wall)
+
+    page = _run(project, list_page)
     if as_json:
         print_json_line(page)
         return
@@ -164,7 +172,7 @@ def tasks(state: str | None, limit: int, cursor: str | None, project: Path | Non
 
 @click.command(
     epilog=examples(
-        ("toolpost bus log bd-42", "who had it, when, and what came of it"),
+        ("toolpost bus log bd-42", "which workers had it, when, and how it ended"),
         ("toolpost bus log bd-42 --json", "for other programs"),
     )
 )
@@ -172,10 +180,10 @@ def tasks(state: str | None, limit: int, cursor: str | None, project: Path | Non
 @project_option
 @json_option("Print `{bead_id, state, …, events}` on one line.")
 def log(task: str, project: Path | None, *, as_json: bool) -> None:
-    """Tell the story of one task."""
-    found, events = run_async(_history, resolve_project(project), TaskId(task))
+    """Show the history of a task."""
+    found, events = _run(project, lambda bus: bus.history(TaskId(task)))
     if as_json:
-        print_json_line(_task(found) | {"events": [_event(one) for one in events]})
+        print_json_line(_render_task(found) | {"events": [_render_event(one) for one in events]})
         return
     worker = f" with `{found.worker}`" if found.worker and found.state in ("offered", "running") else ""
     click.echo(printable(f"`{found.id}` is {found.state}{worker}, attempt {found.attempt}"))
@@ -188,34 +196,14 @@ def log(task: str, project: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"result: {found.result}"))
 
 
-async def _submit(project: Path, submission: Submission) -> SubmitResult:
-    async with open_bus(project, make=True) as bus:
-        return await bus.submit(submission)
+def _run(project: Path | None, operate: Callable[[Bus], Awaitable[Result]], *, make: bool = False) -> Result:
+    """Run an operation on the bus of a project; with `make`, its store is created if it does not exist."""
 
+    async def run() -> Result:
+        async with open_bus(resolve_project(project), make=make) as bus:
+            return await operate(bus)
 
-async def _retry(project: Path, task: TaskId) -> SubmitResult:
-    async with open_bus(project) as bus:
-        return await bus.retry(task, by=OPERATOR)
-
-
-async def _cancel(project: Path, task: TaskId, reason: str) -> BusTask:
-    async with open_bus(project) as bus:
-        return await bus.cancel(task, reason)
-
-
-async def _reset(project: Path, name: WorkerName) -> TaskId | None:
-    async with open_bus(project) as bus:
-        return await bus.reset_worker(name, by=OPERATOR)
-
-
-async def _list(project: Path, states: tuple[State, ...], limit: int, after: Position | None) -> JsonObject:
-    async with open_bus(project) as bus:
-        return render_page(await bus.list_tasks(states, by=OPERATOR, limit=limit, after=after), bus.wall)
-
-
-async def _history(project: Path, task: TaskId) -> tuple[BusTask, list[Event]]:
-    async with open_bus(project) as bus:
-        return await bus.history(task)
+    return run_async(run)
 
 
 def _print_submission(submitted: SubmitResult, *, as_json: bool) -> None:
@@ -231,16 +219,15 @@ def _print_submission(submitted: SubmitResult, *, as_json: bool) -> None:
     click.echo(printable(text + (" (it was submitted before)" if submitted.is_duplicate else "")))
 
 
-def _check(tool: str, arguments: JsonObject) -> None:
-    """Hold a person to the contract that agents are held to."""
+def _check_arguments(tool: str, arguments: JsonObject) -> None:
+    """Raise `InvalidArguments` for what the tool would refuse from an agent."""
     definition = next(one for one in BUS_TOOLS if one.name == tool)
     terms = Terms(name=tool, description=definition.description, input_schema=definition.input_schema)
-    faults = contract_of(terms, plugin=PluginName("bus")).find_argument_issues(arguments)
-    if faults:
-        raise InvalidArguments(f"{faults[0].path}: {faults[0].message}.")
+    if issues := contract_of(terms, plugin=PluginName("bus")).find_argument_issues(arguments):
+        raise InvalidArguments(f"{issues[0].path}: {issues[0].message}.")
 
 
-def _json_text(text: str | None) -> str | None:
+def _normalize_json(text: str | None) -> str | None:
     if text is None:
         return None
     try:
@@ -251,7 +238,7 @@ def _json_text(text: str | None) -> str | None:
         ) from error
 
 
-def _task(task: BusTask) -> dict[str, Any]:
+def _render_task(task: BusTask) -> dict[str, Any]:
     return {
         "bead_id": task.id,
         "state": task.state,
@@ -265,7 +252,7 @@ def _task(task: BusTask) -> dict[str, Any]:
     }
 
 
-def _event(one: Event) -> dict[str, Any]:
+def _render_event(one: Event) -> dict[str, Any]:
     return {
         "at": _format_time(one.at),
         "kind": one.kind,
