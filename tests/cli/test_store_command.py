@@ -112,7 +112,7 @@ def test_a_dry_run_makes_no_store(invoke: Run, postgres: Postgres, tmp_path: Pat
         ("mysql://host/db", "unknown kind of store"),
         ("postgresql://u:hush-hush@127.0.0.1:1/db", "cannot be reached"),
         ("postgresql://u:${NOT_SET_ANYWHERE}@127.0.0.1:1/db", "NOT_SET_ANYWHERE"),
-        ("postgresql://u:hush-hush@host:port/db", "not named properly"),
+        ("postgresql://u:hush-hush@host:port/db", "invalid URL"),
         ("sqlite:.toolpost/toolpost.db", "the store that is in use"),
         ("sqlite:/proc/nowhere/x.db", "cannot be opened"),
     ],

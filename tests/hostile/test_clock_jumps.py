@@ -48,15 +48,15 @@ Jump = Callable[[float], None]
 @pytest.fixture
 def jump(monkeypatch: pytest.MonkeyPatch) -> Jump:
     """Set the wall clock of this machine and of the database, which are looked at in every transaction."""
-    real, look, create_time = time.time, postgres_scripts._LOOK, psutil.Process.create_time
-    monkeypatch.setattr("toolpost.store.clock.LOOK_S", 0.0)
+    real, look, create_time = time.time, postgres_scripts._READ_CLOCK, psutil.Process.create_time
+    monkeypatch.setattr("toolpost.store.clock.CHECK_S", 0.0)
 
     def by(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: real() + seconds)
         # Linux counts from the boot of the machine, and says that this was at another time now.
         monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) + seconds)
         moved = look.replace("::double precision", f"::double precision + ({seconds})::double precision", 1)
-        monkeypatch.setattr(postgres_scripts, "_LOOK", moved)
+        monkeypatch.setattr(postgres_scripts, "_READ_CLOCK", moved)
 
     return by
 

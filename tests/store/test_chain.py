@@ -8,7 +8,7 @@ import pytest
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
-from toolpost.store.chain import BEGINNING, link, values_of
+from toolpost.store.chain import BEGINNING, link_entries, values_of
 from toolpost.store.scripts import Script, Statement
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def verdict_on(url: str) -> AuditVerdict:
 
 
 async def test_the_format_of_the_hash_is_fixed(entry: Make) -> None:
-    (row,) = link([values_of(entry(call_id="call-1", caller="Ada 🦉"))], seq=6, previous=BEGINNING)
+    (row,) = link_entries([values_of(entry(call_id="call-1", caller="Ada 🦉"))], seq=6, previous=BEGINNING)
 
     # If this fails, chains that exist would be called broken: raise FORMAT, and keep reading the old one.
     digest = "sha256:" + "a" * 64
@@ -121,13 +121,13 @@ async def test_a_head_that_is_no_number_is_found(url: str, tamper: Tamper) -> No
         ("DELETE FROM audit WHERE seq >= 8", 8, "the head names 9"),
         ("DELETE FROM audit", 1, "the head names 9"),
         ("UPDATE audit SET seq = 20 WHERE seq = 9", 9, "missing"),
-        ("INSERT INTO audit SELECT 10, {rest} FROM audit WHERE seq = 9", 10, "slipped in"),
+        ("INSERT INTO audit SELECT 10, {rest} FROM audit WHERE seq = 9", 10, "inserted"),
         ("INSERT INTO audit SELECT 0, {rest} FROM audit WHERE seq = 9", 0, "before the first"),
         ("INSERT INTO audit SELECT -7, {rest} FROM audit WHERE seq = 9", -7, "before the first"),
         ("DELETE FROM audit_head", 10, "head is missing"),
         ("UPDATE audit_head SET hash = 'other'", 9, "head does not match"),
         ("UPDATE audit_head SET seq = 12", 10, "the head names 12"),
-        ("UPDATE audit_head SET seq = 6, hash = (SELECT hash FROM audit WHERE seq = 6)", 7, "slipped in"),
+        ("UPDATE audit_head SET seq = 6, hash = (SELECT hash FROM audit WHERE seq = 6)", 7, "inserted"),
     ],
 )
 async def test_what_is_missing_or_slipped_in_is_found(
@@ -179,7 +179,7 @@ async def test_a_record_that_was_sealed_anew_is_found(
 ) -> None:
     async with open_store(url) as store:
         (fourth,) = await store.audit.entries(AuditFilter(), after=3, limit=1)
-    (forged,) = link([values_of(entry(caller="eve"))], seq=4, previous=fourth.hash if links_on else BEGINNING)
+    (forged,) = link_entries([values_of(entry(caller="eve"))], seq=4, previous=fourth.hash if links_on else BEGINNING)
     values = ", ".join("NULL" if value is None else repr(value) for value in forged)
     tamper("DELETE FROM audit WHERE seq = 5", f"INSERT INTO audit VALUES ({values})")
 

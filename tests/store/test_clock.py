@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from toolpost.store import Store, open_store
-from toolpost.store.clock import LOOK_S, Correction, Look, StoreClock
+from toolpost.store.clock import CHECK_S, ClockReading, Correction, StoreClock
 from toolpost.store.postgres import scripts as postgres_scripts
 from toolpost.store.scripts import NOW, Script
 
@@ -36,8 +36,8 @@ class Machine:
     def look(self, clock: StoreClock, *, is_kept: bool = True, took_s: float = 0.0) -> None:
         began_s, wall = self.steady_s, self.wall
         self.pass_by(took_s)
-        look = Look(began_s=began_s, ended_s=self.steady_s, wall=wall, epoch=self.epoch, kept=self.kept)
-        if (correction := clock.take(look)) is not None and is_kept:
+        look = ClockReading(began_s=began_s, ended_s=self.steady_s, wall=wall, epoch=self.epoch, stored=self.kept)
+        if (correction := clock.adjust(look)) is not None and is_kept:
             self.kept = correction
 
 
@@ -75,12 +75,12 @@ def test_what_was_rolled_back_is_corrected_at_the_next_look() -> None:
     started = clock.now()
     machine.wall += HOUR_S
     machine.look(clock, is_kept=False)
-    machine.pass_by(LOOK_S + 1)
+    machine.pass_by(CHECK_S + 1)
     assert clock.is_due
     machine.look(clock)
 
     assert machine.kept.seconds == pytest.approx(-HOUR_S)
-    assert clock.now() - started == pytest.approx(LOOK_S + 1)
+    assert clock.now() - started == pytest.approx(CHECK_S + 1)
 
 
 def test_a_clock_that_is_a_little_off_is_followed_and_never_goes_back() -> None:
@@ -141,14 +141,14 @@ async def _said(store: Store) -> float:
 async def test_two_servers_of_a_store_go_on_when_its_clock_jumps(
     url: str, jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, look = time.time, postgres_scripts._LOOK
-    monkeypatch.setattr("toolpost.store.clock.LOOK_S", 0.0)
+    real, look = time.time, postgres_scripts._READ_CLOCK
+    monkeypatch.setattr("toolpost.store.clock.CHECK_S", 0.0)
     async with open_store(url) as one, open_store(url) as other:
         started, began_s = await _said(one), time.monotonic()
         # The machine's for SQLite, the database's for PostgreSQL.
         monkeypatch.setattr(time, "time", lambda: real() + jump_s)
         monkeypatch.setattr(
-            postgres_scripts, "_LOOK", look.replace("::double", f"::double precision + ({jump_s})::double", 1)
+            postgres_scripts, "_READ_CLOCK", look.replace("::double", f"::double precision + ({jump_s})::double", 1)
         )
         async with open_store(url) as early:
             before = await _said(early)

@@ -15,12 +15,12 @@ from tests.store.conftest import url_of
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store import AuditEntry, AuditFilter, Store, open_store
-from toolpost.store.copying import Copied, copy_store
-from toolpost.store.known_tools import Known
-from toolpost.store.migrate import known_migrations
+from toolpost.store.copying import CopyResult, copy_store
+from toolpost.store.known_tools import KnownServer
+from toolpost.store.migrate import list_migrations
 from toolpost.store.part_tables import find_part_tables
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.tables import AUDIT, KEYS, OWN, TABLES
+from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 Make = Callable[..., AuditEntry]
@@ -46,7 +46,7 @@ async def filled(store: Store, entry: Make, count: int = 2_500) -> None:
         await store.seen.remember(CallerId(f"caller {number % 2}"), f"session {number}", {"git__log": "x"})
 
 
-async def copied(source: str, target: str, *, dry_run: bool = False) -> Copied:
+async def copied(source: str, target: str, *, dry_run: bool = False) -> CopyResult:
     async with open_store(source) as one, open_store(target) as other:
         return await copy_store(one, other, progress=lambda *_: None, dry_run=dry_run)
 
@@ -68,7 +68,7 @@ async def test_everything_is_copied_and_can_be_used(ways: tuple[str, str], entry
     assert (done.rows["audit"], done.written["audit"], done.written["known_tools"]) == (2_500, 2_500, 30)
     async with open_store(target) as store:
         await store.audit.append(entry())
-        assert await store.known_tools.recall("server-2") == Known(definitions=[TOOL, TOOL], build="2.0")
+        assert await store.known_tools.recall("server-2") == KnownServer(definitions=[TOOL, TOOL], build="2.0")
         assert (await store.audit.verify()).checked == 2_501
 
 
@@ -248,11 +248,11 @@ async def test_both_kinds_of_store_have_the_same_tables_and_all_are_copied(postg
     in_list = {f"{table.name}.{column}" for table in (AUDIT, KEYS, *TABLES) for column in table.columns}
 
     assert in_postgres == in_sqlite
-    assert in_list == {name for name, _ in in_sqlite if name.partition(".")[0] not in OWN}
+    assert in_list == {name for name, _ in in_sqlite if name.partition(".")[0] not in NOT_COPIED}
 
 
 def test_both_kinds_of_store_have_the_same_migrations() -> None:
-    steps = [[(step.number, step.name) for step in known_migrations(kind)] for kind in ("sqlite", "postgres")]
+    steps = [[(step.number, step.name) for step in list_migrations(kind)] for kind in ("sqlite", "postgres")]
 
     assert steps[0] == steps[1]
 

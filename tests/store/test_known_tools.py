@@ -8,7 +8,7 @@ import pytest
 
 from tests.postgres import Postgres
 from toolpost.store import open_store
-from toolpost.store.known_tools import Known
+from toolpost.store.known_tools import KnownServer
 
 pytestmark = pytest.mark.anyio
 TOOL: dict[str, Any] = {"name": "log", "description": "nul \0, 🦉, \\ and \x1a", "inputSchema": {"type": "object"}}
@@ -20,9 +20,9 @@ async def test_definitions_are_recalled_as_they_were(url: str) -> None:
         await store.known_tools.remember("git", [TOOL], "2.\0🦉", "all about \0 🦉")
         await store.known_tools.remember("odd \0 name", [TOOL, TOOL])
     async with open_store(url) as store:
-        known = Known(definitions=[TOOL], build="2.\0🦉", description="all about \0 🦉")
+        known = KnownServer(definitions=[TOOL], build="2.\0🦉", description="all about \0 🦉")
         assert await store.known_tools.recall("git") == known
-        assert await store.known_tools.recall("odd \0 name") == Known(definitions=[TOOL, TOOL])
+        assert await store.known_tools.recall("odd \0 name") == KnownServer(definitions=[TOOL, TOOL])
         assert await store.known_tools.recall("unknown") is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store import AuditEntry, open_store
-from toolpost.store.migrate import Migration, known_migrations
+from toolpost.store.migrate import Migration, list_migrations
 from toolpost.store.sqlite.migrate import migrate
 
 pytestmark = pytest.mark.anyio
@@ -107,7 +107,7 @@ async def test_migrations_run_once(path: Path) -> None:
 
     assert ledgers[0] == ledgers[1]
     assert [(number, name) for number, name, *_ in ledgers[0]] == [
-        (migration.number, migration.name) for migration in known_migrations("sqlite")
+        (migration.number, migration.name) for migration in list_migrations("sqlite")
     ]
 
 
@@ -153,6 +153,6 @@ def test_a_failing_migration_leaves_nothing_behind() -> None:
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    numbers = [migration.number for migration in known_migrations("sqlite")]
+    numbers = [migration.number for migration in list_migrations("sqlite")]
 
     assert numbers == list(range(1, len(numbers) + 1))

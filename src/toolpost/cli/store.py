@@ -20,11 +20,11 @@ from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
 from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
-from toolpost.store.copying import Copied, Progress, copy_store
+from toolpost.store.copying import CopyResult, Progress, copy_store
 from toolpost.store.part_migrations import migrate_part
 from toolpost.store.part_tables import find_part_tables, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
-from toolpost.store.urls import place_of, shown_url
+from toolpost.store.urls import parse_store_url, shown_url
 
 
 @click.group(
@@ -125,8 +125,8 @@ async def _read_status(config: Config) -> JsonObject:
     }
 
 
-async def _migrate(config: Config, target: str, dry_run: bool) -> Copied:
-    if place_of(config.store_url) == place_of(target):
+async def _migrate(config: Config, target: str, dry_run: bool) -> CopyResult:
+    if parse_store_url(config.store_url) == parse_store_url(target):
         raise BadConfiguration("--to is the store that is in use.", hint="give --to the URL of another store")
     async with _open_existing(config) as source, _open_target(target, dry_run=dry_run) as there:
         if not dry_run:

@@ -1,17 +1,17 @@
-"""What a gateway keeps, in SQLite or PostgreSQL.
+"""Everything that a gateway stores, in SQLite or PostgreSQL.
 
 base           Store, and open_store, which chooses the kind by URL
 scripts        transactions as generators, written once for both databases
-urls           what a URL names, and how it may be shown
+urls           parses the URL of a store, and removes its password for display
 clock          the time that all processes of a store share, without jumps
-wakeups        waiters are told when something was committed, in any process
+wakeups        wakes listeners in every process after a commit
 migrate        migrations/KIND/*.sql: which there are, which are missing
 part_migrations  the same for tables of parts, under their names
 
-audit          AuditLog: entries are appended, found and verified
+audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict
 chain          the hash chain over the records; no I/O
-batches        audit entries gathered while others are written
+batches        collects audit entries while others are written
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were last seen
 pins           the tools of each server, as they were first seen
@@ -25,23 +25,22 @@ copying        one store copied into another, of either kind
 
 sqlite/store          SqliteStore: one file
 sqlite/scripts        runs scripts
-sqlite/group_commit   the writer: what is queued, committed as one group
+sqlite/group_commit   the writer: commits queued scripts as one group
 sqlite/transactions   groups of scripts as transactions on one connection
-sqlite/sync           the write-ahead log put on the disk after a commit
-sqlite/journal        audit entries that come alone, acknowledged before their commit
+sqlite/sync           syncs the write-ahead log after a commit
+sqlite/journal        acknowledges audit entries that come alone before their commit
 sqlite/readers        connections that read
 sqlite/connection     how a file is opened, and what its errors mean
 sqlite/migrate        applies migrations
-sqlite/wakeups        wake-ups through a file that each process watches
-sqlite/verify         the audit of a file, verified without touching it
+sqlite/wakeups        wake-ups through a file that each process polls
+sqlite/verify         verifies the audit of a file without changing it
 
 postgres/store        PostgresStore: a schema of a database, shared by several gateways
 postgres/scripts      runs scripts
 postgres/audit        batches of audit entries, each in one statement
-postgres/connection   how a server is reached, what its errors mean, how long a lost one is waited for
-postgres/link         one connection, opened again when it was lost
+postgres/connection   opens connections, retries transient errors, explains the others
 postgres/migrate      applies migrations, under a lock
-postgres/text         texts that PostgreSQL cannot hold
+postgres/text         escapes texts that PostgreSQL cannot store
 postgres/wakeups      wake-ups through LISTEN and NOTIFY
 
 CONTRIBUTING.md says how a table is added.

@@ -10,15 +10,15 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
 from toolpost.store.batches import Batches
-from toolpost.store.chain import COLUMNS, ChainWalk, Row, Values, link, record_of, values_of
+from toolpost.store.chain import COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
 from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
 
 CHUNK: Final = 1_000
-"""How many records are verified at a time: between two chunks others get their turn."""
+"""How many records are verified at a time: other tasks run between two chunks."""
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM audit WHERE"  # noqa: S608 - constants
 _INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({marks(len(COLUMNS))})"  # noqa: S608 - constants
-# Cast: in a SQLite file that was tampered with, the head may hold anything.
+# Cast: in a SQLite file that was tampered with, the head may have values of any type.
 _HEAD: Final = "SELECT CAST(seq AS BIGINT), CAST(hash AS TEXT) FROM audit_head"
 _CONDITIONS: Final = {
     "tool": "tool GLOB ?{}",
@@ -77,32 +77,32 @@ class AuditLog:
         return [record_of(row) for row in rows]
 
     async def newest(self) -> int:
-        """Return the seq of the newest record, 0 if there is none: a cursor that moves on past what does not match."""
+        """Return the seq of the newest record, 0 if there is none: a cursor that also passes records which do not match."""
         await self.flush()
-        head = await self._scripts.read(_head)
+        head = await self._scripts.read(_read_head)
         return head[0] if head else 0
 
     async def verify(self) -> AuditVerdict:
-        """Follow the chain from its first record to its head and name the first break.
+        """Verify the chain from its first record to its head, up to the first break.
 
-        Entries that are appended meanwhile are left to the next time.
+        Entries that are appended after it started are not verified.
         """
         await self.flush()
-        head = await self._scripts.read(_head)
+        head = await self._scripts.read(_read_head)
         end = head[0] if head else _HIGHEST
-        walk = ChainWalk()
+        verifier = ChainVerifier()
         start = _LOWEST
         while rows := await self._chunk(start, end):
-            if verdict := await anyio.to_thread.run_sync(walk.follow, rows):
+            if verdict := await anyio.to_thread.run_sync(verifier.check_rows, rows):
                 return verdict
-            start = walk.seq + 1
-        verdict = walk.arrive(head)
+            start = verifier.seq + 1
+        verdict = verifier.check_head(head)
         if verdict.is_intact and (stray := await self._scripts.read(_find_past_head)):
-            return walk.broken(stray, "it was slipped in: the head does not know it")
+            return verifier.make_break(stray, "it was inserted: it is past the head")
         return verdict
 
     async def aclose(self) -> None:
-        """Commit what is queued, and take no more."""
+        """Commit what is queued, and refuse new entries."""
         await self._batches.aclose()
 
     async def _chunk(self, start: int, end: int) -> list[Row]:
@@ -110,7 +110,7 @@ class AuditLog:
 
 
 def append_entries(entries: Sequence[Values]) -> Script[None]:
-    """Link entries to the chain and insert them. Not to be repeated after it was committed: it would add them again."""
+    """Link entries to the chain and insert them. Not repeatable: after a commit it would add them a second time."""
     # Read within the transaction: another process may have written since the last batch.
     rows = yield Statement(f"{_HEAD} /*lock*/")
     if not rows:
@@ -118,12 +118,12 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
             "the head of the audit chain is missing", hint="run `toolpost audit --verify` to see what is left"
         )
     seq, previous = rows[0]
-    records = link(entries, seq=seq, previous=previous)
+    records = link_entries(entries, seq=seq, previous=previous)
     yield Many(_INSERT, records)
     yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
 
 
-def _head() -> Script[Head | None]:
+def _read_head() -> Script[Head | None]:
     rows = yield Statement(_HEAD)
     return (rows[0][0], rows[0][1]) if rows else None
 

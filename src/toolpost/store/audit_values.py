@@ -37,7 +37,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditRecord:
-    """An entry in its place in the chain."""
+    """An entry of the chain, with its position and hashes."""
 
     seq: int
     entry: AuditEntry
@@ -66,25 +66,24 @@ class AuditFilter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditVerdict:
-    """The result of following the whole chain."""
+    """The result of verifying the whole chain."""
 
     checked: int
-    """How many records are sound, from the first one on."""
+    """How many records are intact, from the first one on."""
     head: Digest
-    """The hash of the last sound record. Kept elsewhere, it proves a rewritten chain too."""
+    """The hash of the last intact record. A copy outside the store also detects a chain that was rewritten."""
     broken_seq: int | None = None
-    """The first record that is not as it was written; None too where the store could not even be read."""
+    """The first record that is not as it was written; None also if the store could not be read."""
     reason: str | None = None
-    """What is wrong, if anything is."""
+    """What is wrong; None if nothing is."""
     noted: int = 0
     """Entries in journals beside the store that are not in the chain yet: opening the store adds them."""
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was changed, removed or inserted. So is an empty chain, which proves nothing."""
+        """Whether nothing was changed, removed or inserted. True also for an empty chain, which proves nothing."""
         return self.reason is None
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing to verify."""
         return self.is_intact and self.checked == 0

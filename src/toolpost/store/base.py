@@ -1,4 +1,4 @@
-"""What a store offers, and which kind of it a URL names."""
+"""`Store`, the interface of both databases, and `open_store`, which chooses one by its URL."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.threads import Threads
-from toolpost.store.urls import MEMORY, PostgresPlace, SqlitePlace, place_of
+from toolpost.store.urls import MEMORY, PostgresLocation, SqliteLocation, parse_store_url
 from toolpost.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -30,19 +30,19 @@ RETRY_S: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class StoreFacts:
-    """What a store is, to be shown to a person."""
+    """A description of a store, for people."""
 
     url: str
     """Without its password."""
     kind: str
     version: str
     migration: int
-    """The number of the newest that was applied."""
+    """The number of the newest migration that was applied."""
     size_bytes: int
 
 
 class Store(ABC):
-    """What a gateway keeps, in a database of either kind: `scripts`, `audit` and `wakeups` differ, the rest is built on them."""
+    """An open database. `scripts`, `audit` and `wakeups` differ between the databases; the rest is built on them."""
 
     def __init__(self, *, scripts: Scripts, audit: AuditLog, wakeups: Wakeups) -> None:
         self.scripts = scripts
@@ -74,14 +74,14 @@ async def open_store(
     With `full`, what was acknowledged survives a power cut; without it, a killed process. PostgreSQL is always full: `pool` is
     how many connections it may use, `retry_s` how long to wait for it while it is unreachable.
     """
-    place = place_of(url)
+    location = parse_store_url(url)
     # Each kind is imported when it is opened: one that is not used need not be installed.
-    if isinstance(place, PostgresPlace):
-        opened: Store = await _postgres().open(place, pool=pool, retry_s=retry_s)
+    if isinstance(location, PostgresLocation):
+        opened: Store = await _load_postgres().open(location, pool=pool, retry_s=retry_s)
     else:
         from toolpost.store.sqlite.store import SqliteStore
 
-        opened = await SqliteStore.open(place.path, full=full)
+        opened = await SqliteStore.open(location.path, full=full)
     try:
         yield opened
     finally:
@@ -90,19 +90,19 @@ async def open_store(
 
 async def store_exists(url: str | Path) -> bool:
     """Return whether there is a store, without creating one."""
-    place = place_of(url)
-    if isinstance(place, PostgresPlace):
-        return await _postgres().exists(place)
-    return _is_file(place.path)
+    location = parse_store_url(url)
+    if isinstance(location, PostgresLocation):
+        return await _load_postgres().exists(location)
+    return _is_file(location.path)
 
 
 async def verify_audit(url: str | Path) -> AuditVerdict:
     """Verify the audit of a store that exists; a SQLite file is not written to, not even by a migration."""
-    place = place_of(url)
-    if isinstance(place, SqlitePlace) and isinstance(place.path, Path):
+    location = parse_store_url(url)
+    if isinstance(location, SqliteLocation) and isinstance(location.path, Path):
         from toolpost.store.sqlite.verify import verify_file
 
-        return await verify_file(place.path.expanduser())
+        return await verify_file(location.path.expanduser())
     async with open_store(url) as store:
         return await store.audit.verify()
 
@@ -111,7 +111,7 @@ def _is_file(path: str | Path) -> bool:
     return path != MEMORY and Path(path).expanduser().exists()
 
 
-def _postgres() -> "type[PostgresStore]":
+def _load_postgres() -> "type[PostgresStore]":
     try:
         from toolpost.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:

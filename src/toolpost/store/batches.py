@@ -1,4 +1,4 @@
-"""Entries gathered into batches: while one batch is written, the next one fills.
+"""Entries collected into batches: while one batch is written, the next one fills.
 
 A commit costs the same for one entry as for a hundred. So an entry is not written when it comes: it joins the next batch, which
 is written at the end of this turn of the event loop, or as soon as the batch before it is done. With one caller a batch is one
@@ -28,7 +28,7 @@ LARGEST: Final = 2_000
 """How many units one batch may hold: a statement of PostgreSQL stays small enough to be sent again."""
 
 Unit = tuple[Sequence[Any], "asyncio.Future[None]"]
-"""Entries that are written or fail together, and the future that tells."""
+"""Entries that are written or fail together, and their future."""
 
 
 class Batches:
@@ -58,7 +58,7 @@ class Batches:
         return done
 
     async def aclose(self) -> None:
-        """Commit what is queued, and take no more; also for a caller that is being cancelled."""
+        """Commit what is queued, and refuse new entries; also for a caller that is being cancelled."""
         self._is_closing = True
         with anyio.CancelScope(shield=True):
             if self._is_busy:
@@ -84,11 +84,11 @@ class Batches:
         if written.done() and not written.cancelled() and written.exception() is None:
             self._end(batch, rest, written)
         else:
-            # Also for one that has failed at once: of thousands, each would be a call within a call.
+            # Also for one that has failed at once: a direct call would recurse for each of thousands of halves.
             written.add_done_callback(partial(self._end, batch, rest))
 
     def _end(self, batch: list[Unit], rest: list[list[Unit]], written: "asyncio.Future[None]") -> None:
-        # A task is cancelled only when the event loop is shut down: then there is nothing to be tried again.
+        # A write is cancelled only when the event loop is shut down, so that it is not tried again.
         error = StoreUnavailable("the store was shut down") if written.cancelled() else written.exception()
         if error is None:
             self.commits += 1
@@ -96,12 +96,12 @@ class Batches:
                 if not done.done():  # its caller was cancelled
                     done.set_result(None)
         elif isinstance(error, StoreUnavailable):
-            # The others have waited for the same database.
+            # The other entries wait for the same database, so they fail with it.
             batch = [*batch, *(unit for part in rest for unit in part), *self._queue]
             rest, self._queue = [], []
             _fail(batch, error)
         elif len(batch) > 1 and not isinstance(error, ToolpostError):
-            # It does not come from the database, so one entry is to blame: each half by itself, so that the others are kept.
+            # Not an error of the database, so one entry causes it: the halves are written apart, to keep the other entries.
             middle = len(batch) // 2
             rest = [batch[:middle], batch[middle:], *rest]
         else:
@@ -118,13 +118,13 @@ def _fail(batch: list[Unit], error: BaseException) -> None:
         if done.done():
             cancelled += 1
         else:
-            done.set_exception(_copy(error))
+            done.set_exception(_copy_error(error))
     if cancelled:
         event(_log, logging.ERROR, "entries of cancelled calls were not written", count=cancelled, reason=str(error))
 
 
-def _copy(error: BaseException) -> Exception:
-    # Raised in many callers, one error would gather all their tracebacks.
+def _copy_error(error: BaseException) -> Exception:
+    # One exception raised in many callers would collect all their tracebacks.
     if isinstance(error, ToolpostError):
         copy: Exception = type(error)(error.message, hint=error.hint)
     else:

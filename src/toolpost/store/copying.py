@@ -1,8 +1,8 @@
-"""Copy one store into another, of any kind: checked, and gone on with after an interruption. Nothing foreign is overwritten.
+"""Copies one store into another, of either kind; verifies the copy, and continues an interrupted one.
 
-The audit comes first. What the target already has of it must be the beginning of ours, hash for hash: that proves that an
-earlier copy was interrupted, and that the rest of the target may be brought into line. Otherwise the target must hold
-nothing that the source does not.
+The audit is copied first. If the target already has a part of it, that must be the beginning of the source's, hash for hash: it
+proves that an earlier copy was interrupted, and that other rows of the target may be overwritten. Otherwise the target must have
+no row that the source does not have.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,6 @@ from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
 from toolpost.store.part_tables import find_part_tables
 from toolpost.store.rows import Table
-from toolpost.store.scripts import Row
 from toolpost.store.tables import AUDIT, KEYS, TABLES
 
 CHUNK: Final = 1_000
@@ -25,33 +24,37 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(kw_only=True)
-class Copied:
-    """What a copy has done, or would do."""
+class CopyResult:
+    """What a copy has written, or would write with `dry_run`."""
 
     rows: dict[str, int] = field(default_factory=dict)
-    """How many rows of each table the target has in the end."""
+    """How many rows of each table the target has after the copy."""
     written: dict[str, int] = field(default_factory=dict)
     """How many of them had to be written."""
     head: Digest = BEGINNING
     """The last hash of the chain, the same on both sides."""
 
 
-async def copy_store(source: Store, target: Store, *, progress: Progress, dry_run: bool = False) -> Copied:
-    """Make the target what the source is, and prove it. Tables of parts must be there on both sides, except for a dry run."""
+async def copy_store(source: Store, target: Store, *, progress: Progress, dry_run: bool = False) -> CopyResult:
+    """Copy all rows, and verify the result. Both stores must have the tables of parts, except for a dry run.
+
+    Raises `BadConfiguration` if the audit of the source is broken, the target has rows of another store, or one of the two was
+    written to during the copy.
+    """
     verdict = await source.audit.verify()
     if not verdict.is_intact:
         raise BadConfiguration(
             f"the audit of the source is broken at entry {verdict.broken_seq}: {verdict.reason}",
             hint="run `toolpost audit --verify` for details; a broken chain is not copied",
         )
-    is_ours = await _is_beginning_of(source, target)
+    is_continued = await _is_beginning_of(source, target)
     of_parts = await find_part_tables(source)
     in_target = {table.name: table for table in await find_part_tables(target)}
     # Those of the target: only it knows which columns it numbers itself. The order of the columns is the same for both.
     tables = (*TABLES, *(in_target[table.name] for table in of_parts if table.name in in_target))
-    if not is_ours:
+    if not is_continued:
         await _refuse_foreign_rows(source, target, tables)
-    copied = Copied(head=verdict.head)
+    copied = CopyResult(head=verdict.head)
     await _copy_audit(source, target, copied, progress, dry_run=dry_run)
     for table in (KEYS, *tables):
         await _copy_table(source, target, table, copied, progress, dry_run=dry_run)
@@ -66,15 +69,16 @@ async def copy_store(source: Store, target: Store, *, progress: Progress, dry_ru
 
 
 async def _is_beginning_of(source: Store, target: Store) -> bool:
-    """Say whether the target holds an earlier part of the source; refuse another chain."""
-    have = await target.audit.newest()
-    if have == 0:
+    """Whether the audit of the target is a beginning of the source's, False if it is empty; raises for another chain."""
+    newest = await target.audit.newest()
+    if newest == 0:
         return False
-    ours = await source.tables.up_to(AUDIT, (have - 1,), (have,))
-    theirs = await target.tables.up_to(AUDIT, (have - 1,), (have,))
-    if not ours or ours != theirs:
+    # The last record is enough: its hash covers all before it.
+    source_rows = await source.tables.up_to(AUDIT, (newest - 1,), (newest,))
+    target_rows = await target.tables.up_to(AUDIT, (newest - 1,), (newest,))
+    if not source_rows or source_rows != target_rows:
         raise BadConfiguration(
-            f"the target already has an audit, with {have} entries",
+            f"the target already has an audit, with {newest} entries",
             hint="name an empty file, database or schema; nothing was changed",
         )
     return True
@@ -83,17 +87,17 @@ async def _is_beginning_of(source: Store, target: Store) -> bool:
 async def _refuse_foreign_rows(source: Store, target: Store, tables: Sequence[Table]) -> None:
     for table in tables:
         after = None
-        while theirs := await target.tables.chunk(table, after, CHUNK):
-            ours = await source.tables.up_to(table, after, table.key_of(theirs[-1]))
-            if not set(theirs) <= set(ours):
+        while target_rows := await target.tables.chunk(table, after, CHUNK):
+            source_rows = await source.tables.up_to(table, after, table.key_of(target_rows[-1]))
+            if not set(target_rows) <= set(source_rows):
                 raise BadConfiguration(
                     f"the target already has rows in `{table.name}`",
                     hint="name an empty file, database or schema; nothing was changed",
                 )
-            after = table.key_of(theirs[-1])
+            after = table.key_of(target_rows[-1])
 
 
-async def _copy_audit(source: Store, target: Store, copied: Copied, progress: Progress, *, dry_run: bool) -> None:
+async def _copy_audit(source: Store, target: Store, copied: CopyResult, progress: Progress, *, dry_run: bool) -> None:
     total, done = await source.audit.newest(), await target.audit.newest()
     copied.rows["audit"], copied.written["audit"] = total, total - done
     progress("audit", done, total)
@@ -105,34 +109,30 @@ async def _copy_audit(source: Store, target: Store, copied: Copied, progress: Pr
 
 
 async def _copy_table(
-    source: Store, target: Store, table: Table, copied: Copied, progress: Progress, *, dry_run: bool
+    source: Store, target: Store, table: Table, copied: CopyResult, progress: Progress, *, dry_run: bool
 ) -> None:
-    """Bring the target into line chunk by chunk; what is the same already is only read."""
+    """Copy a table in chunks; rows that are the same already are only read."""
     total, done, written, after = await source.tables.count(table), 0, 0, None
     while True:
-        ours = await source.tables.chunk(table, after, CHUNK)
-        # Past our last row there must be none of theirs.
-        last = table.key_of(ours[-1]) if len(ours) == CHUNK else None
-        theirs = await target.tables.up_to(table, after, last)
-        fresh = _without(ours, theirs)
-        kept = {table.key_of(row) for row in ours}
-        gone = [table.key_of(row) for row in theirs if table.key_of(row) not in kept]
-        if (fresh or gone) and not dry_run:
-            await target.tables.write(table, gone=gone, rows=fresh)
-        done, written, after = done + len(ours), written + len(fresh), last
+        source_rows = await source.tables.chunk(table, after, CHUNK)
+        # The last chunk has no end, so that rows of the target past the last row of the source are deleted as well.
+        last = table.key_of(source_rows[-1]) if len(source_rows) == CHUNK else None
+        target_rows = await target.tables.up_to(table, after, last)
+        same = set(target_rows)
+        changed = [row for row in source_rows if row not in same]
+        keys = {table.key_of(row) for row in source_rows}
+        deleted = [table.key_of(row) for row in target_rows if table.key_of(row) not in keys]
+        if (changed or deleted) and not dry_run:
+            await target.tables.write(table, deleted=deleted, rows=changed)
+        done, written, after = done + len(source_rows), written + len(changed), last
         progress(table.name, done, max(total, done))
         if last is None:
             break
     copied.rows[table.name], copied.written[table.name] = done, written
 
 
-def _without(rows: list[Row], others: list[Row]) -> list[Row]:
-    known = set(others)
-    return [row for row in rows if row not in known]
-
-
-async def _check(source: Store, target: Store, tables: Sequence[Table], copied: Copied) -> None:
-    """Hold both sides against each other: the chain to its last hash, and the numbers of rows."""
+async def _check(source: Store, target: Store, tables: Sequence[Table], copied: CopyResult) -> None:
+    """Compare both stores after the copy: the chain by its last hash, tables by their numbers of rows."""
     verdict = await target.audit.verify()
     if not verdict.is_intact:
         raise GatewayError(f"the copied audit is broken at entry {verdict.broken_seq}: {verdict.reason}")

@@ -26,21 +26,21 @@ class Item:
 
 
 class KeyValueStore:
-    """What all plugins keep, for each caller apart."""
+    """The values of all plugins, separate for each caller."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     async def items(self, plugin: str, owner: CallerId | None = None) -> list[Item]:
-        """Return what a plugin keeps for a caller, or for all of them, by owner and id."""
-        return await self._scripts.read(lambda: _items(plugin, owner))
+        """Return the items of a plugin for one caller, or for all, ordered by owner and id."""
+        return await self._scripts.read(lambda: _list_items(plugin, owner))
 
     async def find(self, plugin: str, owner: CallerId, item: str) -> Item | None:
         """Return the item of this id, None if there is none."""
         return await self._scripts.read(lambda: _find(plugin, owner, item))
 
     async def put(self, plugin: str, item: Item) -> None:
-        """Keep an item, in place of the one that had its id."""
+        """Store an item; one with the same id is replaced."""
         await self._scripts.run(lambda: _put(plugin, item), full=False)
 
     async def swap(self, plugin: str, item: Item, value: JsonObject | None) -> bool:
@@ -51,15 +51,15 @@ class KeyValueStore:
         return await self._scripts.run(lambda: _swap(plugin, item, value), full=False, repeatable=False)
 
 
-def _items(plugin: str, owner: CallerId | None) -> Script[list[Item]]:
+def _list_items(plugin: str, owner: CallerId | None) -> Script[list[Item]]:
     where = "AND (CAST(?2 AS TEXT) IS NULL OR owner = ?2) ORDER BY owner, id"
     rows = yield Statement(f"{_COLUMNS} {where}", (plugin, owner))
-    return [_item(row) for row in rows]
+    return [_parse_item(row) for row in rows]
 
 
 def _find(plugin: str, owner: CallerId, item: str) -> Script[Item | None]:
     rows = yield Statement(f"{_COLUMNS} AND owner = ?2 AND id = ?3", (plugin, owner, item))
-    return _item(rows[0]) if rows else None
+    return _parse_item(rows[0]) if rows else None
 
 
 def _put(plugin: str, item: Item) -> Script[None]:
@@ -79,10 +79,10 @@ def _swap(plugin: str, item: Item, value: JsonObject | None) -> Script[bool]:
 
 
 def _encode(value: JsonObject) -> str:
-    # Sorted: values are compared as text.
+    # Sorted, as `swap` compares values as text.
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _item(row: Row) -> Item:
+def _parse_item(row: Row) -> Item:
     owner, name, value = row
     return Item(owner=CallerId(owner), id=name, value=msgspec.json.decode(value))

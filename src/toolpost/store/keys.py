@@ -1,4 +1,4 @@
-"""Secrets that the gateways of one store share. No person types them: the first gateway that needs one makes it."""
+"""Random secrets that the gateways of one store share; the first gateway that needs one creates it."""
 
 import secrets
 from typing import Final
@@ -15,7 +15,7 @@ class Keys:
         self._scripts = scripts
 
     async def of(self, name: str) -> bytes:
-        """Return the secret of this name, the same for all who open the store; made if there is none."""
+        """Return the secret of this name, the same for all gateways of the store; created if there is none."""
         if (known := await self._scripts.read(lambda: _find(name))) is None:
             new = secrets.token_bytes(SECRET_BYTES)
             known = await self._scripts.run(lambda: _add(name, new), full=False)
@@ -32,7 +32,7 @@ def _add(name: str, secret: bytes) -> Script[bytes]:
     yield Statement(
         "INSERT INTO keys (name, made_at, secret) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING", (name, now, secret)
     )
-    # Another gateway may have been faster: the one that was stored counts.
+    # Another gateway may have stored one first: that one is valid.
     known = yield from _find(name)
     assert known is not None
     return known

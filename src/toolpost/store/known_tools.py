@@ -1,4 +1,4 @@
-"""The tools of each server as they were last seen: what is listed while the server is down."""
+"""The tools of each server as it last listed them: they are listed while the server is down."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,18 +20,18 @@ _RECALL: Final = "SELECT definitions, build, description FROM known_tools WHERE 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """What was last seen of one server."""
+class KnownServer:
+    """What a server last listed."""
 
     definitions: list[JsonObject]
     build: str = ""
-    """The version that the server gave itself."""
+    """The version of the server, as it reports it."""
     description: str = ""
     """The server's own title, description and instructions."""
 
 
 class KnownTools:
-    """What was last seen of every server."""
+    """What every server last listed, by its name."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
@@ -39,21 +39,21 @@ class KnownTools:
     async def remember(
         self, server: str, definitions: list[JsonObject], build: str = "", description: str = ""
     ) -> None:
-        """Keep a server's definitions, as they came, the version that it gave itself, and its own description."""
+        """Store the definitions of a server as they came, with its version and its description."""
         encoded = await to_thread.run_sync(_encode, definitions)
         await self._scripts.run(lambda: _remember(server, encoded, build, description), full=False)
 
-    async def recall(self, server: str) -> Known | None:
-        """Return what is known of a server, None if it was not seen within a day."""
+    async def recall(self, server: str) -> KnownServer | None:
+        """Return what a server last listed, None if that was more than a day ago."""
         if (row := await self._scripts.read(lambda: _recall(server))) is None:
             return None
         definitions, build, description = row
         decoded = msgspec.json.decode(definitions, type=list[JsonObject])
-        return Known(definitions=decoded, build=build, description=description)
+        return KnownServer(definitions=decoded, build=build, description=description)
 
 
 def _encode(definitions: list[JsonObject]) -> str:
-    # One by one: to encode 20,000 in one go would hold the interpreter lock for as long, in a thread too.
+    # One by one: encoding 20,000 in one call would hold the interpreter lock for as long, even in a thread.
     return f"[{','.join([msgspec.json.encode(definition).decode() for definition in definitions])}]"
 
 

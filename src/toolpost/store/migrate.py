@@ -1,9 +1,10 @@
-"""Bring a database up to this code: numbered files, forward only, each applied once and remembered.
+"""Migrations: numbered SQL files, forward only, each applied once and recorded with its digest.
 
-What a step is and which are missing is the same for both databases; `sqlite/migrate.py` and `postgres/migrate.py` apply them.
+Which are missing is decided here for both databases; `sqlite/migrate.py` and `postgres/migrate.py` apply them.
 """
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -17,7 +18,7 @@ Kind = Literal["sqlite", "postgres"]
 
 @dataclass(frozen=True, kw_only=True)
 class Migration:
-    """One step, `0001_audit.sql`."""
+    """One file, such as `0001_audit.sql`."""
 
     number: int
     name: str
@@ -25,17 +26,17 @@ class Migration:
 
     @property
     def digest(self) -> str:
-        """What the step was when it was applied."""
+        """The digest of its SQL: a recorded one that differs shows that another migration was applied."""
         return "sha256:" + sha256(self.sql.encode()).hexdigest()
 
 
-def known_migrations(kind: Kind) -> list[Migration]:
-    """Read the steps that come with this code, in order."""
+def list_migrations(kind: Kind) -> list[Migration]:
+    """Read the migrations of the kernel, in order."""
     return read_migrations(files("toolpost.store").joinpath("migrations", kind))
 
 
 def read_migrations(folder: Traversable) -> list[Migration]:
-    """Read the steps of a folder, in order."""
+    """Read the migrations of a folder, in order."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
     return [_migration(name, texts[name]) for name in sorted(texts)]
 
@@ -45,8 +46,8 @@ def _migration(file_name: str, sql: str) -> Migration:
     return Migration(number=int(number), name=name, sql=sql)
 
 
-def missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migration]:
-    """Return the steps to be applied; refuse a database that this code did not make."""
+def find_missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migration]:
+    """Return the migrations to apply; raises `BadConfiguration` for a database of a newer or an unreleased version."""
     if unknown := applied.keys() - {migration.number for migration in known}:
         raise BadConfiguration(
             f"the store was written by a newer Toolpost: it has migration {max(unknown)}",
@@ -61,10 +62,22 @@ def missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migr
     return [migration for migration in known if migration.number not in applied]
 
 
-def foreign(tables: Sequence[str]) -> BadConfiguration:
+def make_foreign_tables(tables: Sequence[str]) -> BadConfiguration:
     """Return the error for a database with tables that Toolpost did not make."""
     shown = ", ".join(sorted(tables)[:3])
     return BadConfiguration(
         f"the database of the store has tables that Toolpost did not create ({shown})",
         hint="name a new file, another database or another schema",
     )
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    """Split the SQL of a migration into statements: each ends with a semicolon at the end of a line."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if any(line.strip() and not line.strip().startswith("--") for line in statement.splitlines()):
+        yield statement

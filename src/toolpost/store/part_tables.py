@@ -7,7 +7,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.store.base import Store
 from toolpost.store.rows import Table
 from toolpost.store.scripts import Row, Script, Statement
-from toolpost.store.tables import AUDIT, KEYS, OWN, TABLES
+from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 
 # Name of the table, of the column, the column's place in the primary key or 0, and whether PostgreSQL numbers it. Tables come
 # in the order in which they were made, because one that refers to another is made after it; in a table the key comes first, as
@@ -26,7 +26,7 @@ _POSTGRES: Final = """
 """
 
 LEDGER: Final = "part_migrations"
-_KERNEL: Final = OWN | {AUDIT.name, KEYS.name, LEDGER, *(table.name for table in TABLES)}
+_KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, LEDGER, *(table.name for table in TABLES)}
 
 
 async def find_part_tables(store: Store) -> list[Table]:

@@ -1,4 +1,4 @@
-"""The tools of each server as they were first seen: what they are compared with where no lock names them."""
+"""The tools of each server as they were first listed. Definitions are compared with these where no lock names them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,13 +10,13 @@ from toolpost.store.scripts import NOW, Many, Row, Script, Scripts, Statement
 
 
 class Pins:
-    """The first definition of every tool, as plain JSON. A server may have 20,000 tools: they are coded in a thread."""
+    """The first definition of every tool, as JSON. A server may have 20,000 tools: they are encoded and decoded in a thread."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     async def of_server(self, server: str) -> Mapping[str, Json]:
-        """Return what is pinned of a server, by the names of its tools."""
+        """Return the pinned definitions of a server, by the names of its tools."""
         rows = await self._scripts.read(lambda: _of_server(server))
         return await to_thread.run_sync(_decode, rows)
 
@@ -26,7 +26,7 @@ class Pins:
         await self._scripts.run(lambda: _add(server, encoded), full=False)
 
     async def drop(self, server: str, tools: Sequence[str]) -> None:
-        """Forget pins: what is seen next is pinned instead."""
+        """Delete pins: the definitions that are listed next are pinned instead."""
         await self._scripts.run(lambda: _drop(server, tools), full=False)
 
 

@@ -1,4 +1,4 @@
-"""Rows as the tables hold them, read and written whole: what copying a store needs."""
+"""Whole rows of any table, read and written as they are, for copying a store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,17 +17,16 @@ class Table:
     name: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    """All of them, those of the key first."""
+    """All columns, those of the key first."""
     identity: str | None = None
     """The column whose values PostgreSQL makes itself (`GENERATED … AS IDENTITY`), if there is one."""
 
     def key_of(self, row: Row) -> Key:
-        """Return the key of a row."""
         return row[: len(self.key)]
 
 
 class Tables:
-    """All rows of a store, as they are."""
+    """Reads and writes rows of all tables of a store."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
@@ -37,21 +36,20 @@ class Tables:
         return await self._scripts.read(lambda: _select(table, after, None, limit))
 
     async def up_to(self, table: Table, after: Key | None, last: Key | None) -> list[Row]:
-        """Return rows in the order of their keys, past `after`, up to and with `last`; None is the end of the table."""
+        """Return rows in the order of their keys, past `after`, up to `last` inclusive; None is the end of the table."""
         return await self._scripts.read(lambda: _select(table, after, last, None))
 
     async def count(self, table: Table) -> int:
-        """Return how many rows there are."""
         return await self._scripts.read(lambda: _count(table))
 
-    async def write(self, table: Table, *, gone: Sequence[Key], rows: Sequence[Row]) -> None:
+    async def write(self, table: Table, *, deleted: Sequence[Key], rows: Sequence[Row]) -> None:
         """Delete some rows and insert or update others, in one transaction."""
-        await self._scripts.run(lambda: _write(table, gone, rows), full=False)
+        await self._scripts.run(lambda: _write(table, deleted, rows), full=False)
 
     async def extend_audit(self, audit: Table, rows: Sequence[Row]) -> None:
         """Add the next records of a chain and move its head, in one transaction.
 
-        Raises `GatewayError` if the chain has grown otherwise since they were read.
+        Raises `GatewayError` if other records were added to the chain since it was read.
         """
         await self._scripts.run(lambda: _extend_audit(audit, rows), full=False)
 
@@ -76,11 +74,11 @@ def _count(table: Table) -> Script[int]:
     return int(count)
 
 
-def _write(table: Table, gone: Sequence[Key], rows: Sequence[Row]) -> Script[None]:
+def _write(table: Table, deleted: Sequence[Key], rows: Sequence[Row]) -> Script[None]:
     this = " AND ".join(f"{column} = ?{number}" for number, column in enumerate(table.key, start=1))
     changed = ", ".join(f"{column} = excluded.{column}" for column in table.columns[len(table.key) :])
     instead = f"UPDATE SET {changed}" if changed else "NOTHING"
-    yield Many(f"DELETE FROM {table.name} WHERE {this}", gone)  # noqa: S608 - constants
+    yield Many(f"DELETE FROM {table.name} WHERE {this}", deleted)  # noqa: S608 - constants
     yield Many(f"{_insert(table)} ON CONFLICT ({', '.join(table.key)}) DO {instead}", rows)
     if table.identity is not None and rows:
         # Else the next row that is added would get a number that was copied.
@@ -92,7 +90,7 @@ def _extend_audit(audit: Table, rows: Sequence[Row]) -> Script[None]:
     first, last = rows[0], rows[-1]
     known = yield Statement("SELECT hash FROM audit WHERE seq = ?1", (last[0],))
     if known and known[0][0] == last[-1]:
-        return  # run again: it was committed the first time
+        return  # the script is run again, and was committed the first time
     moved = yield change("UPDATE audit_head SET seq = ?1, hash = ?2 WHERE seq = ?3", (last[0], last[-1], first[0] - 1))
     if not moved:
         raise GatewayError("the audit was written to while it was copied")

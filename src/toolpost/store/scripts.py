@@ -11,14 +11,14 @@ A script knows no connection, so that the same generator runs on both databases.
 
 Its SQL keeps to what both databases share:
 
-- parameters are `?1`, `?2`…; one whose type PostgreSQL cannot infer from its place is cast (`CAST(?1 AS TEXT) IS NULL`);
+- parameters are `?1`, `?2`…; one whose type PostgreSQL cannot infer is cast (`CAST(?1 AS TEXT) IS NULL`);
 - `/*lock*/` at the end of a SELECT locks its rows until the transaction ends, `/*skip locked*/` leaves out the rows that another
   transaction has locked. For SQLite these are comments: there only one transaction writes at a time;
 - `tool GLOB ?1` matches a pattern of `*` and `?`, with regard to case (`glob()` escapes the rest).
 
 A script may be run again from its beginning: after a conflict, after another script of its group failed, or after the connection
 was lost while it was committed. So it changes nothing but the database, and does nothing new the second time (an upsert by key,
-or a look for its own id first). One that cannot promise this is run with `repeatable=False`.
+or a search for its own id first). One that cannot promise this is run with `repeatable=False`.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -55,15 +55,15 @@ class Many(msgspec.Struct, frozen=True, gc=False):
 
 
 def change(sql: str, values: tuple[Any, ...]) -> Statement:
-    """Change rows, and be sent one row for each that was changed.
+    """Return a statement that changes rows, and is answered with one empty row for each that was changed.
 
-    SQLite counts them by itself: `RETURNING` would cost it more than the change.
+    Faster than `RETURNING` in SQLite, which counts changed rows anyway.
     """
     return Statement(sql, values, counts=True)
 
 
 NOW: Final = Statement("now")
-"""Asks for the store's time, in seconds since 1970: one clock for all who share it, without jumps (`store/clock.py`)."""
+"""Reads the store's time, in seconds since 1970: one clock for all processes, without jumps (`store/clock.py`)."""
 
 ALONE: Final = "SELECT ?1 /*alone*/"
 
@@ -106,5 +106,5 @@ class Scripts(Protocol):
         ...
 
     def wall(self, at: float) -> float:
-        """Return what the wall clock shows at a moment of the store's time, for people and other programs."""
+        """Convert a time of the store to the wall clock, for people and other programs."""
         ...

@@ -66,20 +66,20 @@ def _remember(caller: CallerId, session: str, sent: Mapping[str, str], limit: in
     ((now,),) = yield NOW
     rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
     before = _decode(rows[0][0]) if rows else {}
-    # What is sent again moves to the end: the beginning is what is forgotten first.
-    kept = list(({name: digest for name, digest in before.items() if name not in sent} | dict(sent)).items())
-    yield Statement(_KEEP, (caller, session, now, _encode(dict(kept[-TOOLS_LIMIT:])).decode()))
+    # A tool that is sent again moves to the end: those at the beginning are forgotten first.
+    tools = list(({name: digest for name, digest in before.items() if name not in sent} | dict(sent)).items())
+    yield Statement(_KEEP, (caller, session, now, _encode(dict(tools[-TOOLS_LIMIT:])).decode()))
     if not rows:
         yield Statement("DELETE FROM seen_tools WHERE used_at <= ?1", (now - KEPT_S,))
         yield from _enforce_limit(limit)
 
 
 def _enforce_limit(limit: int) -> Script[None]:
-    """Shrink the largest share, by a hundredth of all more than it must, so that this is not done for every session."""
+    """Delete sessions of the caller with the most; a hundredth of the limit more than needed, so that this is done rarely."""
     ((count,),) = yield Statement("SELECT count(*) FROM seen_tools")
     while (excess := count - limit) > 0:
         ((caller, held),) = yield Statement(_LARGEST)
-        # Never all of them: the newest is the session that has just come.
+        # Never all of them: the newest is the session that was just added.
         number = max(1, min(excess + limit // 100, held - 1))
         yield Statement(_FORGET, (caller, number))
         count -= number

@@ -1,7 +1,7 @@
 """Every table of a store, in the order in which they are copied.
 
-Both kinds of store have the same tables with the same columns, whose values read the same: texts, whole numbers, floats
-and bytes. A test compares this list with what the migrations make.
+Both databases have the same tables and columns, and return the same values: texts, integers, floats and bytes. A test compares
+this list with the tables that the migrations create.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from toolpost.store.rows import Table
 from toolpost.store.threads import TABLES as THREAD_TABLES
 
 AUDIT: Final = Table(name="audit", key=("seq",), columns=COLUMNS)
-"""Copied first and by itself: its chain proves where the rest comes from."""
+"""Copied first and apart: its chain proves which store the rest belongs to."""
 
 KEYS: Final = Table(name="keys", key=("name",), columns=("name", "made_at", "secret"))
 """Copied too, because what was signed with them must stay verifiable, but no sign of foreign data: any gateway makes some."""
@@ -90,5 +90,5 @@ TABLES: Final = (
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
-OWN: Final = frozenset({"migrations", "audit_head", "store_clock", "bus_watches"})
-"""What each store writes for itself."""
+NOT_COPIED: Final = frozenset({"migrations", "audit_head", "store_clock", "bus_watches"})
+"""Tables whose rows belong to one store alone."""

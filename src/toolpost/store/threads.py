@@ -42,7 +42,7 @@ class Thread:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What a caller or an agent said."""
+    """A message of a caller or an agent."""
 
     thread: ThreadId
     seq: int
@@ -85,7 +85,7 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumable:
-    """A session by which an agent can go on later."""
+    """An agent session that can be resumed later."""
 
     session: AgentSessionId
     profile: str
@@ -196,7 +196,7 @@ def _create(thread: Thread, share: int | None, total: int | None) -> Script[int 
 
 def _find(thread: ThreadId) -> Script[Thread | None]:
     rows = yield Statement(f"{_THREADS} WHERE id = ?1", (thread,))
-    return _thread(rows[0]) if rows else None
+    return _parse_thread(rows[0]) if rows else None
 
 
 def _page(caller: CallerId | None, before: float | None, limit: int) -> Script[list[Thread]]:
@@ -206,7 +206,7 @@ def _page(caller: CallerId | None, before: float | None, limit: int) -> Script[l
         # Its own statement: with `?3 IS NULL OR caller = ?3` SQLite would not use the index on callers.
         where, values = f"{where} AND caller = ?3", (*values, caller)
     rows = yield Statement(f"{_THREADS} WHERE {where} ORDER BY changed_at DESC, id LIMIT ?2", values)
-    return [_thread(row) for row in rows]
+    return [_parse_thread(row) for row in rows]
 
 
 def _set(thread: ThreadId, title: str | None, agent: str | None, model: str | None) -> Script[None]:
@@ -226,23 +226,23 @@ def _delete(thread: ThreadId) -> Script[None]:
 def _messages(thread: ThreadId, after: int, limit: int) -> Script[list[Message]]:
     where = "thread = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
     rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, limit))
-    return [_message(row) for row in rows]
+    return [_parse_message(row) for row in rows]
 
 
 def _last_messages(thread: ThreadId, after: int, up_to: int, limit: int) -> Script[list[Message]]:
     where = "thread = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT ?4"
     rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, up_to, limit))
-    return [_message(row) for row in reversed(rows)]
+    return [_parse_message(row) for row in reversed(rows)]
 
 
 def _turns(thread: ThreadId, limit: int) -> Script[list[Turn]]:
     rows = yield Statement(f"{_TURNS} WHERE thread = ?1 ORDER BY started_at DESC, id LIMIT ?2", (thread, limit))
-    return [_turn(row) for row in rows]
+    return [_parse_turn(row) for row in rows]
 
 
 def _find_turn(turn: TurnId) -> Script[Turn | None]:
     rows = yield Statement(f"{_TURNS} WHERE id = ?1", (turn,))
-    return _turn(rows[0]) if rows else None
+    return _parse_turn(rows[0]) if rows else None
 
 
 def _begin(turn: Turn, text: str, details: JsonObject | None, title: str) -> Script[int | None]:
@@ -252,7 +252,7 @@ def _begin(turn: Turn, text: str, details: JsonObject | None, title: str) -> Scr
     seq = yield from _next_seq(turn.thread, turn.started_at, title)
     if seq is None:
         return None
-    yield _message_insert(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
+    yield _insert_message(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
     values = tuple(_encode(turn.error) if name == "error" else getattr(turn, name) for name in _TURN)
     yield Statement(_insert("thread_turns", _TURN), values)
     return seq
@@ -280,7 +280,7 @@ def _end(ending: Ending, resumable: Resumable | None) -> Script[int | None]:
     if ending.text is not None:
         seq = yield from _next_seq(thread, ending.at_utc)
         if seq is not None:
-            yield _message_insert(thread, seq, ending.turn, "assistant", ending.text, ending.at_utc, ending.details)
+            yield _insert_message(thread, seq, ending.turn, "assistant", ending.text, ending.at_utc, ending.details)
     if resumable is not None:
         yield Statement(
             "UPDATE threads SET session = ?2, session_profile = ?3, session_told = last_seq WHERE id = ?1",
@@ -298,7 +298,7 @@ def _ask_to_stop(thread: ThreadId, turn: TurnId | None, but: str) -> Script[list
         f" RETURNING {', '.join(_TURN)}",
         (thread, but, turn),
     )
-    return [_turn(row) for row in rows]
+    return [_parse_turn(row) for row in rows]
 
 
 def _asked_to_stop(runner: str) -> Script[list[tuple[TurnId, bool]]]:
@@ -309,7 +309,7 @@ def _asked_to_stop(runner: str) -> Script[list[tuple[TurnId, bool]]]:
 
 def _running() -> Script[list[Turn]]:
     rows = yield Statement(f"{_TURNS} WHERE state = 'running' ORDER BY started_at")
-    return [_turn(row) for row in rows]
+    return [_parse_turn(row) for row in rows]
 
 
 def _next_seq(thread: ThreadId, at_utc: float, title: str = "") -> Script[int | None]:
@@ -321,7 +321,7 @@ def _next_seq(thread: ThreadId, at_utc: float, title: str = "") -> Script[int | 
     return int(rows[0][0]) if rows else None
 
 
-def _message_insert(
+def _insert_message(
     thread: ThreadId, seq: int, turn: TurnId, role: Role, text: str, at_utc: float, details: JsonObject | None
 ) -> Statement:
     values = (thread, seq, turn, role, text, at_utc, _encode(details))
@@ -340,15 +340,15 @@ def _decode(text: str | None) -> JsonObject | None:
     return None if text is None else msgspec.json.decode(text, type=JsonObject)
 
 
-def _thread(row: Row) -> Thread:
+def _parse_thread(row: Row) -> Thread:
     return Thread(**dict(zip(_THREAD, row, strict=True)))
 
 
-def _message(row: Row) -> Message:
+def _parse_message(row: Row) -> Message:
     values: dict[str, Any] = dict(zip(_MESSAGE, row, strict=True))
     return Message(**values | {"details": _decode(values["details"])})
 
 
-def _turn(row: Row) -> Turn:
+def _parse_turn(row: Row) -> Turn:
     values: dict[str, Any] = dict(zip(_TURN, row, strict=True))
     return Turn(**values | {"error": _decode(values["error"])})

@@ -1,4 +1,4 @@
-"""What a store's URL names, and how it may be shown: without what is secret in it."""
+"""URLs of stores: parsed, and rendered without their secrets."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,39 +18,38 @@ _SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlitePlace:
+class SqliteLocation:
     """A file, or memory."""
 
     path: str | Path
 
     @property
-    def shown(self) -> str:
-        """The URL again."""
+    def display_url(self) -> str:
         return f"sqlite:{self.path}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresPlace:
+class PostgresLocation:
     """A schema in a database."""
 
     dsn: str = field(repr=False)
     schema: str
-    shown: str
+    display_url: str
 
 
-def place_of(url: str | Path) -> SqlitePlace | PostgresPlace:
-    """Read a URL: `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`."""
+def parse_store_url(url: str | Path) -> SqliteLocation | PostgresLocation:
+    """Parse `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`; raises `BadConfiguration`."""
     if isinstance(url, Path):
-        return SqlitePlace(path=url)
+        return SqliteLocation(path=url)
     if url.startswith(("postgresql:", "postgres:")):
-        return _postgres_place(url)
+        return _parse_postgres_url(url)
     path = url.removeprefix("sqlite:")
     if not path or "://" in path:
         raise BadConfiguration("store.url has an unknown kind of store", hint=_HINT)
-    return SqlitePlace(path=path if path == MEMORY else Path(path))
+    return SqliteLocation(path=path if path == MEMORY else Path(path))
 
 
-def _postgres_place(url: str) -> PostgresPlace:
+def _parse_postgres_url(url: str) -> PostgresLocation:
     try:
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
@@ -69,27 +68,27 @@ def _postgres_place(url: str) -> PostgresPlace:
         )
     rest = urlencode([(name, value) for name, value in options if name != "schema"])
     dsn = urlunsplit((parts.scheme, parts.netloc, parts.path, rest, ""))
-    # urlunsplit leaves out an empty host, which is a socket's.
+    # urlunsplit omits an empty host, which stands for a Unix socket.
     dsn = dsn if "://" in dsn else dsn.replace(":", "://", 1)
-    return PostgresPlace(dsn=dsn, schema=schema, shown=shown_url(url))
+    return PostgresLocation(dsn=dsn, schema=schema, display_url=shown_url(url))
 
 
 def shown_url(url: str | Path) -> str:
-    """Return a URL as it may be shown: no password, and no option that may be one."""
+    """Return a URL without its password, and without options whose name says that they are secret."""
     text = str(url)
     if "://" not in text:
         return text
     scheme, _, rest = text.partition("://")
-    # Up to the last @ before the path's end: a password that was not encoded may hold a slash.
+    # Up to the last @: a password that was not encoded may contain slashes and @.
     access, at, place = rest.rpartition("@")
     user, colon, password = access.partition(":")
     if at and colon and password:
         access = f"{user}:{REDACTED}"
     place, mark, query = place.partition("?")
-    return f"{scheme}://{access}{at}{place}{mark}{_shown_query(query)}"
+    return f"{scheme}://{access}{at}{place}{mark}{_redact_query(query)}"
 
 
-def _shown_query(query: str) -> str:
+def _redact_query(query: str) -> str:
     named = (option.partition("=") for option in query.split("&")) if query else ()
     return "&".join(
         f"{name}{equals}{REDACTED if is_secret_name(name) or name == 'sslpassword' else value}"

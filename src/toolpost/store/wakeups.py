@@ -17,51 +17,51 @@ class Wake(StrEnum):
     """Why a listener was woken."""
 
     RUNG = "rung"
-    PERHAPS = "perhaps"
+    MAYBE_MISSED = "maybe_missed"
     """Something may have been missed: the connection was lost for a while."""
 
 
 class Listener:
-    """Waits for its topics. Many rings before it looks are one."""
+    """Waits for its topics. Several rings before the next `wait` are one."""
 
-    __slots__ = ("_news", "_waiting")
+    __slots__ = ("_pending", "_waiting")
 
     def __init__(self) -> None:
-        self._news: Wake | None = None
+        self._pending: Wake | None = None
         self._waiting: asyncio.Future[None] | None = None
 
     def wake(self, wake: Wake) -> None:
         """Have `wait` return, now or when it is next called."""
-        if self._news is None or wake is Wake.PERHAPS:
-            self._news = wake
+        if self._pending is None or wake is Wake.MAYBE_MISSED:
+            self._pending = wake
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def wait(self) -> Wake:
-        """Return when there is something to look for. Only one may wait."""
-        while self._news is None:
-            # Most who listen are served before they wait.
+        """Return when a topic was rung, at once if that was since the last call. Only one task may wait."""
+        while self._pending is None:
+            # Made only now: most listeners are closed without waiting.
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        news, self._news = self._news, None
-        return news
+        pending, self._pending = self._pending, None
+        return pending
 
 
 class Wakeups(Protocol):
-    """The bells of a store, by topic."""
+    """The wake-ups of a store, by topic."""
 
     def ring(self, topic: str) -> None:
         """Wake the listeners of a topic in every process of the store. To be called once the change is committed."""
         ...
 
     def open_listener(self, *topics: str) -> AbstractAsyncContextManager[Listener]:
-        """Listen to these topics; what is rung from now on is heard."""
+        """Listen to these topics; rings from now on wake the listener."""
         ...
 
 
 @lru_cache(maxsize=4_096)
-def name_of(topic: str) -> str:
-    """Return what a topic is called on its way: whatever it holds and however long it is, this is short and plain."""
+def encode_topic(topic: str) -> str:
+    """Return a short ASCII name of a topic, which may be of any length and contain any character."""
     return blake2b(topic.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
@@ -97,7 +97,7 @@ class Listeners:
                 listener.wake(Wake.RUNG)
 
     def wake_all(self) -> None:
-        """Tell every listener that it may have missed something."""
+        """Wake every listener: it may have missed a ring."""
         for listeners in self._by_name.values():
             for listener in listeners:
-                listener.wake(Wake.PERHAPS)
+                listener.wake(Wake.MAYBE_MISSED)

@@ -17,7 +17,7 @@ from toolpost.parts.bus.tasks import BusPolicy, TaskId, WorkerName, WorkerTask
 from toolpost.parts.bus.workers import PollAnswer
 from toolpost.shares import Callers
 from toolpost.store import open_store
-from toolpost.store.migrate import known_migrations
+from toolpost.store.migrate import list_migrations
 from toolpost.store.postgres import store as postgres
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import store as sqlite
@@ -429,9 +429,9 @@ async def test_workers_and_tasks_from_before_callers_were_kept_apart_stay_usable
         for module in (sqlite, postgres):
             patched.setattr(
                 module,
-                "known_migrations",
+                "list_migrations",
                 # The last one needs what the first one adds.
-                lambda kind: [step for step in known_migrations(kind) if step.number not in (14, 16)],
+                lambda kind: [step for step in list_migrations(kind) if step.number not in (14, 16)],
             )
         async with open_store(url) as store:
             await store.scripts.run(before)

@@ -58,4 +58,4 @@ class WaitingPolls:
                 or worker.task is not None
                 or (worker.poll, worker.resets) != (waiter.poll, waiter.resets)
             ):
-                waiter.listener.wake(Wake.PERHAPS)
+                waiter.listener.wake(Wake.MAYBE_MISSED)

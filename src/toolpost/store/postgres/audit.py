@@ -6,11 +6,11 @@ nothing unless that is true: one round trip, and one commit.
 
     gateway A wrote up to 41 and has entries x, y:
         UPDATE audit_head SET seq = 43 … WHERE seq = 41   -- and INSERT 42, 43 only if that moved the head
-    if gateway B has written 42 meanwhile, nothing happens; A then locks the head and appends x, y as 43 and 44.
+    if gateway B has written 42 before, nothing happens; A then locks the head and appends x, y as 43 and 44.
 
-A connection that is lost during the commit leaves it open whether the batch was kept. It is then looked for by the places and
-hashes that were tried, behind the lock on the head: a statement that still runs either won before (the batch is found) or
-finds the head moved (it does nothing). So no entry is lost, and none is there twice. See docs/decisions/0024.
+If the connection is lost during the commit, it is unknown whether the batch was kept. Its records are then searched by the seqs
+and hashes that were tried, under the lock on the head: a statement that still runs either moved the head before (the batch is
+found) or finds the head moved (it does nothing). So no entry is lost, and none is there twice. See docs/decisions/0024.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,25 @@ from typing import Final
 
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.chain import COLUMNS, Row, Values, link
-from toolpost.store.postgres.connection import Connection, Database, is_passing, persist
-from toolpost.store.postgres.link import Link
+from toolpost.store.chain import COLUMNS, Row, Values, link_entries
+from toolpost.store.postgres.connection import (
+    Connection,
+    Database,
+    ReconnectingConnection,
+    is_transient,
+    retry_transient,
+)
 from toolpost.store.postgres.text import escape
 
 Head = tuple[int, Digest]
 
 SHARED_BATCHES: Final = 32
-"""After another gateway wrote in between, so many batches take the lock first: the next guess would be wrong as well."""
+"""How many batches take the lock first after a wrong guess: while another gateway writes, the next guess is wrong as well."""
 
 _TYPES: Final = {"seq": "bigint", "schema_version": "bigint", "duration_ms": "float8"}
 _TEXTS: Final = [column not in _TYPES for column in COLUMNS]
 _ARRAYS: Final = ", ".join(f"${n}::{_TYPES.get(column, 'text')}[]" for n, column in enumerate(COLUMNS, start=5))
-# One statement, so one round trip and one commit: it does nothing unless the head is where we believe it to be.
+# One statement, so one round trip and one commit: it does nothing unless the head is where this gateway left it.
 _EXTEND: Final = f"""
 WITH moved AS (UPDATE audit_head SET seq = $1, hash = $2 WHERE seq = $3 AND hash = $4 RETURNING one)
 INSERT INTO audit ({", ".join(COLUMNS)})
@@ -43,44 +48,46 @@ _HEAD: Final = "SELECT seq, hash FROM audit_head"
 class ChainWriter:
     """Appends batches to the chain, one at a time."""
 
-    def __init__(self, database: Database, link: Link) -> None:
+    def __init__(self, database: Database, connection: ReconnectingConnection) -> None:
         self._database = database
-        self._link = link
+        self._connection = connection
         self._head: Head | None = None
-        self._shared = 0
+        """The head as this gateway left it; None if that is not known."""
+        self._locked_batches = 0
+        """How many batches are still to take the lock first."""
 
     async def write(self, entries: Sequence[Values]) -> None:
         """Commit a batch, all of it, once."""
         tried: list[Head] = []
-        await persist(lambda: self._attempt(entries, tried), self._database)
+        await retry_transient(lambda: self._attempt(entries, tried), self._database)
 
     async def _attempt(self, entries: Sequence[Values], tried: list[Head]) -> None:
-        connection = await self._link.connection()
+        connection = await self._connection.open()
         try:
             if tried or not await self._write_guessing(connection, entries, tried):
                 await self._write_locked(connection, entries, tried)
         except BaseException as error:
             self._head = None
-            # An answer may still be under way; a refused entry leaves the connection as it was.
-            if is_passing(error) or not isinstance(error, Exception):
-                self._link.drop()
+            # An answer may still arrive on the connection. A refused entry leaves it usable.
+            if is_transient(error) or not isinstance(error, Exception):
+                self._connection.drop()
             raise
 
     async def _write_guessing(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> bool:
-        """Write in one round trip; False, with nothing written, if another gateway has written since we did."""
-        self._shared = max(0, self._shared - 1)
-        if self._head is None or self._shared:
+        """Write in one round trip; False, with nothing written, if another gateway has written since."""
+        self._locked_batches = max(0, self._locked_batches - 1)
+        if self._head is None or self._locked_batches:
             return False
-        rows = link(entries, seq=self._head[0], previous=self._head[1])
+        rows = link_entries(entries, seq=self._head[0], previous=self._head[1])
         if await _extend(connection, self._head, rows, tried):
             self._head = tried[-1]
             return True
         tried.clear()  # nothing was written, and that is certain
-        self._shared = SHARED_BATCHES
+        self._locked_batches = SHARED_BATCHES
         return False
 
     async def _write_locked(self, connection: Connection, entries: Sequence[Values], tried: list[Head]) -> None:
-        """Write behind the lock on the head; what was tried before a connection was lost may be there already."""
+        """Write under the lock on the head; what was tried before a connection was lost may have been written already."""
         async with connection.transaction():
             head = await connection.fetchrow(f"{_HEAD} FOR UPDATE")
             if head is None:
@@ -88,10 +95,10 @@ class ChainWriter:
                     "the head of the audit chain is missing", hint="run `toolpost audit --verify` to see what is left"
                 )
             self._head = (head[0], head[1])
-            for seq, seal in tried:
-                if await connection.fetchval("SELECT hash FROM audit WHERE seq = $1", seq) == seal:
+            for seq, record_hash in tried:
+                if await connection.fetchval("SELECT hash FROM audit WHERE seq = $1", seq) == record_hash:
                     return
-            rows = link(entries, seq=self._head[0], previous=self._head[1])
+            rows = link_entries(entries, seq=self._head[0], previous=self._head[1])
             if not await _extend(connection, self._head, rows, tried):
                 raise GatewayError("the audit's head was moved while it was locked")
         self._head = tried[-1]

@@ -1,4 +1,4 @@
-"""How a PostgreSQL is reached, what its errors mean, and how long a lost one is waited for."""
+"""Connections to PostgreSQL: how they are opened, which errors are transient and retried, and what the others mean."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ import asyncpg
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable, ToolpostError
 from toolpost.store.postgres.text import escape, unescape
-from toolpost.store.urls import PostgresPlace
+from toolpost.store.urls import PostgresLocation
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 
 CONNECT_S: Final = 5.0
 COMMAND_S: Final = 30.0
-"""A statement that takes longer is taken for a connection that is dead without having said so."""
+"""After this time a statement is taken for one on a dead connection."""
 
-OLDEST: Final = 13
+OLDEST_VERSION: Final = 13
 _PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -36,10 +36,10 @@ DATABASE_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError
 """All that a connection may raise."""
 
 ROLLED_BACK: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-"""What leaves no doubt that nothing was kept."""
+"""Errors after which it is certain that nothing was committed."""
 
-# What passes by itself: the server ends, starts, fails over, is full for a moment, or two transactions met.
-_PASSING: Final = (
+# The server stops, starts, fails over or has too many connections for a moment, or two transactions were in conflict.
+_TRANSIENT: Final = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
@@ -49,39 +49,39 @@ _PASSING: Final = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    # The driver has lost track of a connection that was cut in the middle of something.
+    # The driver raises this for a connection that was cut during an operation.
     asyncpg.InternalClientError,
     *ROLLED_BACK,
 )
 _FACTS: Final[dict[type[BaseException], tuple[str, str]]] = {
-    asyncpg.InvalidAuthorizationSpecificationError: ("does not let us in", "check user and password in store.url"),
-    asyncpg.InvalidCatalogNameError: ("is not there", "make the database first: `createdb NAME`"),
-    asyncpg.InsufficientPrivilegeError: ("may not be used like this", "GRANT CREATE, USAGE on it to the user"),
+    asyncpg.InvalidAuthorizationSpecificationError: ("refuses the user", "check user and password in store.url"),
+    asyncpg.InvalidCatalogNameError: ("does not exist", "create the database first: `createdb NAME`"),
+    asyncpg.InsufficientPrivilegeError: ("denies permission", "GRANT CREATE, USAGE on it to the user"),
     asyncpg.DiskFullError: ("has no space left: its disk is full", "free some space on the database's machine"),
-    asyncpg.OutOfMemoryError: ("has no memory left", "look at the database's machine"),
+    asyncpg.OutOfMemoryError: ("has no memory left", "check the memory of the database's machine"),
     asyncpg.DataCorruptedError: ("is damaged", "restore it from a backup"),
     asyncpg.IndexCorruptedError: ("is damaged", "restore it from a backup, or REINDEX"),
-    ValueError: ("is not named properly", "write postgresql://user:password@host:port/database"),
+    ValueError: ("has an invalid URL", "write postgresql://user:password@host:port/database"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """Where the store is, and how patient its users are."""
+    """Where the store is, and how long operations wait for it."""
 
-    place: PostgresPlace
+    location: PostgresLocation
     retry_s: float
     command_s: float = COMMAND_S
 
     @property
     def settings(self) -> dict[str, str]:
-        """What every connection to it starts with."""
-        return {"search_path": self.place.schema, "application_name": "toolpost"}
+        """The server settings of every connection."""
+        return {"search_path": self.location.schema, "application_name": "toolpost"}
 
     async def connect(self) -> OwnConnection:
-        """Open a connection of one's own."""
+        """Open a connection outside the pool."""
         connection = await asyncpg.connect(
-            self.place.dsn, timeout=CONNECT_S, command_timeout=self.command_s, server_settings=self.settings
+            self.location.dsn, timeout=CONNECT_S, command_timeout=self.command_s, server_settings=self.settings
         )
         await prepare(connection)
         return connection
@@ -89,8 +89,8 @@ class Database:
     async def open_pool(self, size: int) -> Pool:
         """Open a pool of connections, each used for one job at a time."""
         return await asyncpg.create_pool(
-            self.place.dsn,
-            # Opened when needed: a pool that restores a minimum complains at length while the database is away.
+            self.location.dsn,
+            # Opened when needed: a pool that restores a minimum logs every failure while the database is unreachable.
             min_size=0,
             max_size=size,
             timeout=CONNECT_S,
@@ -102,8 +102,37 @@ class Database:
         )
 
 
+class ReconnectingConnection:
+    """A connection outside the pool, opened when it is needed, and again after it was lost. For one user at a time."""
+
+    def __init__(self, database: Database, connection: OwnConnection | None = None) -> None:
+        self._database = database
+        self._connection = connection
+
+    async def open(self) -> OwnConnection:
+        """Return the connection, a new one if the last was lost."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._database.connect()
+        return self._connection
+
+    def drop(self) -> None:
+        """Terminate a connection whose state is not known."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def aclose(self) -> None:
+        """Close the connection within a second."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            try:
+                await connection.close(timeout=1)
+            except DATABASE_ERRORS:
+                connection.terminate()
+
+
 async def prepare(connection: Connection) -> None:
-    """Let texts pass that PostgreSQL cannot hold."""
+    """Escape and unescape the texts of a connection (`text.py`)."""
     await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape, format="text")
 
 
@@ -111,61 +140,63 @@ async def _nothing(_connection: Connection) -> None:
     return
 
 
-def is_passing(error: BaseException) -> bool:
-    """Say whether trying again may help."""
+def is_transient(error: BaseException) -> bool:
+    """Whether the same operation may succeed later."""
     if isinstance(error, asyncpg.InterfaceError):
         return "clos" in str(error) or "released" in str(error)
-    return isinstance(error, _PASSING)
+    return isinstance(error, _TRANSIENT)
 
 
-async def persist(attempt: Callable[[], Awaitable[Result]], database: Database) -> Result:
-    """Try until it works, it cannot work, or the patience ends. What is tried must bear being done again."""
+async def retry_transient(attempt: Callable[[], Awaitable[Result]], database: Database) -> Result:
+    """Try until it succeeds, for `retry_s` at most; raises `GatewayError` for an error that is not transient.
+
+    What is tried must be safe to repeat. Raises `StoreUnavailable` when the time is over.
+    """
     loop = asyncio.get_running_loop()
     deadline, pause_s = loop.time() + database.retry_s, _PAUSE_S
     while True:
         try:
             return await attempt()
         except DATABASE_ERRORS as error:
-            if not is_passing(error):
-                raise explain_error(error, database.place, GatewayError) from error
+            if not is_transient(error):
+                raise explain_error(error, database.location, GatewayError) from error
             if loop.time() + pause_s > deadline:
-                raise unavailable(error, database) from error
+                raise make_unavailable(error, database) from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def explain_error(error: BaseException, place: PostgresPlace, kind: type[ToolpostError]) -> ToolpostError:
-    """Say what a database error means, and what to do next."""
-    fact, hint = next((told for seen, told in _FACTS.items() if isinstance(error, seen)), ("failed", None))
-    if is_passing(error):
+def explain_error(error: BaseException, location: PostgresLocation, kind: type[ToolpostError]) -> ToolpostError:
+    """Make an error of `kind` that states what a database error means, with a hint what to do."""
+    fact, hint = next((fact for type_, fact in _FACTS.items() if isinstance(error, type_)), ("failed", None))
+    if is_transient(error):
         fact, hint = "cannot be reached", "check that it runs, and host and port in store.url"
-    explanation = kind(f"the store {place.shown} {fact}: {_words_of(error)}", hint=hint)
+    explanation = kind(f"the store {location.display_url} {fact}: {_describe(error)}", hint=hint)
     explanation.__cause__ = error
     return explanation
 
 
-def unavailable(error: BaseException, database: Database) -> StoreUnavailable:
-    """Say that the patience has ended."""
+def make_unavailable(error: BaseException, database: Database) -> StoreUnavailable:
+    """Make the error for a database that could not be reached for `retry_s`."""
     return StoreUnavailable(
-        f"the store {database.place.shown} cannot be reached: {_words_of(error)}",
+        f"the store {database.location.display_url} cannot be reached: {_describe(error)}",
         hint=f"retried for {database.retry_s:g} s (store.retry_s); check that the database is running",
     )
 
 
-def _words_of(error: BaseException) -> str:
-    words = str(error) or type(error).__name__
-    return words.splitlines()[0]
+def _describe(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
-async def check_server(connection: Connection, place: PostgresPlace) -> None:
-    """Refuse a server that cannot hold what the store needs."""
-    if connection.get_server_version().major < OLDEST:
+async def check_server(connection: Connection, location: PostgresLocation) -> None:
+    """Raise `BadConfiguration` for a server that is too old or not encoded in UTF-8."""
+    if connection.get_server_version().major < OLDEST_VERSION:
         raise BadConfiguration(
-            f"the store {place.shown} is PostgreSQL {connection.get_server_version().major}",
-            hint=f"use PostgreSQL {OLDEST} or newer",
+            f"the store {location.display_url} is PostgreSQL {connection.get_server_version().major}",
+            hint=f"use PostgreSQL {OLDEST_VERSION} or newer",
         )
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise BadConfiguration(
-            f"the store {place.shown} is encoded in {encoding}", hint="make the database with ENCODING 'UTF8'"
+            f"the store {location.display_url} is encoded in {encoding}", hint="make the database with ENCODING 'UTF8'"
         )

@@ -1,10 +1,10 @@
-"""Scripts run in PostgreSQL: rows are locked one by one, so that several gateways work side by side.
+"""Scripts run in PostgreSQL: rows are locked one by one, so that several gateways can write at the same time.
 
 Short scripts that come together share a transaction, and so a commit; others have one of their own. A statement of a script is
 one round trip, and `Together` makes one statement of several by `WITH`:
 
     Together((A: "UPDATE a … WHERE id = ?1 RETURNING n", B: "DELETE FROM b WHERE id = ?1"))
-    WITH asked AS (UPDATE a … WHERE id = $1 RETURNING n), also_0 AS (DELETE FROM b WHERE id = $2) SELECT * FROM asked
+    WITH first_part AS (UPDATE a … WHERE id = $1 RETURNING n), also_0 AS (DELETE FROM b WHERE id = $2) SELECT * FROM first_part
 
 The parts of such a statement see the tables as they were before it, which is why they may not touch the same rows.
 """
@@ -19,21 +19,21 @@ import anyio
 
 from toolpost.base.clocks import steady_s
 from toolpost.contracts.errors import GatewayError, StoreUnavailable
-from toolpost.store.clock import Correction, Look, StoreClock
+from toolpost.store.clock import ClockReading, Correction, StoreClock
 from toolpost.store.postgres.connection import Connection
 from toolpost.store.scripts import ALONE, NOW, Many, Result, Row, Script, Statement, Step
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
 
-LANES: Final = 2
-"""How many groups are under way at the same time: more of them are smaller, and meet each other's locks."""
+GROUPS_AT_ONCE: Final = 2
+"""How many groups are committed at the same time: more of them would be smaller, and wait for each other's locks."""
 
-_LOOK: Final = """
+_READ_CLOCK: Final = """
 SELECT extract(epoch FROM clock_timestamp())::double precision, extract(epoch FROM pg_postmaster_start_time())::text,
     epoch, seconds FROM store_clock
 """
-# Unless another gateway is at it: who waited for it would hold up all that its own transaction has locked.
+# SKIP LOCKED: to wait for another gateway that corrects the clock would hold all locks of this transaction for as long.
 _CORRECT: Final = """
 UPDATE store_clock SET epoch = $1, seconds = $2
 WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR UPDATE SKIP LOCKED)
@@ -41,7 +41,7 @@ WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR
 
 _ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' alone ' || $1, 0))"
 
-# A pattern of GLOB as one of LIKE: its escaped bracket, then what only LIKE gives a meaning, then `*` and `?`.
+# Turns a GLOB pattern into a LIKE pattern: the escaped bracket, then the special characters of LIKE, then `*` and `?`.
 _LIKE: Final = (
     r"replace(replace(replace(replace(replace(replace("
     r"{}, '[[]', '['), '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')"
@@ -62,44 +62,46 @@ class _Queued:
 
 
 class PostgresScripts:
-    """Short ones share a transaction with what comes at the same time; others have one of their own."""
+    """Runs short scripts in groups, each a transaction, and others in a transaction of their own."""
 
     def __init__(self, store: "PostgresStore") -> None:
         self._store = store
         self._clock = store.clock
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Queued] = []
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._group_tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
     def run(
         self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, and here always on the disk."""
+        """Run a script; done when it is committed, which in PostgreSQL is always on the disk."""
         if self._is_closing:
             raise GatewayError("the store is closed")
         if not (is_short and repeatable):
-            return self._store.write(lambda connection: _play(connection, make(), self._clock), repeatable=repeatable)
+            return self._store.write(
+                lambda connection: _run_script(connection, make(), self._clock), repeatable=repeatable
+            )
         done: asyncio.Future[Result] = self._loop.create_future()
         self._waiting.append(_Queued(make, done, full=full))
-        if len(self._lanes) < LANES and len(self._waiting) == 1:
-            self._lanes.add(self._loop.create_task(self._run_groups(), name="toolpost-scripts"))
+        if len(self._group_tasks) < GROUPS_AT_ONCE and len(self._waiting) == 1:
+            self._group_tasks.add(self._loop.create_task(self._run_groups(), name="toolpost-scripts"))
         return done
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
-        """Run a script that changes nothing, without a transaction: each of its statements sees what is committed by then."""
-        return self._store.read(lambda connection: _play(connection, make(), self._clock))
+        """Run a script that changes nothing, without a transaction: each statement sees what is committed when it starts."""
+        return self._store.read(lambda connection: _run_script(connection, make(), self._clock))
 
     def wall(self, at: float) -> float:
-        """Return what the wall clock shows at a moment of the store's time."""
+        """Convert a time of the store to the wall clock."""
         return self._clock.wall(at)
 
     async def aclose(self) -> None:
-        """Commit all that waits."""
+        """Commit what is queued, and refuse new scripts."""
         self._is_closing = True
         with anyio.CancelScope(shield=True):
-            while self._lanes:
-                await asyncio.wait(self._lanes)
+            while self._group_tasks:
+                await asyncio.wait(self._group_tasks)
 
     async def _run_groups(self) -> None:
         try:
@@ -110,12 +112,12 @@ class PostgresScripts:
                 group.sort(key=lambda queued: queued.full)
                 await self._commit(group)
         finally:
-            # Here, not in a callback: a script that came between the last look and the end of the task would wait for ever.
-            self._lanes.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            # Not in a done callback: a script queued between the last check and the end of the task would wait forever.
+            self._group_tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _commit(self, group: list[_Queued]) -> None:
         try:
-            results = await self._store.write(lambda connection: self._play_all(connection, group), repeatable=True)
+            results = await self._store.write(lambda connection: self._run_all(connection, group), repeatable=True)
         except StoreUnavailable as error:
             for queued in group:
                 _fail(queued, StoreUnavailable(error.message, hint=error.hint))
@@ -123,7 +125,7 @@ class PostgresScripts:
             if len(group) == 1:
                 _fail(group[0], error)
                 return
-            # To find the script that failed, each is run by itself.
+            # To find the script that failed, each is run in a transaction of its own.
             for queued in group:
                 await self._commit([queued])
         else:
@@ -131,8 +133,8 @@ class PostgresScripts:
                 if not queued.done.done():  # its caller was cancelled
                     queued.done.set_result(result)
 
-    async def _play_all(self, connection: Connection, group: Sequence[_Queued]) -> list[Any]:
-        return [await _play(connection, queued.make(), self._clock) for queued in group]
+    async def _run_all(self, connection: Connection, group: Sequence[_Queued]) -> list[Any]:
+        return [await _run_script(connection, queued.make(), self._clock) for queued in group]
 
 
 def _fail(queued: _Queued, error: Exception) -> None:
@@ -140,21 +142,21 @@ def _fail(queued: _Queued, error: Exception) -> None:
         queued.done.set_exception(error)
 
 
-async def look_at_clock(connection: Connection, clock: StoreClock) -> None:
-    """Compare the store's time with the database's, and note it if that has jumped."""
+async def synchronize_clock(connection: Connection, clock: StoreClock) -> None:
+    """Compare the store's time with the clock of the database, and store a correction if that has jumped."""
     began_s = steady_s()
-    row = await connection.fetchrow(_LOOK)
+    row = await connection.fetchrow(_READ_CLOCK)
     assert row is not None
     wall, started, epoch, seconds = row
-    kept = Correction(epoch, seconds)
-    look = Look(began_s=began_s, ended_s=steady_s(), wall=wall, epoch=started, kept=kept)
-    if (correction := clock.take(look)) is not None:
-        await connection.execute(_CORRECT, *correction, *kept)
+    stored = Correction(epoch, seconds)
+    reading = ClockReading(began_s=began_s, ended_s=steady_s(), wall=wall, epoch=started, stored=stored)
+    if (correction := clock.adjust(reading)) is not None:
+        await connection.execute(_CORRECT, *correction, *stored)
 
 
-async def _play(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
+async def _run_script(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:
     if clock.is_due:
-        await look_at_clock(connection, clock)
+        await synchronize_clock(connection, clock)
     try:
         step = next(script)
         while True:
@@ -192,7 +194,7 @@ def _translate(sql: str, after: int = 0) -> str:
 
 @lru_cache(maxsize=512)
 def _merge(statements: tuple[str, ...]) -> str:
-    """Make one statement of several: one round trip."""
+    """Combine statements into one, which takes one round trip."""
     parts, after = [], 0
     for sql in statements:
         parts.append(_translate(sql, after))
@@ -201,7 +203,7 @@ def _merge(statements: tuple[str, ...]) -> str:
     also = ", ".join(f"also_{number} AS ({sql})" for number, sql in enumerate(others))
     if first.lstrip().startswith("SELECT"):
         return f"WITH {also} {first}" if others else first
-    # What changes rows can stand beside others only with a name.
-    named = ", ".join((f"asked AS ({first})", *([also] if also else [])))
-    rows = "SELECT * FROM asked" if "RETURNING" in first else "SELECT 1"
+    # A statement that changes rows can be combined with others only as a named part of WITH.
+    named = ", ".join((f"first_part AS ({first})", *([also] if also else [])))
+    rows = "SELECT * FROM first_part" if "RETURNING" in first else "SELECT 1"
     return f"WITH {named} {rows}"

@@ -1,4 +1,4 @@
-"""A store in PostgreSQL, for more than one machine: several gateways share one schema of one database."""
+"""A store in PostgreSQL: several gateways, on several machines, share one schema of a database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,7 +11,7 @@ from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnava
 from toolpost.store.audit import AuditLog
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.clock import StoreClock
-from toolpost.store.migrate import known_migrations
+from toolpost.store.migrate import list_migrations
 from toolpost.store.postgres.audit import ChainWriter
 from toolpost.store.postgres.connection import (
     COMMAND_S,
@@ -21,16 +21,16 @@ from toolpost.store.postgres.connection import (
     Connection,
     Database,
     Pool,
+    ReconnectingConnection,
     check_server,
     explain_error,
-    is_passing,
-    persist,
+    is_transient,
+    retry_transient,
 )
-from toolpost.store.postgres.link import Link
 from toolpost.store.postgres.migrate import migrate
-from toolpost.store.postgres.scripts import PostgresScripts, look_at_clock
+from toolpost.store.postgres.scripts import PostgresScripts, synchronize_clock
 from toolpost.store.postgres.wakeups import PostgresWakeups
-from toolpost.store.urls import PostgresPlace
+from toolpost.store.urls import PostgresLocation
 
 Result = TypeVar("Result")
 PostgresJob = Callable[[Connection], Awaitable[Result]]
@@ -43,57 +43,57 @@ SELECT current_setting('server_version') AS version, (SELECT max(number) FROM mi
 """
 
 
-class _FateUnknown(Exception):
-    """The connection was lost while a commit was under way."""
+class _CommitUnknown(Exception):
+    """The connection was lost during a commit, which may have succeeded."""
 
 
 class PostgresStore(Store):
-    """A schema, shared with whatever other gateways use it."""
+    """One schema of a database, which other gateways may use as well."""
 
-    def __init__(self, database: Database, pool: Pool, link: Link) -> None:
+    def __init__(self, database: Database, pool: Pool, connection: ReconnectingConnection) -> None:
         self.database = database
         self._pool = pool
-        self._link = link
+        self._audit_connection = connection
         self._is_closed = False
         self.clock = StoreClock()
         self._wakeups = PostgresWakeups(database, self.read)
         self._scripts = PostgresScripts(self)
         super().__init__(
             scripts=self._scripts,
-            audit=AuditLog(self._scripts, ChainWriter(database, link).write),
+            audit=AuditLog(self._scripts, ChainWriter(database, connection).write),
             wakeups=self._wakeups,
         )
 
     @classmethod
     async def open(
-        cls, place: PostgresPlace, *, pool: int = POOL, retry_s: float = RETRY_S, command_s: float = COMMAND_S
+        cls, location: PostgresLocation, *, pool: int = POOL, retry_s: float = RETRY_S, command_s: float = COMMAND_S
     ) -> Self:
-        """Reach the database, and bring its schema up to this code."""
+        """Connect to the database, and apply the migrations that its schema lacks; raises `BadConfiguration`."""
         # Short: a database that is just starting is waited for, one that does not exist is reported soon.
-        patience = Database(place=place, retry_s=min(retry_s, CONNECT_S))
-        with _raise_as_configuration(place):
-            await persist(lambda: _migrate(patience), patience)
-            database = Database(place=place, retry_s=retry_s, command_s=command_s)
-            store = cls(database, await database.open_pool(pool), Link(database))
+        starting = Database(location=location, retry_s=min(retry_s, CONNECT_S))
+        with _raise_as_configuration(location):
+            await retry_transient(lambda: _migrate(starting), starting)
+            database = Database(location=location, retry_s=retry_s, command_s=command_s)
+            store = cls(database, await database.open_pool(pool), ReconnectingConnection(database))
             try:
-                await store.read(lambda connection: look_at_clock(connection, store.clock))
+                await store.read(lambda connection: synchronize_clock(connection, store.clock))
             except BaseException:
                 await store.aclose()
                 raise
             return store
 
     @classmethod
-    async def exists(cls, place: PostgresPlace) -> bool:
-        """Say whether there is a store, without making one."""
-        database = Database(place=place, retry_s=CONNECT_S)
-        link = Link(database)
+    async def exists(cls, location: PostgresLocation) -> bool:
+        """Return whether there is a store, without creating one."""
+        database = Database(location=location, retry_s=CONNECT_S)
+        reconnecting = ReconnectingConnection(database)
         try:
-            with _raise_as_configuration(place):
-                connection = await persist(link.connection, database)
-                ledger = f"{place.schema}.migrations"
-                return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", ledger))
+            with _raise_as_configuration(location):
+                connection = await retry_transient(reconnecting.open, database)
+                table = f"{location.schema}.migrations"
+                return bool(await connection.fetchval("SELECT to_regclass($1::text) IS NOT NULL", table))
         finally:
-            await link.aclose()
+            await reconnecting.aclose()
 
     @property
     def commits(self) -> int:
@@ -101,32 +101,32 @@ class PostgresStore(Store):
         return self.audit.commits
 
     async def read(self, job: PostgresJob[Result]) -> Result:
-        """Run a job that only reads; again, if the connection was lost."""
-        return await persist(lambda: self._with_connection(job), self.database)
+        """Run a job that only reads; it is run again if the connection is lost."""
+        return await retry_transient(lambda: self._with_connection(job), self.database)
 
     async def write(self, job: PostgresJob[Result], *, repeatable: bool = False) -> Result:
         """Run a job in a transaction; done when it is committed.
 
-        A job whose connection is lost before the commit is run again, so it changes nothing but the database. One whose
-        connection is lost *during* the commit may have been kept: it is run again only if it is `repeatable`, which is to
-        say that it does nothing the second time (an upsert by key, or a look for its own id first).
+        A job whose connection is lost before the commit is run again, so it must change nothing but the database. If the
+        connection is lost *during* the commit, the change may have been kept: the job is run again only if it is `repeatable`, so
+        that it does nothing the second time (an upsert by key, or a search for its own id first).
         """
         try:
-            return await persist(
+            return await retry_transient(
                 lambda: self._with_connection(lambda c: _run_in_transaction(c, job, repeatable)), self.database
             )
-        except _FateUnknown as error:
+        except _CommitUnknown as error:
             raise StoreUnavailable(
-                f"the store {self.database.place.shown} was lost during a commit",
+                f"the store {self.database.location.display_url} was lost during a commit",
                 hint="it is unknown whether the change was committed: check before repeating it",
             ) from error
 
     async def facts(self) -> StoreFacts:
-        """Say what the store is and how large."""
-        row = await self.read(lambda connection: connection.fetchrow(_FACTS, self.database.place.schema))
+        """Return what the store is and how large."""
+        row = await self.read(lambda connection: connection.fetchrow(_FACTS, self.database.location.schema))
         assert row is not None
         return StoreFacts(
-            url=self.database.place.shown,
+            url=self.database.location.display_url,
             kind="postgresql",
             version=f"PostgreSQL {row['version']}",
             migration=row["migration"],
@@ -134,16 +134,16 @@ class PostgresStore(Store):
         )
 
     async def aclose(self) -> None:
-        """Commit all that waits, and let go of the database."""
+        """Commit what is queued, and close all connections."""
         if self._is_closed:
             return
         with anyio.CancelScope(shield=True):
-            # What was rung still needs the database.
+            # Before the pool: wake-ups that were rung are still to be sent.
             await self._scripts.aclose()
             await self._wakeups.aclose()
             self._is_closed = True
             await self.audit.aclose()
-            await self._link.aclose()
+            await self._audit_connection.aclose()
             try:
                 await asyncio.wait_for(self._pool.close(), CONNECT_S)
             except TimeoutError:
@@ -162,15 +162,15 @@ class PostgresStore(Store):
 async def _migrate(database: Database) -> None:
     connection = await database.connect()
     try:
-        await check_server(connection, database.place)
-        await migrate(connection, database.place.schema, known_migrations("postgres"))
+        await check_server(connection, database.location)
+        await migrate(connection, database.location.schema, list_migrations("postgres"))
         await connection.close(timeout=CONNECT_S)
     finally:
         connection.terminate()
 
 
 @contextmanager
-def _raise_as_configuration(place: PostgresPlace) -> Iterator[None]:
+def _raise_as_configuration(location: PostgresLocation) -> Iterator[None]:
     """Turn errors at the start into `BadConfiguration`: the operator can correct them."""
     try:
         yield
@@ -179,7 +179,7 @@ def _raise_as_configuration(place: PostgresPlace) -> Iterator[None]:
     except GatewayError as error:
         raise BadConfiguration(error.message, hint=error.hint) from error
     except (ValueError, *DATABASE_ERRORS) as error:
-        raise explain_error(error, place, BadConfiguration) from error
+        raise explain_error(error, location, BadConfiguration) from error
 
 
 async def _run_in_transaction(connection: Connection, job: PostgresJob[Result], repeatable: bool) -> Result:
@@ -188,7 +188,7 @@ async def _run_in_transaction(connection: Connection, job: PostgresJob[Result], 
     try:
         result = await job(connection)
     except BaseException:
-        # Also for a job that is being cancelled: its locks are not kept until the connection is used again.
+        # Also for a job that is cancelled: otherwise its locks would be held until the connection is used again.
         if not connection.is_closed():
             with anyio.move_on_after(CONNECT_S, shield=True):
                 await transaction.rollback()
@@ -196,7 +196,7 @@ async def _run_in_transaction(connection: Connection, job: PostgresJob[Result], 
     try:
         await transaction.commit()
     except DATABASE_ERRORS as error:
-        if not repeatable and is_passing(error) and not isinstance(error, ROLLED_BACK):
-            raise _FateUnknown from error
+        if not repeatable and is_transient(error) and not isinstance(error, ROLLED_BACK):
+            raise _CommitUnknown from error
         raise
     return result

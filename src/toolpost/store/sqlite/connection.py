@@ -1,4 +1,4 @@
-"""How a database file is opened, and what its errors mean to a person."""
+"""How a database file is opened, and what its errors mean."""
 
 import os
 import sqlite3
@@ -23,7 +23,7 @@ _FACTS = {
 
 
 def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError]) -> ToolpostError:
-    """Say what a database or file error means, and what to do next."""
+    """Make an error of `kind` that states what a database or file error means, with a hint what to do."""
     code = sqlite3.SQLITE_CANTOPEN if isinstance(error, OSError) else _code_of(error)
     # The low byte is the kind of error; the rest tells the variants apart.
     fact, hint = _FACTS.get(code & 0xFF, ("failed", None))
@@ -33,7 +33,7 @@ def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError])
 
 
 def _code_of(error: Exception) -> int:
-    # Errors that the Python module raises by itself have none.
+    # Errors that the Python module itself raises have none.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
 
 
@@ -54,19 +54,19 @@ def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a connection that cannot write."""
     url = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(url, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
-    # A text that was tampered with may be no Unicode; it has to be read to be named.
+    # A text that was tampered with may not be Unicode: it has to be read all the same, so that `verify` can report it.
     connection.text_factory = lenient_text
     return connection
 
 
 def lenient_text(raw: bytes) -> str:
-    """Read a text that may be no Unicode."""
+    """Decode a text that may not be Unicode."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def _make_private(path: Path) -> None:
     make_folder(path.parent, mode=0o700)
-    # SQLite would create it for everyone to read; its companions take over the mode of this file.
+    # SQLite would create it readable for all users; the files beside it (-wal, -shm) get the mode of this one.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
@@ -81,7 +81,7 @@ def _prepare(connection: sqlite3.Connection, *, full: bool, busy_timeout_s: floa
 
 
 def _use_wal(connection: sqlite3.Connection, *, deadline: float) -> str:
-    # SQLite does not wait for a lock here: of two processes that open a new file, one is turned away at once.
+    # The busy timeout does not apply here: of two processes that open a new file, one fails at once.
     while True:
         try:
             return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])

@@ -9,7 +9,7 @@ current turn of the loop, and are committed together. A group takes one of two p
 - *Long scripts, and whatever the loop could not commit: in the thread*, which may wait for a lock and for the disk, and finds
   the script that fails. Every 256th group goes there as well, to move the write-ahead log into the database.
 
-Only one of the two works at a time, and only one group at a time is on its way to the disk. What comes meanwhile is the next:
+Only one of the two works at a time, and only one group at a time is being synced. Scripts that come then are the next group:
 
     turn 1   a, b (full, short), c (short)   -> c is committed and answered; a, b wait for one more turn, as c's caller may
     turn 2   d (full, short)                    well go on with something that needs the disk
@@ -35,10 +35,10 @@ import anyio.to_thread
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.scripts import Script
 from toolpost.store.sqlite.sync import LogSync
-from toolpost.store.sqlite.transactions import Group, Job, Play, Transactions
+from toolpost.store.sqlite.transactions import Group, Job, RunAll, Transactions
 
 LARGEST_GROUP: Final = 4_096
-"""How many scripts one transaction may hold: the loop stands still while it commits."""
+"""How many scripts one transaction may hold: the loop is blocked while it commits."""
 
 
 class GroupCommit:
@@ -47,14 +47,14 @@ class GroupCommit:
     def __init__(
         self,
         connection: sqlite3.Connection,
-        play: Play,
+        run_all: RunAll,
         *,
         explain: Callable[[BaseException], Exception],
         sync: LogSync | None = None,
         always_full: bool = False,
     ) -> None:
         """Start the thread. Without `sync` (a database in memory) nothing waits for a disk."""
-        self._transactions = Transactions(connection, play, always_full=always_full)
+        self._transactions = Transactions(connection, run_all, always_full=always_full)
         self._sync = sync
         self._always_full = always_full
         self._explain = explain
@@ -132,8 +132,8 @@ class GroupCommit:
         if not self._queue:
             return  # `flush` was faster
         if self._is_thread_busy:
-            # What comes meanwhile is the next group. A loop that worked on another one would take turns with the thread at
-            # every statement: at 1,300 bus tasks a second a worker then had its task after 5 to 18 ms instead of 2.
+            # What is queued is the next group. If the loop committed it now, it would take turns with the thread at every
+            # statement: at 1,300 bus tasks a second a worker then had its task after 5 to 18 ms instead of 2.
             return
         has_deferred, self._has_deferred = self._has_deferred, False
         queued, self._queue = self._queue[:LARGEST_GROUP], self._queue[LARGEST_GROUP:]

@@ -64,7 +64,7 @@ Append = Callable[[sqlite3.Connection, Sequence[Values]], object]
 
 
 class _Done:
-    """An awaitable that need not be waited for."""
+    """An awaitable that is done."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -241,7 +241,7 @@ def _find_abandoned(store: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _try_lock(fd: int, path: Path) -> bool:
-    """Take the lock of a file; False if its process lives, or the file was deleted meanwhile."""
+    """Take the lock of a file; False if its process lives, or the file was deleted since it was opened."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(fd).st_ino == path.stat().st_ino

@@ -1,16 +1,16 @@
-"""The steps of `migrations/sqlite`, applied to a database file."""
+"""Applies the migrations of `migrations/sqlite` to a database file."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from toolpost.store.migrate import Migration, foreign, missing
+from toolpost.store.migrate import Migration, find_missing, make_foreign_tables, split_statements
 
-_LEDGER = """
+_CREATE_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, applied_at TEXT NOT NULL
 )
 """
-_REMEMBER = """
+_RECORD = """
 INSERT INTO migrations (number, name, digest, applied_at)
 VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 """
@@ -18,13 +18,13 @@ _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE
 
 
 def migrate(connection: sqlite3.Connection, known: Sequence[Migration]) -> None:
-    """Apply what is missing, all of it or nothing. Of two processes, the second finds it done."""
+    """Apply the missing migrations, all of them or none. Processes that open a file together apply them once."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         _refuse_foreign(connection)
-        connection.execute(_LEDGER)
+        connection.execute(_CREATE_TABLE)
         applied = dict(connection.execute("SELECT number, digest FROM migrations").fetchall())
-        for migration in missing(applied, known):
+        for migration in find_missing(applied, known):
             _apply(connection, migration)
         connection.execute("COMMIT")
     except BaseException:
@@ -37,22 +37,11 @@ def _refuse_foreign(connection: sqlite3.Connection) -> None:
     tables = [name for (name,) in connection.execute(_TABLES)]
     columns = {row[1] for row in connection.execute("PRAGMA table_info(migrations)")}
     if tables and not {"number", "digest"} <= columns:
-        raise foreign(tables)
+        raise make_foreign_tables(tables)
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
-    for statement in _statements(migration.sql):
+    # Not `executescript`, which would commit the transaction that is the lock.
+    for statement in split_statements(migration.sql):
         connection.execute(statement)
-    connection.execute(_REMEMBER, (migration.number, migration.name, migration.digest))
-
-
-def _statements(sql: str) -> Iterator[str]:
-    # `executescript` would commit the transaction that is the lock.
-    statement = ""
-    for line in sql.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-    if statement.strip():
-        yield statement
+    connection.execute(_RECORD, (migration.number, migration.name, migration.digest))

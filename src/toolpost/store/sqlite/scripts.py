@@ -1,4 +1,4 @@
-"""Scripts run in SQLite: those that write by the group commit, those that read on connections of their own."""
+"""Scripts run in SQLite: those that write in groups on one connection, those that read on connections of their own."""
 
 import sqlite3
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 from toolpost.base.clocks import boot_id, steady_s
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.clock import Correction, Look, StoreClock
+from toolpost.store.clock import ClockReading, Correction, StoreClock
 from toolpost.store.scripts import NOW, Many, Result, Row, Script, Statement, Together
 from toolpost.store.sqlite.group_commit import GroupCommit
 from toolpost.store.sqlite.readers import SqliteReaders
@@ -15,31 +15,31 @@ from toolpost.store.sqlite.readers import SqliteReaders
 Make = Callable[[], Script[Any]]
 
 
-class Player:
-    """Runs scripts within a transaction that is open, by one clock."""
+class ScriptRunner:
+    """Runs scripts within a transaction that is open, with the clock of the store."""
 
     def __init__(self, clock: StoreClock) -> None:
         self.clock = clock
 
-    def play(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
+    def run_script(self, connection: sqlite3.Connection, script: Script[Result]) -> Result:
         """Run one script to its end, and return its result."""
-        (result,) = self._play_each(connection, [lambda: script])
+        (result,) = self._run_each(connection, [lambda: script])
         return result  # type: ignore[no-any-return]
 
-    def play_all(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
+    def run_all(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
         """Run scripts one after the other, and return their results; within a transaction that may write."""
         if self.clock.is_due:
-            look_at_clock(connection, self.clock)
-        return self._play_each(connection, makes)
+            synchronize_clock(connection, self.clock)
+        return self._run_each(connection, makes)
 
-    def _play_each(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
+    def _run_each(self, connection: sqlite3.Connection, makes: Sequence[Make]) -> list[Any]:
         cursor = connection.cursor()
         waiting: list[Statement] = []
-        # What is done in one transaction is done at one time.
+        # One time for all scripts of the transaction.
         now: list[Row] = [(self.clock.now(),)]
-        results = [_play(cursor, make(), waiting, now) for make in makes]
+        results = [_run_script(cursor, make(), waiting, now) for make in makes]
         if waiting:
-            _run_alike(cursor, waiting)
+            _run_batched(cursor, waiting)
         return results
 
 
@@ -48,14 +48,14 @@ class SqliteScripts:
 
     def __init__(
         self,
-        player: Player,
+        runner: ScriptRunner,
         writer: GroupCommit,
         readers: SqliteReaders | None,
         *,
         explain: Callable[[BaseException], Exception],
     ) -> None:
-        """Without `readers` the writer reads, too: what is in memory is seen by its own connection alone."""
-        self._player = player
+        """Without `readers` the writer also reads: a database in memory belongs to one connection."""
+        self._runner = runner
         self._writer = writer
         self._readers = readers
         self._explain = explain
@@ -80,7 +80,7 @@ class SqliteScripts:
             result: Result = await self._writer.submit(make)
             return result
         try:
-            found = await self._readers.read(lambda connection: self._player.play(connection, make()))
+            found = await self._readers.read(lambda connection: self._runner.run_script(connection, make()))
         except sqlite3.Error as error:
             raise self._explain(error) from error
         # It may have seen a group that is committed but not yet on the disk, whose callers are not answered yet either.
@@ -88,25 +88,25 @@ class SqliteScripts:
         return found
 
     def wall(self, at: float) -> float:
-        """Return what the wall clock shows at a moment of the store's time."""
-        return self._player.clock.wall(at)
+        """Convert a time of the store to the wall clock."""
+        return self._runner.clock.wall(at)
 
     async def aclose(self) -> None:
-        """Close the connections that read; what is to be written is up to the writer."""
+        """Close the connections that read; the writer is closed by the store."""
         self._is_closed = True
         if self._readers is not None:
             await self._readers.aclose()
 
 
-def look_at_clock(connection: sqlite3.Connection, clock: StoreClock) -> None:
-    """Compare the store's time with this machine's, within a transaction, and correct it if that has jumped."""
-    kept = Correction(*connection.execute("SELECT epoch, seconds FROM store_clock").fetchone())
-    look = Look(began_s=steady_s(), wall=time.time(), ended_s=steady_s(), epoch=boot_id(), kept=kept)
-    if (correction := clock.take(look)) is not None:
+def synchronize_clock(connection: sqlite3.Connection, clock: StoreClock) -> None:
+    """Compare the store's time with the clock of this machine, and store a correction if that has jumped; in a transaction."""
+    stored = Correction(*connection.execute("SELECT epoch, seconds FROM store_clock").fetchone())
+    reading = ClockReading(began_s=steady_s(), wall=time.time(), ended_s=steady_s(), epoch=boot_id(), stored=stored)
+    if (correction := clock.adjust(reading)) is not None:
         connection.execute("UPDATE store_clock SET epoch = ?, seconds = ?", correction)
 
 
-def _play(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
+def _run_script(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statement], now: list[Row]) -> Result:
     execute = cursor.execute
     rows: list[Row]
     try:
@@ -139,8 +139,8 @@ def _play(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[Statemen
         return result
 
 
-def _run_alike(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:
-    """Run statements of the same text together: most of what one costs is the call from Python."""
+def _run_batched(cursor: sqlite3.Cursor, waiting: Sequence[Statement]) -> None:
+    """Run statements of the same SQL with one `executemany`: most of the cost of one is the call from Python."""
     alike: dict[str, list[Row]] = {}
     for statement in waiting:
         alike.setdefault(statement.sql, []).append(statement.values)

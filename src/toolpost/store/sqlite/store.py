@@ -14,14 +14,14 @@ from toolpost.store.audit import AuditLog, append_entries
 from toolpost.store.base import Store, StoreFacts
 from toolpost.store.chain import Values
 from toolpost.store.clock import StoreClock
-from toolpost.store.migrate import known_migrations
+from toolpost.store.migrate import list_migrations
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite.connection import explain_error, open_writer
 from toolpost.store.sqlite.group_commit import GroupCommit
 from toolpost.store.sqlite.journal import JournaledAuditLog, open_journal, recover_journals
 from toolpost.store.sqlite.migrate import migrate
 from toolpost.store.sqlite.readers import SqliteReaders
-from toolpost.store.sqlite.scripts import Player, SqliteScripts, look_at_clock
+from toolpost.store.sqlite.scripts import ScriptRunner, SqliteScripts, synchronize_clock
 from toolpost.store.sqlite.sync import LogSync
 from toolpost.store.sqlite.wakeups import SqliteWakeups
 from toolpost.store.urls import MEMORY
@@ -49,12 +49,12 @@ class SqliteStore(Store):
         With `full`, each commit waits for the disk: it survives a power cut, not only the end of this process.
         """
         path = _absolute(path)
-        player = Player(StoreClock())
+        runner = ScriptRunner(StoreClock())
         explain = partial(_explain, path=path)
-        connection, sync = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s, player)
-        writer = GroupCommit(connection, player.play_all, explain=explain, sync=sync, always_full=full)
+        connection, sync = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s, runner)
+        writer = GroupCommit(connection, runner.run_all, explain=explain, sync=sync, always_full=full)
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
-        scripts = SqliteScripts(player, writer, readers, explain=explain)
+        scripts = SqliteScripts(runner, writer, readers, explain=explain)
         # What must survive a power cut waits for the disk, and a journal in the page cache is of no use to it.
         journal = open_journal(path) if isinstance(path, Path) and not full else None
         write = partial(_append, writer)
@@ -88,16 +88,16 @@ def _absolute(path: str | Path) -> str | Path:
 
 
 def _open(
-    path: str | Path, full: bool, busy_timeout_s: float, player: Player
+    path: str | Path, full: bool, busy_timeout_s: float, runner: ScriptRunner
 ) -> tuple[sqlite3.Connection, LogSync | None]:
     try:
         connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
         try:
-            migrate(connection, known_migrations("sqlite"))
-            look_at_clock(connection, player.clock)
+            migrate(connection, list_migrations("sqlite"))
+            synchronize_clock(connection, runner.clock)
             if not isinstance(path, Path):
                 return connection, None
-            recover_journals(path, connection, lambda on, entries: player.play(on, append_entries(entries)))
+            recover_journals(path, connection, lambda on, entries: runner.run_script(on, append_entries(entries)))
             return connection, LogSync(path.with_name(path.name + "-wal"))
         except BaseException:
             connection.close()
@@ -127,7 +127,7 @@ def _facts(path: str | Path) -> Script[StoreFacts]:
 
 
 def _explain(error: BaseException, *, path: str | Path) -> Exception:
-    """Return what a caller is told of an error in its script."""
+    """Return the exception that a caller gets for an error in its script."""
     if isinstance(error, sqlite3.Error):
         return explain_error(error, path, GatewayError)
     # A future takes neither of these.

@@ -1,13 +1,13 @@
-"""The write-ahead log put on the disk after a commit, while the event loop goes on.
+"""Syncs the write-ahead log to the disk after a commit, in a thread, while the event loop continues.
 
-With `synchronous = FULL`, SQLite writes the frames of a commit to the log, syncs the log, and returns: the loop would stand still
+With `synchronous = FULL`, SQLite writes the frames of a commit to the log, syncs the log, and returns: the loop would be blocked
 for as long. Here it commits with `NORMAL`, which writes the same frames without the sync, and the same file is synced afterwards;
 only then are the callers of the group answered, and the readers that may have seen what it changed.
 
-    commit of a, b (page cache)  ->  fdatasync of the -wal file  ->  a and b are answered, or told that the disk has failed
+    commit of a, b (page cache)  ->  fdatasync of the -wal file  ->  a and b are answered, or raise that the disk has failed
 
 A sync that fails may have dropped what it could not write, and the next one would succeed. So after a failure nothing that needs
-the disk succeeds any more, until the store is opened again and SQLite has read what the disk really holds.
+the disk succeeds until the store is opened again and SQLite has read what the disk really holds.
 docs/decisions/0037 has the argument why this is as safe as `FULL`.
 """
 

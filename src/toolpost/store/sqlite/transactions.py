@@ -23,7 +23,7 @@ LONG_COMMITS: Final = 256
 """After how many commits on the loop, none of which moves the log, one in the thread has to: a few megabytes."""
 
 Make = Callable[[], Script[Any]]
-Play = Callable[[sqlite3.Connection, Sequence[Make]], Sequence[Any]]
+RunAll = Callable[[sqlite3.Connection, Sequence[Make]], Sequence[Any]]
 """Runs scripts within the transaction that is open, and returns a result for each."""
 
 
@@ -50,7 +50,7 @@ class _Mode(NamedTuple):
     syncs: bool
     """Whether SQLite itself syncs the log before a commit returns (`synchronous = FULL`)."""
     moves_log: bool
-    """Whether SQLite moves a long log into the database by itself."""
+    """Whether SQLite moves a long log into the database after a commit (`wal_autocheckpoint`)."""
 
 
 _ON_LOOP: Final = _Mode(syncs=False, moves_log=False)
@@ -59,10 +59,10 @@ _ON_LOOP: Final = _Mode(syncs=False, moves_log=False)
 class Transactions:
     """Owns the connection that writes."""
 
-    def __init__(self, connection: sqlite3.Connection, play: Play, *, always_full: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, run_all: RunAll, *, always_full: bool) -> None:
         self.commits = 0
         self._connection = connection
-        self._play = play
+        self._run_all = run_all
         self._always_full = always_full
         self._mode: _Mode | None = None
         self._unmoved = 0
@@ -129,7 +129,7 @@ class Transactions:
             self._run_one_by_one(group)
 
     def _run_together(self, group: Group) -> None:
-        results = self._play(self._connection, [job.make for job in group])
+        results = self._run_all(self._connection, [job.make for job in group])
         for job, result in zip(group, results, strict=True):
             job.result = result
 
@@ -138,7 +138,7 @@ class Transactions:
         for job in group:
             self._connection.execute("SAVEPOINT job")
             try:
-                (job.result,) = self._play(self._connection, [job.make])
+                (job.result,) = self._run_all(self._connection, [job.make])
             except BaseException as error:
                 # SQLite itself ends the transaction when the disk fails: then there is nothing left to keep.
                 if not self._connection.in_transaction:
@@ -157,7 +157,7 @@ class Transactions:
     def _move_log(self) -> None:
         """Move the log into the database, so that the next group starts it from its beginning."""
         self._unmoved = 0
-        # If it fails nothing is lost, the log is only longer; what is wrong with the disk is told by the commit.
+        # If it fails nothing is lost, the log is only longer; the next commit raises what is wrong with the disk.
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 

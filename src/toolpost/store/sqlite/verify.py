@@ -1,4 +1,4 @@
-"""The audit of a SQLite file, verified without touching it: a copy on a read-only disk is evidence, and stays as it is.
+"""Verifies the audit of a SQLite file without changing it: a copy on a read-only disk is evidence.
 
 Opening a store migrates it, recovers journals and makes files beside it. None of this happens here. How the file is opened
 depends on what is beside it:
@@ -25,7 +25,7 @@ from toolpost.store.clock import StoreClock
 from toolpost.store.scripts import Result, Script
 from toolpost.store.sqlite.connection import lenient_text
 from toolpost.store.sqlite.journal import count_journaled
-from toolpost.store.sqlite.scripts import Player
+from toolpost.store.sqlite.scripts import ScriptRunner
 
 
 async def verify_file(path: Path) -> AuditVerdict:
@@ -85,7 +85,7 @@ def _damage_in(connection: sqlite3.Connection) -> str | None:
         return "it holds no audit; is it a store of Toolpost?"
     found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
-        return found[0] if found else "the check of the database said nothing"
+        return found[0] if found else "the check of the database returned nothing"
     return None if tables else "it is empty"
 
 
@@ -94,10 +94,10 @@ class _ReadOnly:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._player = Player(StoreClock())
+        self._runner = ScriptRunner(StoreClock())
 
     async def read(self, make: Callable[[], Script[Result]]) -> Result:
-        return await anyio.to_thread.run_sync(lambda: self._player.play(self._connection, make()))
+        return await anyio.to_thread.run_sync(lambda: self._runner.run_script(self._connection, make()))
 
     def run(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("a file that is only verified is not written to")

@@ -1,4 +1,4 @@
-"""Wake-ups beside a database file: in this process at once, in others through a small file that each of them watches."""
+"""Wake-ups for a database file: in this process at once, in others through a small file that each of them polls."""
 
 import asyncio
 import logging
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from toolpost.base.events import event
-from toolpost.store.wakeups import Listener, Listeners, name_of
+from toolpost.store.wakeups import Listener, Listeners, encode_topic
 
 _log = logging.getLogger("toolpost.store")
 
 LOOK_S: Final = 0.02
-"""How often the file is looked at while there are listeners: one `stat`, however many they are."""
+"""How often the file is checked while there are listeners: one `fstat`, however many there are."""
 
 LARGEST_BYTES: Final = 1 << 20
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -25,29 +25,29 @@ class SqliteWakeups:
     """Each ring is a line in the file. Nothing in the database is touched, so a ring costs no commit."""
 
     def __init__(self, path: str | Path) -> None:
-        # What is in memory has one process.
+        # A database in memory belongs to one process.
         self._path = path.with_name(path.name + "-rings") if isinstance(path, Path) else None
         self._origin = uuid.uuid4().hex[:12]
         self._listeners = Listeners()
-        self._file: RingFile | None = None
+        self._file: WakeupFile | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def ring(self, topic: str) -> None:
         """Wake the listeners of a topic, here at once and in other processes soon."""
-        name = name_of(topic)
+        name = encode_topic(topic)
         self._listeners.wake([name])
-        if self._path is not None and (file := self._opened(self._path)) is not None:
+        if self._path is not None and (file := self._open_file(self._path)) is not None:
             file.add(f"{self._origin} {name}")
 
     def open_listener(self, *topics: str) -> "_Listening":
-        """Listen; what is rung from now on is heard."""
-        return _Listening(self, [name_of(topic) for topic in topics])
+        """Listen to topics; rings from now on wake the listener."""
+        return _Listening(self, [encode_topic(topic) for topic in topics])
 
     def join(self, names: Sequence[str]) -> Listener:
         """Add a listener to these topics."""
         listener = self._listeners.join(names)
-        if self._watching is None and self._path is not None and (file := self._opened(self._path)) is not None:
-            file.news()
+        if self._watching is None and self._path is not None and (file := self._open_file(self._path)) is not None:
+            file.read_new()
             self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
         return listener
 
@@ -65,20 +65,20 @@ class SqliteWakeups:
             self._file.close()
             self._file = None
 
-    def _opened(self, path: Path) -> "RingFile | None":
+    def _open_file(self, path: Path) -> "WakeupFile | None":
         """Open the file once; None if it cannot be opened now. A ring is a hint, and may be missed."""
         if self._file is None:
             try:
-                self._file = RingFile(path)
+                self._file = WakeupFile(path)
             except OSError as error:
                 event(_log, logging.WARNING, "other processes are not woken", path=str(path), reason=str(error))
         return self._file
 
-    async def _watch(self, file: "RingFile") -> None:
+    async def _watch(self, file: "WakeupFile") -> None:
         try:
             while self._listeners:
                 await asyncio.sleep(LOOK_S)
-                lines = file.news()
+                lines = file.read_new()
                 if lines is None:
                     self._listeners.wake_all()
                     continue
@@ -105,8 +105,8 @@ class _Listening:
         self._wakeups.leave(self._names, self._listener)
 
 
-class RingFile:
-    """Lines that any process adds and any process reads on. When it is long it starts from its beginning, under a new mark."""
+class WakeupFile:
+    """A file to which processes append lines and which they read. A long one is truncated, and gets a new random first line."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, _FLAGS, 0o600)
@@ -116,14 +116,13 @@ class RingFile:
         self._read = os.fstat(self._file).st_size
 
     def add(self, line: str) -> None:
-        """Add a line."""
         if os.fstat(self._file).st_size > LARGEST_BYTES:
             os.ftruncate(self._file, 0)
             self._begin()
         os.write(self._file, f"{line}\n".encode())
 
-    def news(self) -> list[str] | None:
-        """Return the lines since the last time, None if the file was started again and some may be lost."""
+    def read_new(self) -> list[str] | None:
+        """Return the lines since the last call; None if the file was truncated since, so that some may be missed."""
         size = os.fstat(self._file).st_size
         if size == self._read:
             return []
@@ -131,19 +130,18 @@ class RingFile:
         if mark != self._mark:
             self._mark, self._read = mark, size
             return None
-        news = self._bytes(self._read, size - self._read)
-        whole = news.rfind(b"\n") + 1
+        new = self._bytes(self._read, size - self._read)
+        whole = new.rfind(b"\n") + 1
         self._read += whole
-        return news[:whole].decode("ascii", "replace").splitlines()
+        return new[:whole].decode("ascii", "replace").splitlines()
 
     def close(self) -> None:
-        """Let go of the file."""
         os.close(self._file)
 
     def _begin(self) -> None:
         os.write(self._file, f"{uuid.uuid4().hex}\n".encode())
 
     def _bytes(self, at: int, count: int) -> bytes:
-        # Adding goes to the end wherever this stands.
+        # The position is of no matter to `add`: the file is opened with O_APPEND.
         os.lseek(self._file, at, os.SEEK_SET)
         return os.read(self._file, max(0, count))
