@@ -29,7 +29,7 @@ from toolpost.protocol.rpc import (
 
 POLL_MS: Final = 100
 POLL_LIMIT_MS: Final = 5_000
-LOOK_S: Final = 5.0
+READ_INTERVAL_S: Final = 5.0
 """How often a followed task is read without a wake-up: one may be lost with the gateway that was to send it."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
@@ -72,7 +72,7 @@ class TaskEndpoint:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=message.id) from error
 
     async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send the task, and again whenever its status or its requests have changed, until it is over; nothing for another's."""
+        """Send the task, and again when its status or its requests change, until it ends; nothing for another caller's task."""
         sent: object = None
         async with self._runner.open_listener(McpTaskId(name)) as listener:
             while (found := await self._runner.find(McpTaskId(name), caller.id)) is not None:
@@ -83,7 +83,7 @@ class TaskEndpoint:
                     await tell(_encode_task(found, self._runner.wall, result_type=None, requests=pending))
                 if found.status != "working":
                     return
-                with anyio.move_on_after(LOOK_S):
+                with anyio.move_on_after(READ_INTERVAL_S):
                     await listener.wait()
 
     async def _result(self, message: Message, caller: Caller) -> bytes:
@@ -129,11 +129,11 @@ def _encode_task(
     task: TaskRecord, wall: Callable[[float], float], *, result_type: str | None, requests: JsonObject | None = None
 ) -> bytes:
     """Encode a task, as a result of `result_type` or as a bare object; its result and error are inserted as they were stored."""
-    is_asking = bool(requests) and task.status == "working"
+    needs_input = bool(requests) and task.status == "working"
     fields: JsonObject = {
         **({"resultType": result_type} if result_type is not None else {}),
         "taskId": task.id,
-        "status": "input_required" if is_asking else task.status,
+        "status": "input_required" if needs_input else task.status,
         "createdAt": _format_time(wall(task.created_at)),
         "lastUpdatedAt": _format_time(wall(task.updated_at)),
         "ttlMs": round((task.expires_at - task.created_at) * 1000),
@@ -141,7 +141,7 @@ def _encode_task(
     }
     if task.status_message:
         fields["statusMessage"] = task.status_message
-    if is_asking:
+    if needs_input:
         fields["inputRequests"] = requests
     if result_type != "task":
         if task.result is not None:

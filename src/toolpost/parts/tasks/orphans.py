@@ -1,7 +1,12 @@
-"""Tasks whose process ended: found by a periodic sweep, and run again if their tool may be, else failed."""
+"""Orphans: tasks whose process has ended. A periodic sweep runs them again if their tool allows it, else fails them.
+
+A gateway adopts an orphan in a transaction, so that only one of several runs it. A tool that may be run twice (`readOnlyHint` or
+`idempotentHint`) is run again by a gateway that has it; any other may have had its effect, and its task fails.
+"""
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
@@ -23,20 +28,20 @@ from toolpost.store.scripts import Script
 _log = logging.getLogger("toolpost.parts.tasks")
 
 ATTEMPTS: Final = 3
-"""A call that crashes its gateway every time is not run forever."""
+"""How often a task is run: one that crashes its gateway every time must not be run forever."""
 HOLD_S: Final = 15.0
 """How long a process owns a task without renewing it; one that has ended on the same machine loses it at once."""
 START_S: Final = 1.0
 """Delay of the first sweep: a process that lives for a second, such as a command, takes nothing over."""
 SWEEP_S: Final = 10.0
-ALONE_S: Final = 60.0
+ORPHAN_S: Final = 60.0
 """How long an orphan waits for a gateway that has its tool before it is failed."""
 
 Result = TypeVar("Result")
 
 
 class Orphans:
-    """Sweeps for orphans; passes those to run again to `carry`."""
+    """Sweeps for orphans; passes those to run again to `run_again`."""
 
     def __init__(
         self,
@@ -45,15 +50,15 @@ class Orphans:
         owner: OwnerId,
         *,
         ttl_s: float,
-        carry: Callable[[TaskRecord, Call], None],
-        hear: Callable[[ProgressNotification], None],
+        run_again: Callable[[TaskRecord, Call], None],
+        on_progress: Callable[[ProgressNotification], None],
     ) -> None:
         self._store = store
         self._gateway = gateway
         self._owner = owner
         self._ttl_s = ttl_s
-        self._carry = carry
-        self._hear = hear
+        self._run_again = run_again
+        self._on_progress = on_progress
 
     async def sweep(self) -> None:
         """Sweep every `SWEEP_S` until cancelled."""
@@ -69,19 +74,16 @@ class Orphans:
         await self._run(records.delete_expired)
         for owner in await self._run(lambda: records.list_owners(self._owner)):
             if is_gone(owner):
-                await self._disown(owner)
+                await self._run(partial(records.disown, owner))
         now, orphans = await self._run(lambda: records.list_orphans(self._owner, hold_s=HOLD_S))
         for orphan in orphans:
-            if self._may_take(orphan, now):
-                await self._take_over(orphan)
+            if self._may_adopt(orphan, now):
+                await self._adopt(orphan)
 
-    async def _disown(self, owner: OwnerId) -> None:
-        await self._run(lambda: records.disown(owner))
-
-    def _may_take(self, orphan: TaskRecord, now: float) -> bool:
-        """Whether this gateway may take an orphan; one that can be run again is left to a gateway with its tool for `ALONE_S`."""
+    def _may_adopt(self, orphan: TaskRecord, now: float) -> bool:
+        """Whether this gateway may adopt an orphan; one to run again is left to gateways with its tool for `ORPHAN_S`."""
         needs_tool = orphan.is_repeatable and not orphan.is_cancelled
-        return not needs_tool or self._has_tool(orphan.tool) or now - orphan.alone_since > ALONE_S
+        return not needs_tool or self._has_tool(orphan.tool) or now - orphan.orphaned_at > ORPHAN_S
 
     def _has_tool(self, tool: str) -> bool:
         if tool in AUTOMATIC_NAMES:
@@ -92,7 +94,7 @@ class Orphans:
             return False
         return True
 
-    async def _take_over(self, orphan: TaskRecord) -> None:
+    async def _adopt(self, orphan: TaskRecord) -> None:
         if not await self._run(lambda: records.adopt(orphan, self._owner, hold_s=HOLD_S)):
             return
         if (outcome := self._decide(orphan)) is not None:
@@ -104,10 +106,10 @@ class Orphans:
             caller=Caller(id=orphan.caller, transport=orphan.transport),
             name=orphan.tool,
             arguments=msgspec.json.decode(orphan.arguments or "{}"),
-            on_progress=self._hear,
+            on_progress=self._on_progress,
             meta=msgspec.json.decode(orphan.meta or "{}"),
         )
-        self._carry(orphan, call)
+        self._run_again(orphan, call)
 
     def _decide(self, orphan: TaskRecord) -> TaskOutcome | None:
         """Return the outcome of an orphan; None if it is run again."""
@@ -118,7 +120,7 @@ class Orphans:
         if orphan.attempts >= ATTEMPTS:
             return make_failure(f"The gateway ended {ATTEMPTS} times while `{orphan.tool}` ran: it is not run again.")
         if not self._has_tool(orphan.tool):
-            return make_failure(f"The gateway ended while `{orphan.tool}` ran, and no gateway has this tool any more.")
+            return make_failure(f"The gateway ended while `{orphan.tool}` ran, and no gateway has this tool now.")
         return None
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:

@@ -1,4 +1,8 @@
-"""A task as a value and as a row, and every transaction on it. Scripts alone: nothing runs here, and the clock is the store's."""
+"""A task as a value and as a row, and every transaction on it, as scripts (`store/scripts.py`).
+
+The process that runs a task owns it for a limited time, and renews that while it lives. Every change names the owner, so that a
+process which was taken for dead cannot overwrite the outcome of the one that adopted its task.
+"""
 
 import math
 from collections.abc import Iterable
@@ -14,7 +18,7 @@ McpTaskId = NewType("McpTaskId", str)
 Status = Literal["working", "completed", "failed", "cancelled"]
 
 AT_ONCE: Final = 32
-"""How many tasks are taken over in one round."""
+"""How many orphans one sweep adopts."""
 
 COLUMNS: Final = (
     "id, caller, transport, tool, arguments, meta, is_repeatable, status, status_message, result, error, is_cancelled,"
@@ -22,7 +26,7 @@ COLUMNS: Final = (
 )
 _NAMES: Final = COLUMNS.split(", ")
 
-# An ownership that ends later than one made now could end is abandoned: the clock was set back while no gateway ran.
+# Also if it ends later than a new one would: then the clock was set back while no gateway ran.
 _ABANDONED: Final = "(owned_until < ?1 OR owned_until > ?2)"
 
 
@@ -35,7 +39,7 @@ class TaskRecord:
     transport: str
     tool: str
     arguments: str | None
-    """JSON, as long as the call may have to be run again; None if it may not, and once it is over."""
+    """JSON, while the call may have to be run again; None if it may not, and when it has ended."""
     meta: str | None
     is_repeatable: int
     status: Status
@@ -43,7 +47,7 @@ class TaskRecord:
     result: str | None
     error: str | None
     is_cancelled: int
-    """Whether the client has cancelled it; it ends when its owner has read this."""
+    """Whether the client has cancelled it; its owner reads this and ends it."""
     attempts: int
     owner: OwnerId
     owned_until: float
@@ -52,8 +56,8 @@ class TaskRecord:
     expires_at: float
 
     @property
-    def alone_since(self) -> float:
-        """Since when no process runs it, if none does."""
+    def orphaned_at(self) -> float:
+        """When its ownership ended, for a task that no process runs."""
         return max(self.owned_until, self.updated_at)
 
 
@@ -86,10 +90,10 @@ def begin(
     """Store a task that is about to run. Raises `QueueOverloaded` over `limit`, or over the caller's share of it."""
     ((now,),) = yield NOW
     ((own,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (task.caller,))
-    kept = own
+    total = own
     if callers.are_several and own < callers.share_of(limit):
-        ((kept,),) = yield Statement("SELECT count(*) FROM deferred_calls")
-    if own >= callers.share_of(limit) or kept >= limit:
+        ((total,),) = yield Statement("SELECT count(*) FROM deferred_calls")
+    if own >= callers.share_of(limit) or total >= limit:
         ((expires_at,),) = yield Statement(
             "SELECT min(expires_at) FROM deferred_calls WHERE caller = ?1 OR ?2 = 0", (task.caller, own)
         )
@@ -99,7 +103,7 @@ def begin(
             limit,
             callers,
             retry_s=max(1, math.ceil((expires_at or now) - now)),
-            hint="they are forgotten one by one as their time to live ends: call without the extension meanwhile",
+            hint="wait until some expire (tasks.ttl_s), or call without the tasks extension",
         )
     rows = yield Statement(
         f"INSERT INTO deferred_calls ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'working', NULL, NULL, NULL, 0, 1,"
@@ -121,20 +125,20 @@ def begin(
     return _records_of(rows)[0]
 
 
-def end(task_id: McpTaskId, owner: OwnerId, ending: TaskOutcome, *, keep_s: float) -> Script[bool]:
+def end(task_id: McpTaskId, owner: OwnerId, outcome: TaskOutcome, *, keep_s: float) -> Script[bool]:
     """Store the outcome of a task; return False, and store nothing, if it is no longer this owner's."""
     ((now,),) = yield NOW
     rows = yield Statement(
         "UPDATE deferred_calls SET status = ?3, status_message = ?4, result = ?5, error = ?6, arguments = NULL, meta = NULL,"
         " owned_until = 0, updated_at = ?7, expires_at = ?8"
         " WHERE id = ?1 AND owner = ?2 AND (status = 'working' OR status = ?3) RETURNING id",
-        (task_id, owner, ending.status, ending.message, ending.result, ending.error, now, now + keep_s),
+        (task_id, owner, outcome.status, outcome.message, outcome.result, outcome.error, now, now + keep_s),
     )
     return bool(rows)
 
 
 def release(task_id: McpTaskId, owner: OwnerId) -> Script[None]:
-    """Give up the ownership of a task, so that another process takes it over."""
+    """End the ownership of a task, so that another process adopts it."""
     ((now,),) = yield NOW
     yield Statement(
         "UPDATE deferred_calls SET owner = ?3, owned_until = 0, updated_at = ?4"
@@ -199,7 +203,7 @@ def list_orphans(but: OwnerId, *, hold_s: float) -> Script[tuple[float, list[Tas
 
 
 def adopt(orphan: TaskRecord, owner: OwnerId, *, hold_s: float) -> Script[bool]:
-    """Take a task over; return False if another process was faster."""
+    """Become the owner of an orphan; return False if another process was faster."""
     ((now,),) = yield NOW
     rows = yield Statement(
         "UPDATE deferred_calls SET owner = ?4, owned_until = ?5, attempts = ?6"

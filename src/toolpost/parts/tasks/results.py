@@ -11,7 +11,7 @@ from toolpost.gateway import Answer
 from toolpost.parts.tasks.records import TaskOutcome
 from toolpost.protocol.rpc import INTERNAL_ERROR
 
-CANCELLED: Final = TaskOutcome(status="cancelled", message="The client called it off.")
+CANCELLED: Final = TaskOutcome(status="cancelled", message="The client cancelled the task.")
 
 
 def may_be_repeated(contract: Contract) -> bool:
@@ -31,13 +31,13 @@ def refusal_of(answer: Answer) -> TaskOutcome | None:
 
 
 def make_interruption(tool: str, how: str) -> TaskOutcome:
-    """Return the outcome of a call that was cut off and may have had an effect."""
+    """Return the outcome of a call that was interrupted and may have had an effect."""
     return make_failure(
         f"The gateway {how} while `{tool}` ran, which may have had an effect: it is not run again.",
         data={
             "code": ErrorCode.INTERNAL.value,
-            "hint": "look at what it has done, then call it again; a tool that says `idempotentHint` or `readOnlyHint` is"
-            " run again by itself",
+            "hint": "check what it has done, then call it again; a tool with `idempotentHint` or `readOnlyHint` is run again"
+            " automatically",
         },
     )
 

@@ -1,4 +1,11 @@
-"""Runs tasks: starts their calls, stores the outcomes, finds and cancels them, and keeps the ownership of what runs here."""
+"""Runs tasks: starts their calls, stores the outcomes, finds and cancels them, and renews the ownership of those that run here.
+
+A call that ends within `after_s` is answered directly, and never stored. Otherwise its client gets a handle, and the outcome is
+stored for `ttl_s`:
+
+    begin -> the call runs -> ended within after_s?  yes: its answer is returned
+                                                     no:  a TaskRecord is stored and returned; later its outcome
+"""
 
 import logging
 import secrets
@@ -30,6 +37,7 @@ _log = logging.getLogger("toolpost.parts.tasks")
 
 RENEW_S: Final = 5.0
 GRACE_S: Final = 1.0
+"""How long running calls may take to end when the runner closes."""
 RETRY_S: Final = 0.2
 RETRY_LIMIT_S: Final = 5.0
 
@@ -45,7 +53,7 @@ class _RunningTask:
     def __init__(self, call: Call, name: McpTaskId) -> None:
         self.call = call
         self.id = name
-        self.kept: TaskRecord | None = None
+        self.record: TaskRecord | None = None
         self.message: str | None = None
         self.answer: Answer | None = None
         self.answered = anyio.Event()
@@ -85,19 +93,21 @@ class TaskRunner:
     @asynccontextmanager
     async def open_running(self, gateway: Gateway) -> AsyncIterator[None]:
         """Run tasks through this gateway until the block is left, those whose process ended included."""
-        orphans = Orphans(self._store, gateway, self._owner, ttl_s=self._ttl_s, carry=self._adopt, hear=self.hear)
-        async with anyio.create_task_group() as tasks, anyio.create_task_group() as around:
-            self._open = tasks, gateway
-            around.start_soon(self._renew)
-            around.start_soon(orphans.sweep)
+        orphans = Orphans(
+            self._store, gateway, self._owner, ttl_s=self._ttl_s, run_again=self._run_again, on_progress=self.hear
+        )
+        async with anyio.create_task_group() as calls, anyio.create_task_group() as periodic:
+            self._open = calls, gateway
+            periodic.start_soon(self._renew)
+            periodic.start_soon(orphans.sweep)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._finish()
                 self._open = None
-                around.cancel_scope.cancel()
-                tasks.cancel_scope.cancel()
+                periodic.cancel_scope.cancel()
+                calls.cancel_scope.cancel()
 
     # -- requests of clients
 
@@ -109,20 +119,20 @@ class TaskRunner:
         run = _RunningTask(call, McpTaskId(secrets.token_urlsafe(24)))
         try:
             if not self._after_s:
-                run.kept = await self._store_task(run)
+                run.record = await self._store_task(run)
             self._start(run)
-            if run.kept is None:
+            if run.record is None:
                 with anyio.move_on_after(self._after_s):
                     await run.answered.wait()
                 if run.answer is not None:
                     return run.answer
-                run.kept = await self._store_task(run)
+                run.record = await self._store_task(run)
         except BaseException:
-            call.cancel("it could not be kept")
+            call.cancel("its task could not be stored")
             raise
         finally:
             run.decided.set()
-        return run.kept
+        return run.record
 
     def hear(self, note: ProgressNotification) -> None:
         """Take the progress of a call as the message of its task."""
@@ -130,15 +140,15 @@ class TaskRunner:
             run.message = note.message
 
     async def find(self, name: McpTaskId, caller: CallerId) -> TaskRecord | None:
-        """Find a call of this caller; None if there is none, or none any more."""
-        run = self._own(name, caller)
-        if run is not None and run.kept is not None and run.answer is None:
-            return replace(run.kept, status_message=run.message) if run.message else run.kept
+        """Find a task of this caller; None if there is none, or it has expired."""
+        run = self._find_run(name, caller)
+        if run is not None and run.record is not None and run.answer is None:
+            return replace(run.record, status_message=run.message) if run.message else run.record
         return await self._run(lambda: records.find(name, caller))
 
     def find_requests(self, name: McpTaskId, caller: CallerId) -> TaskClientChannel | None:
         """Return the server requests of a task; None if it does not run in this process."""
-        run = self._own(name, caller)
+        run = self._find_run(name, caller)
         client_channel = None if run is None else run.call.context.client_channel
         return client_channel if isinstance(client_channel, TaskClientChannel) else None
 
@@ -147,10 +157,10 @@ class TaskRunner:
         return self._store.wakeups.open_listener(task_topic(name))
 
     def wall(self, at: float) -> float:
-        """Return a stored time by the wall clock."""
+        """Convert a time of the store to the wall clock."""
         return self._store.scripts.wall(at)
 
-    def _own(self, name: McpTaskId, caller: CallerId) -> _RunningTask | None:
+    def _find_run(self, name: McpTaskId, caller: CallerId) -> _RunningTask | None:
         run = self._runs.get(name)
         return run if run is not None and run.call.caller.id == caller else None
 
@@ -162,7 +172,7 @@ class TaskRunner:
         if (run := self._runs.get(name)) is not None:
             self._stop(run)
         elif found.status == "working":
-            self._store.wakeups.ring(_topic(found.owner))
+            self._store.wakeups.ring(_owner_topic(found.owner))
         return True
 
     # -- running a task
@@ -176,7 +186,7 @@ class TaskRunner:
             caller=call.caller.id,
             transport=call.caller.transport,
             tool=contract.name,
-            # What is never run again need not be stored.
+            # Needed only to run the call again.
             arguments=encode_text(call.arguments) if is_repeatable else None,
             meta=encode_text(_select_meta(call.context.meta)) if is_repeatable else None,
             is_repeatable=is_repeatable,
@@ -190,17 +200,17 @@ class TaskRunner:
 
     def _start(self, run: _RunningTask) -> None:
         if self._open is None:
-            raise GatewayError("The server is shutting down: no task is started any more.")
+            raise GatewayError("The server is shutting down: no task can be started.")
         self._runs[run.id] = self._by_call[run.call.id] = run
         if isinstance(run.call.context.client_channel, TaskClientChannel):
             run.call.context.client_channel.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
         self._has_runs.set()
-        tasks, gateway = self._open
-        tasks.start_soon(self._run_call, run, gateway)
+        calls, gateway = self._open
+        calls.start_soon(self._run_call, run, gateway)
 
-    def _adopt(self, kept: TaskRecord, call: Call) -> None:
-        run = _RunningTask(call, kept.id)
-        run.kept = kept
+    def _run_again(self, record: TaskRecord, call: Call) -> None:
+        run = _RunningTask(call, record.id)
+        run.record = record
         run.decided.set()
         self._start(run)
 
@@ -209,13 +219,13 @@ class TaskRunner:
             run.answer = await gateway.call(run.call)
             run.answered.set()
             await run.decided.wait()
-            if run.kept is not None:
+            if run.record is not None:
                 with anyio.CancelScope(shield=True):
                     await self._store_answer(run, run.answer)
         finally:
             del self._runs[run.id], self._by_call[run.call.id]
             run.ended.set()
-            if run.kept is not None:
+            if run.record is not None:
                 self._store.wakeups.ring(task_topic(run.id))
 
     async def _store_answer(self, run: _RunningTask, answer: Answer) -> None:
@@ -234,7 +244,7 @@ class TaskRunner:
         return TaskOutcome(status="completed", message=run.message, result=self._write(answer).decode())
 
     async def _persist(self, run: _RunningTask, make: Callable[[], Script[Result]]) -> Result | None:
-        """Retry until it is stored: a store that is away for a while must not cost the result. None if the runner closes."""
+        """Retry until it is stored, so that an unavailable store does not lose the result. None if the runner closes first."""
         wait_s = RETRY_S
         while self._open is not None or wait_s <= RETRY_LIMIT_S / 4:
             try:
@@ -247,10 +257,10 @@ class TaskRunner:
 
     def _stop(self, run: _RunningTask) -> None:
         run.is_cancelled = True
-        run.call.cancel("the client asked for it")
+        run.call.cancel("the client cancelled the task")
 
     async def _finish(self) -> None:
-        """Wait `GRACE_S` for what runs, then cancel it: another gateway takes it over, or it has failed."""
+        """Wait `GRACE_S` for running calls, then cancel them: another gateway adopts those that may be repeated, others fail."""
         with anyio.move_on_after(GRACE_S):
             await self._wait_all()
         for run in tuple(self._runs.values()):
@@ -265,10 +275,10 @@ class TaskRunner:
     # -- ownership
 
     async def _renew(self) -> None:
-        """Extend the ownership of what runs here, and cancel what clients cancelled through other gateways."""
+        """Extend the ownership of tasks that run here, and cancel those that clients cancelled through other gateways."""
         while True:
             await self._has_runs.wait()
-            async with self._store.wakeups.open_listener(_topic(self._owner)) as listener:
+            async with self._store.wakeups.open_listener(_owner_topic(self._owner)) as listener:
                 while self._runs:
                     with anyio.move_on_after(RENEW_S):
                         await listener.wait()
@@ -294,5 +304,6 @@ def _select_meta(meta: JsonObject) -> JsonObject:
     return {key: meta[key] for key in _KEPT_META if key in meta}
 
 
-def _topic(owner: str) -> str:
+def _owner_topic(owner: str) -> str:
+    # Gateways of earlier versions use it too, so it stays as it is.
     return f"deferred calls of {owner}"

@@ -12,9 +12,10 @@ from toolpost.settings.section import Section
 class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
 
-    ttl_s: Annotated[Seconds, Meta(description="how long what became of a task can be asked for")] = 3_600.0
+    ttl_s: Annotated[Seconds, Meta(description="how long the outcome of a task can be read")] = 3_600.0
     after_s: Annotated[
-        float, Meta(ge=0, le=60, description="a call that ends sooner than this is answered as usual; 0: none is")
+        float,
+        Meta(ge=0, le=60, description="a call that ends sooner is answered directly; with 0 every call becomes a task"),
     ] = 0.5
 
 
