@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import anyio.to_thread
@@ -92,7 +93,7 @@ class AuditLog:
         end = head[0] if head else _HIGHEST
         verifier = ChainVerifier()
         start = _LOWEST
-        while rows := await self._chunk(start, end):
+        while rows := await self._scripts.read(partial(_read_chunk, start, end)):
             if verdict := await anyio.to_thread.run_sync(verifier.check_rows, rows):
                 return verdict
             start = verifier.seq + 1
@@ -104,9 +105,6 @@ class AuditLog:
     async def aclose(self) -> None:
         """Commit what is queued, and refuse new entries."""
         await self._batches.aclose()
-
-    async def _chunk(self, start: int, end: int) -> list[Row]:
-        return await self._scripts.read(lambda: _read_chunk(start, end))
 
 
 def append_entries(entries: Sequence[Values]) -> Script[None]:

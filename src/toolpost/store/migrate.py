@@ -38,12 +38,11 @@ def list_migrations(kind: Kind) -> list[Migration]:
 def read_migrations(folder: Traversable) -> list[Migration]:
     """Read the migrations of a folder, in order."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
-    return [_migration(name, texts[name]) for name in sorted(texts)]
-
-
-def _migration(file_name: str, sql: str) -> Migration:
-    number, _, name = file_name.removesuffix(".sql").partition("_")
-    return Migration(number=int(number), name=name, sql=sql)
+    migrations = []
+    for file_name in sorted(texts):
+        number, _, name = file_name.removesuffix(".sql").partition("_")
+        migrations.append(Migration(number=int(number), name=name, sql=texts[file_name]))
+    return migrations
 
 
 def find_missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migration]:

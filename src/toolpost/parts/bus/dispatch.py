@@ -83,6 +83,7 @@ def dispatch(now: float, policy: BusPolicy, *also: Statement, at_most: int = OFF
     """
     offers: list[Offer] = []
     match = Statement(_MATCH, (now, now - policy.present_s))
+    # The match sees the tables as they were before `also`, which must not change the rows that it reads.
     rows = yield Together((match, *also)) if also else match
     while rows and rows[0][-1] is not None:
         offers.append((yield from _offer_match(rows[0], now, policy)))

@@ -153,6 +153,7 @@ def end(
     archived = _archive_statements(task, state, now, policy, result=result, reason=reason, ended_by=by.id)
     if not (state == "done" and is_needed):
         return EndedLease(task, (yield from offer_next(task, now, policy, *archived)), is_awaited)
+    # Tasks that waited for this one are queued first, so that they can be offered in the same transaction.
     yield Together((*archived, free_worker(task, now, seen_at=now)))
     yield Statement(_RELEASE, (task.id, now, policy.age_s))
     return EndedLease(task, (yield from dispatch(now, policy)), is_awaited)
@@ -258,6 +259,7 @@ def reset(
         return None, []
     if held is not None:
         yield from requeue(held, now, "reset")
+    # `resets` tells a waiting poll that it was ended by a reset; `seen_at = 0` keeps offers away until the worker polls again.
     yield Statement(
         "UPDATE bus_workers SET task = NULL, poll = NULL, poll_until = NULL, idle_since = ?2, seen_at = 0,"
         " resets = resets + 1 WHERE name = ?1",

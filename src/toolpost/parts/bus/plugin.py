@@ -105,12 +105,12 @@ class _Handlers:
 
     async def poll_task(self, arguments: JsonObject, context: Context) -> JsonObject:
         wait_s = parse_wait_s(arguments)
-        polled = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
-        if polled.task is not None:
-            return {"task": self._render_offer(polled.task) | {"lease_seconds": self._bus.policy.offer_s}}
-        if polled.was_reset:
+        answer = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
+        if answer.task is not None:
+            return {"task": self._render_offer(answer.task) | {"lease_seconds": self._bus.policy.offer_s}}
+        if answer.was_reset:
             return {"task": None, "reset": True}
-        return {"task": None, "superseded": True} if polled.is_superseded else {"task": None, "timeout": True}
+        return {"task": None, "superseded": True} if answer.is_superseded else {"task": None, "timeout": True}
 
     async def ack_task(self, arguments: JsonObject, context: Context) -> JsonObject:
         renews = _read_meta(context).get(RENEWS) is True

@@ -164,14 +164,11 @@ class Bus:
                         await listener.wait()
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._unwatch(tasks, waiter)
-
-    async def _unwatch(self, tasks: Sequence[TaskId], waiter: PollId) -> None:
-        try:
-            await self._run(lambda: results.unwatch(tasks, waiter), full=False)
-        except ToolpostError as error:
-            # The sweep deletes the row when its time is over.
-            event(_log, logging.DEBUG, "waiter not removed", reason=error.message)
+                    try:
+                        await self._run(lambda: results.unwatch(tasks, waiter), full=False)
+                    except ToolpostError as error:
+                        # The sweep deletes the row when its time is over.
+                        event(_log, logging.DEBUG, "waiter not removed", reason=error.message)
 
     def wall(self, at: float) -> float:
         """Convert a time of the store (`store/clock.py`) to the wall clock."""
@@ -195,7 +192,7 @@ class Bus:
             waiter = Waiter(name, new_poll_id(), listener)
             self._waiting.join(waiter)
             try:
-                polled = await self._wait_for_task(waiter, wait_s, by)
+                answer = await self._wait_for_task(waiter, wait_s, by)
                 is_answered = True
             finally:
                 try:
@@ -204,31 +201,32 @@ class Bus:
                 finally:
                     # Also if the store failed: a task handed to a poll that has ended would be lost until its lease expires.
                     self._waiting.leave(waiter)
-        if polled.task is not None:
+        if answer.task is not None:
             self._metrics.dispatches.add()
-            self._metrics.dispatch_seconds.add(max(0.0, time.time() - self.wall(polled.task.changed_at)))
-        return polled
+            self._metrics.dispatch_seconds.add(max(0.0, time.time() - self.wall(answer.task.changed_at)))
+        return answer
 
     async def _wait_for_task(self, waiter: Waiter, wait_s: float, by: Caller) -> PollAnswer:
         name, poll = waiter.name, waiter.poll
         started = await self._run_poll(lambda: workers.start_poll(name, poll, wait_s, by, self.policy))
         if started.supersedes:
             self._ring(name)  # so that the older poll of this worker ends
-        if _is_answer(started.polled):
-            return started.polled
+        if not started.answer.is_empty:
+            return started.answer
         waiter.resets = started.resets
         with anyio.move_on_after(wait_s):
             while True:
                 await waiter.listener.wait()
                 if waiter.task is not None:
                     return PollAnswer(task=waiter.task)
-                polled = await self._run_poll(lambda: workers.check_poll(name, poll, started.resets, by, self.policy))
-                if _is_answer(polled):
-                    return polled
-        polled = await self._run_poll(lambda: workers.check_poll(name, poll, started.resets, by, self.policy))
-        if not _is_answer(polled):
+                answer = await self._run_poll(lambda: workers.check_poll(name, poll, started.resets, by, self.policy))
+                if not answer.is_empty:
+                    return answer
+        # Once more after the timeout: a task that was offered to this poll just now is not lost.
+        answer = await self._run_poll(lambda: workers.check_poll(name, poll, started.resets, by, self.policy))
+        if answer.is_empty:
             await self._end_poll(name, poll, give_back=False)
-        return polled
+        return answer
 
     async def _end_poll(self, name: WorkerName, poll: PollId, *, give_back: bool) -> None:
         with anyio.CancelScope(shield=True):
@@ -268,6 +266,7 @@ class Bus:
             wait_s: float | None = None
             try:
                 if not has_shortened:
+                    # Here and not before: a store that is unreachable at the start is retried.
                     await self._run(lambda: leases.shorten_leases(self.policy))
                     has_shortened = True
                 if anyio.current_time() > polls_checked_at + CHECK_POLLS_S:
@@ -297,6 +296,7 @@ class Bus:
 
     def _wake(self, offered: Iterable[Offer]) -> None:
         for task, poll in offered:
+            # Through the store if the poll waits in another process, or was offered the task without being in `policy.polls`.
             if poll is not None and task.worker and not (task.is_fetched and self._waiting.hand_over(poll, task)):
                 self._ring(task.worker)
 
@@ -317,7 +317,3 @@ def _topic(name: str) -> str:
 
 def _end_topic(task: TaskId) -> str:
     return f"bus task over {task}"
-
-
-def _is_answer(polled: PollAnswer) -> bool:
-    return polled.task is not None or polled.is_superseded or polled.was_reset

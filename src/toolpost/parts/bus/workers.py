@@ -52,12 +52,16 @@ _UNFETCHED: Final = (
 
 
 class PollAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a poll; if all fields are unset, it timed out."""
+    """The answer to a poll; an empty one after the last check means that it timed out."""
 
     task: WorkerTask | None = None
     is_superseded: bool = False
     """Whether a newer poll of the same worker has replaced this one."""
     was_reset: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.task is None and not self.is_superseded and not self.was_reset
 
 
 def register(name: str, owner: str, by: Caller, policy: BusPolicy) -> Script[tuple[WorkerName, list[Offer]]]:
@@ -96,7 +100,7 @@ def delete_absent_workers(now: float, policy: BusPolicy, name: str | None = None
 class StartedPoll(msgspec.Struct, frozen=True, kw_only=True):
     """The first answer of a poll, and what later checks compare with."""
 
-    polled: PollAnswer
+    answer: PollAnswer
     resets: int
     """How often the worker had been reset when the poll started."""
     supersedes: bool
@@ -109,7 +113,7 @@ def start_poll(name: str, poll: PollId, wait_s: float, by: Caller, policy: BusPo
     worker, held = yield from _find_polling_worker(name, by)
     task = yield from _take_next(worker, held, now, policy, (name, poll, now + wait_s, now))
     supersedes = worker.is_polling(now) and worker.poll != poll
-    return StartedPoll(polled=PollAnswer(task=task), resets=worker.resets, supersedes=supersedes)
+    return StartedPoll(answer=PollAnswer(task=task), resets=worker.resets, supersedes=supersedes)
 
 
 def check_poll(name: str, poll: PollId, resets: int, by: Caller, policy: BusPolicy) -> Script[PollAnswer]:
@@ -131,6 +135,7 @@ def end_poll(name: str, poll: PollId, policy: BusPolicy, *, give_back: bool) -> 
         return []
     yield Statement(
         "UPDATE bus_workers SET poll = NULL, poll_until = NULL, seen_at = ?2 WHERE name = ?1",
+        # A poll that was cancelled has no client: its worker gets no offers until it polls again.
         (name, 0.0 if give_back else now),
     )
     if not give_back:

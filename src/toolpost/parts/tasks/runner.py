@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, CallerId, JsonObject
+from toolpost.base.ids import META_KEY, CallerId
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -41,7 +41,7 @@ GRACE_S: Final = 1.0
 RETRY_S: Final = 0.2
 RETRY_LIMIT_S: Final = 5.0
 
-_KEPT_META: Final = ("traceparent", "tracestate", "baggage", META_KEY)
+_STORED_META: Final = ("traceparent", "tracestate", "baggage", META_KEY)
 
 Result = TypeVar("Result")
 Write = Callable[[Answer], bytes]
@@ -181,6 +181,7 @@ class TaskRunner:
         call = run.call
         contract = call.tool.contract
         is_repeatable = may_be_repeated(contract)
+        meta = {key: value for key, value in call.context.meta.items() if key in _STORED_META}
         task = NewTask(
             id=run.id,
             caller=call.caller.id,
@@ -188,7 +189,7 @@ class TaskRunner:
             tool=contract.name,
             # Needed only to run the call again.
             arguments=encode_text(call.arguments) if is_repeatable else None,
-            meta=encode_text(_select_meta(call.context.meta)) if is_repeatable else None,
+            meta=encode_text(meta) if is_repeatable else None,
             is_repeatable=is_repeatable,
         )
         keep_s = self._ttl_s + contract.timeout_s
@@ -298,10 +299,6 @@ class TaskRunner:
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:
         return await self._store.scripts.run(make)
-
-
-def _select_meta(meta: JsonObject) -> JsonObject:
-    return {key: meta[key] for key in _KEPT_META if key in meta}
 
 
 def _owner_topic(owner: str) -> str:

@@ -150,13 +150,10 @@ class PostgresStore(Store):
                 self._pool.terminate()
 
     async def _with_connection(self, job: PostgresJob[Result]) -> Result:
-        self._refuse_if_closed()
-        async with self._pool.acquire(timeout=CONNECT_S) as connection:
-            return await job(connection)
-
-    def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise GatewayError("the store is closed")
+        async with self._pool.acquire(timeout=CONNECT_S) as connection:
+            return await job(connection)
 
 
 async def _migrate(database: Database) -> None:

@@ -24,17 +24,15 @@ _FACTS = {
 
 def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError]) -> ToolpostError:
     """Make an error of `kind` that states what a database or file error means, with a hint what to do."""
-    code = sqlite3.SQLITE_CANTOPEN if isinstance(error, OSError) else _code_of(error)
+    # Errors that the Python module itself raises have no code.
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if isinstance(error, OSError):
+        code = sqlite3.SQLITE_CANTOPEN
     # The low byte is the kind of error; the rest tells the variants apart.
     fact, hint = _FACTS.get(code & 0xFF, ("failed", None))
     explanation = kind(f"the store {path} {fact}: {error}", hint=hint)
     explanation.__cause__ = error
     return explanation
-
-
-def _code_of(error: Exception) -> int:
-    # Errors that the Python module itself raises have none.
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
 
 
 def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlite3.Connection:

@@ -139,15 +139,13 @@ class JournaledAuditLog(AuditLog):
     def _end(self, count: int, committed: "asyncio.Future[None]") -> None:
         self._uncommitted -= count
         if (error := committed.exception()) is not None:
-            self._give_up(error)
+            # The journal is kept for the next start; from now on entries wait for their commit, and callers get the error.
+            event(_log, logging.ERROR, "audit journal given up", exception=error)
+            if self._journal is not None:
+                self._journal.close()
+                self._journal = None
         elif not self._uncommitted and not self._journaled and self._journal is not None:
             self._journal.clear()
-
-    def _give_up(self, error: BaseException) -> None:
-        event(_log, logging.ERROR, "audit journal given up", exception=error)
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
 
 
 class Journal:

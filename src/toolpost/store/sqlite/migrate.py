@@ -25,7 +25,10 @@ def migrate(connection: sqlite3.Connection, known: Sequence[Migration]) -> None:
         connection.execute(_CREATE_TABLE)
         applied = dict(connection.execute("SELECT number, digest FROM migrations").fetchall())
         for migration in find_missing(applied, known):
-            _apply(connection, migration)
+            # Not with `executescript`, which would commit the transaction that is the lock.
+            for statement in split_statements(migration.sql):
+                connection.execute(statement)
+            connection.execute(_RECORD, (migration.number, migration.name, migration.digest))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -38,10 +41,3 @@ def _refuse_foreign(connection: sqlite3.Connection) -> None:
     columns = {row[1] for row in connection.execute("PRAGMA table_info(migrations)")}
     if tables and not {"number", "digest"} <= columns:
         raise make_foreign_tables(tables)
-
-
-def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
-    # Not `executescript`, which would commit the transaction that is the lock.
-    for statement in split_statements(migration.sql):
-        connection.execute(statement)
-    connection.execute(_RECORD, (migration.number, migration.name, migration.digest))
