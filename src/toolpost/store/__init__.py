@@ -7,6 +7,7 @@ clock          the time that all processes of a store share, without jumps
 wakeups        wakes listeners in every process after a commit
 migrate        migrations/KIND/*.sql: which there are, which are missing
 part_migrations  the same for tables of parts, under their names
+part_tables    finds the tables of parts, for copying
 
 audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict

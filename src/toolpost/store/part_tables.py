@@ -9,9 +9,9 @@ from toolpost.store.rows import Table
 from toolpost.store.scripts import Row, Script, Statement
 from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 
-# Name of the table, of the column, the column's place in the primary key or 0, and whether PostgreSQL numbers it. Tables come
-# in the order in which they were made, because one that refers to another is made after it; in a table the key comes first, as
-# `Table` has it.
+# The names of table and column, the position of the column in the primary key or 0, and whether PostgreSQL numbers it. Tables
+# come in the order in which they were made, because one that refers to another is made after it; in a table the key comes
+# first, as `Table` has it.
 _SQLITE: Final = """
     SELECT m.name, c.name, c.pk, 0 FROM sqlite_schema m, pragma_table_info(m.name) c
     WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite@_%' ESCAPE '@' ORDER BY m.rowid, c.pk = 0, c.pk, c.cid
@@ -52,7 +52,7 @@ def _select(sql: str) -> Script[Sequence[Row]]:
 
 
 def _table_of(name: str, rows: Sequence[Row]) -> Table:
-    key = tuple(column for _, column, place, _ in rows if place)
+    key = tuple(column for _, column, position, _ in rows if position)
     if not key:
         raise BadConfiguration(
             f"the table `{name}` of a part has no primary key, so that its rows cannot be copied",

@@ -13,7 +13,7 @@ from toolpost.store.wakeups import Listener, Listeners, encode_topic
 
 _log = logging.getLogger("toolpost.store")
 
-LOOK_S: Final = 0.02
+CHECK_S: Final = 0.02
 """How often the file is checked while there are listeners: one `fstat`, however many there are."""
 
 LARGEST_BYTES: Final = 1 << 20
@@ -77,7 +77,7 @@ class SqliteWakeups:
     async def _watch(self, file: "WakeupFile") -> None:
         try:
             while self._listeners:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(CHECK_S)
                 lines = file.read_new()
                 if lines is None:
                     self._listeners.wake_all()
