@@ -14,7 +14,7 @@ from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import AgentSessionId, CallId, JsonObject, ThreadId, ToolName, TraceId, TurnId
 from toolpost.base.turns import TurnEnded, TurnEvent
 from toolpost.store.key_values import KeyValueStore
-from toolpost.store.threads import Message, Thread, Turn
+from toolpost.store.threads import Thread, ThreadMessage, Turn
 
 Listener = Callable[[TurnEvent], None]
 """Called with each event of a turn; one that raises is not called again."""
@@ -174,7 +174,7 @@ class Conversations(Protocol):
 
     async def read_messages(
         self, principal: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
-    ) -> list[Message]:
+    ) -> list[ThreadMessage]:
         """Return the first messages of a thread past a `seq`, in order."""
         ...
 

@@ -8,7 +8,7 @@ from toolpost.authoring.conversation import Conversations, ToolCall, TurnInfo
 from toolpost.authoring.middleware import Middleware
 from toolpost.authoring.tool import Tool
 from toolpost.base.turns import TurnEnded
-from toolpost.store.threads import Message
+from toolpost.store.threads import ThreadMessage
 
 ENTRY_POINT_GROUP = "toolpost"
 
@@ -72,10 +72,10 @@ def toolpost_on_tool_call(call: ToolCall) -> Awaitable[None] | None:
 
 
 @hookspec
-def toolpost_summarize(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable[str | None] | str | None:
+def toolpost_summarize(turn: TurnInfo, messages: Sequence[ThreadMessage]) -> Awaitable[str | None] | str | None:
     """Summarize older messages for an agent that is given only the newer ones. The first plugin that returns a text wins."""
 
 
 @hookspec
-def toolpost_summarise(turn: TurnInfo, messages: Sequence[Message]) -> Awaitable[str | None] | str | None:
+def toolpost_summarise(turn: TurnInfo, messages: Sequence[ThreadMessage]) -> Awaitable[str | None] | str | None:
     """Deprecated: the former name of `toolpost_summarize`, which is called first."""

@@ -53,7 +53,7 @@ from toolpost.store.base import Store, StoreFacts, open_store, store_exists, ver
 from toolpost.store.known_tools import KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
-from toolpost.store.threads import Ending, Message, Resumable, Thread, Threads, Turn
+from toolpost.store.threads import Ending, Resumable, Thread, ThreadMessage, Threads, Turn
 from toolpost.store.wakeups import Wake, Wakeups
 
 __all__ = [
@@ -64,7 +64,6 @@ __all__ = [
     "AuditVerdict",
     "Ending",
     "KnownTools",
-    "Message",
     "Outcome",
     "Pins",
     "Resumable",
@@ -72,6 +71,7 @@ __all__ = [
     "Store",
     "StoreFacts",
     "Thread",
+    "ThreadMessage",
     "Threads",
     "Turn",
     "Wake",

@@ -41,7 +41,7 @@ class Thread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class ThreadMessage:
     """A message of a caller or an agent."""
 
     thread: ThreadId
@@ -92,7 +92,7 @@ class Resumable:
 
 
 _THREAD: Final = tuple(field.name for field in fields(Thread))
-_MESSAGE: Final = tuple(field.name for field in fields(Message))
+_MESSAGE: Final = tuple(field.name for field in fields(ThreadMessage))
 _TURN: Final = tuple(field.name for field in fields(Turn))
 
 TABLES: Final = (
@@ -137,11 +137,11 @@ class Threads:
         """Delete a thread with its messages and turns."""
         await self._scripts.run(lambda: _delete(thread), full=False)
 
-    async def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> list[Message]:
+    async def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> list[ThreadMessage]:
         """Return the first messages past a `seq`, in order."""
         return await self._scripts.read(lambda: _messages(thread, after, limit))
 
-    async def last_messages(self, thread: ThreadId, *, after: int, up_to: int, limit: int) -> list[Message]:
+    async def last_messages(self, thread: ThreadId, *, after: int, up_to: int, limit: int) -> list[ThreadMessage]:
         """Return the last messages of those past `after` and up to and with `up_to`, in order."""
         return await self._scripts.read(lambda: _last_messages(thread, after, up_to, limit))
 
@@ -223,13 +223,13 @@ def _delete(thread: ThreadId) -> Script[None]:
     yield Statement("DELETE FROM threads WHERE id = ?1", (thread,))
 
 
-def _messages(thread: ThreadId, after: int, limit: int) -> Script[list[Message]]:
+def _messages(thread: ThreadId, after: int, limit: int) -> Script[list[ThreadMessage]]:
     where = "thread = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
     rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, limit))
     return [_parse_message(row) for row in rows]
 
 
-def _last_messages(thread: ThreadId, after: int, up_to: int, limit: int) -> Script[list[Message]]:
+def _last_messages(thread: ThreadId, after: int, up_to: int, limit: int) -> Script[list[ThreadMessage]]:
     where = "thread = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT ?4"
     rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, up_to, limit))
     return [_parse_message(row) for row in reversed(rows)]
@@ -344,9 +344,9 @@ def _parse_thread(row: Row) -> Thread:
     return Thread(**dict(zip(_THREAD, row, strict=True)))
 
 
-def _parse_message(row: Row) -> Message:
+def _parse_message(row: Row) -> ThreadMessage:
     values: dict[str, Any] = dict(zip(_MESSAGE, row, strict=True))
-    return Message(**values | {"details": _decode(values["details"])})
+    return ThreadMessage(**values | {"details": _decode(values["details"])})
 
 
 def _parse_turn(row: Row) -> Turn:

@@ -4,12 +4,12 @@ import pytest
 
 from toolpost.base.ids import ThreadId, TurnId
 from toolpost.parts.conversations.history import HistoryLimits, _take_newest
-from toolpost.store.threads import Message
+from toolpost.store.threads import ThreadMessage
 
 
-def messages(*texts: str) -> list[Message]:
+def messages(*texts: str) -> list[ThreadMessage]:
     return [
-        Message(thread=ThreadId("t"), seq=seq, turn=TurnId(f"{seq}"), role="user", text=text, at_utc=0.0)
+        ThreadMessage(thread=ThreadId("t"), seq=seq, turn=TurnId(f"{seq}"), role="user", text=text, at_utc=0.0)
         for seq, text in enumerate(texts, start=1)
     ]
 

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.cli.doctor.findings import Finding, note, ok, problem
+from toolpost.cli.doctor.findings import Diagnosis, note, ok, problem
 from toolpost.parts.base import PartDoctor
 from toolpost.parts.bus import beads
 from toolpost.parts.bus.settings import BUS
@@ -14,12 +14,12 @@ from toolpost.settings import Config
 class BusDoctor(PartDoctor):
     """Looks for the command `bd` and the folder of its database."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
-        """Return one finding; a problem only if beads are required and `bd` is missing."""
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
+        """Return one diagnosis; a problem only if beads are required and `bd` is missing."""
         return [_check_beads(config)]
 
 
-def _check_beads(config: Config) -> Finding:
+def _check_beads(config: Config) -> Diagnosis:
     mode = BUS.of(config).beads
     if mode == "off":
         return note("beads", 'the bus updates no tracker: bus.beads is "off"')

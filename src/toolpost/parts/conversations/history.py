@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import ThreadId
-from toolpost.store.threads import Message, Threads
+from toolpost.store.threads import ThreadMessage, Threads
 
 READ_LIMIT: Final = 500
 """Messages that are read from the store; a summary covers no older ones."""
@@ -19,7 +19,7 @@ READ_LIMIT: Final = 500
 CHARACTERS_PER_TOKEN: Final = 4
 """An estimate for English text, to be independent of any model's tokenizer."""
 
-Summarize = Callable[[Sequence[Message]], Awaitable[str | None]]
+Summarize = Callable[[Sequence[ThreadMessage]], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class HistoryLimits:
 class History:
     """The messages that a session does not know, the oldest first."""
 
-    messages: Sequence[Message] = ()
+    messages: Sequence[ThreadMessage] = ()
     left_out: int = 0
     """How many older ones are left out because of the limits."""
     summary: str | None = None
@@ -70,11 +70,11 @@ async def history_of(
     return History(messages=newest, left_out=left_out, summary=summary)
 
 
-def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence[Message]:
+def _take_newest(messages: Sequence[ThreadMessage], limits: HistoryLimits) -> Sequence[ThreadMessage]:
     """Return the newest messages that fit; the last one is always among them, cut if necessary. None if a limit is 0."""
     if not limits.messages or not limits.tokens:
         return []
-    newest: list[Message] = []
+    newest: list[ThreadMessage] = []
     left = limits.tokens * CHARACTERS_PER_TOKEN
     for message in reversed(messages[-limits.messages :]):
         if len(message.text) > left:
@@ -86,7 +86,7 @@ def _take_newest(messages: Sequence[Message], limits: HistoryLimits) -> Sequence
     return newest[::-1]
 
 
-def _render_line(message: Message) -> str:
+def _render_line(message: ThreadMessage) -> str:
     line: dict[str, str] = {"role": message.role, "text": message.text}
     if message.details and message.details.get("state") not in (None, "done"):
         line["note"] = f"this answer was {message.details['state']}"

@@ -12,7 +12,7 @@ from toolpost.parts.conversations.history import HistoryLimits, history_of
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.session_pool import PooledSession, SessionPool
 from toolpost.parts.conversations.turn import TurnRun
-from toolpost.store.threads import Message, Threads
+from toolpost.store.threads import ThreadMessage, Threads
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
@@ -71,7 +71,7 @@ class Prompter:
                 await send(session, is_warm)
 
     async def _send(self, run: TurnRun, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
-        async def summarize(older: Sequence[Message]) -> str | None:
+        async def summarize(older: Sequence[ThreadMessage]) -> str | None:
             summary = await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
             if summary is None:
                 # The former name of the hook.

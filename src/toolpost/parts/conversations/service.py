@@ -42,7 +42,7 @@ from toolpost.parts.conversations.turn import TurnRun
 from toolpost.parts.conversations.turn_runner import TurnRunner
 from toolpost.shares import Callers, over_limit
 from toolpost.store.key_values import KeyValueStore
-from toolpost.store.threads import Message, Thread, Threads, Turn
+from toolpost.store.threads import Thread, ThreadMessage, Threads, Turn
 from toolpost.store.wakeups import Wakeups
 
 _log = logging.getLogger("toolpost.parts.conversations")
@@ -193,7 +193,7 @@ class ConversationService:
 
     async def read_messages(
         self, principal: Principal, thread: ThreadId, *, after: int = 0, limit: int = 100
-    ) -> list[Message]:
+    ) -> list[ThreadMessage]:
         """Return the first messages of a thread past a `seq`, in order."""
         await self.find_thread(principal, thread)
         return await self._threads.messages(thread, after=after, limit=limit)

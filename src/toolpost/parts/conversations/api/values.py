@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.turns import TurnState
-from toolpost.store.threads import Message, Thread, Turn
+from toolpost.store.threads import Thread, ThreadMessage, Turn
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -167,7 +167,7 @@ def render_thread(thread: Thread, *, is_warm: bool, running: list[str]) -> Shown
     )
 
 
-def render_message(message: Message) -> ShownMessage:
+def render_message(message: ThreadMessage) -> ShownMessage:
     return ShownMessage(
         seq=message.seq,
         turn=message.turn,

@@ -12,7 +12,7 @@ from toolpost.base.ids import ThreadId
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
 from toolpost.parts.conversations.plugins.service import ConversationsHandle
-from toolpost.store.threads import Message
+from toolpost.store.threads import ThreadMessage
 
 SEARCHED_THREADS: Final = 200
 """How many threads a search reads, the last changed first."""
@@ -90,8 +90,8 @@ def make() -> Plugin:
     return plugin
 
 
-async def _read_all(handle: ConversationsHandle, ctx: Context, thread: ThreadId) -> list[Message]:
-    found: list[Message] = []
+async def _read_all(handle: ConversationsHandle, ctx: Context, thread: ThreadId) -> list[ThreadMessage]:
+    found: list[ThreadMessage] = []
     while page := await handle.conversations.read_messages(
         handle.reading_principal(ctx), thread, after=found[-1].seq if found else 0, limit=_PAGE
     ):
@@ -101,7 +101,7 @@ async def _read_all(handle: ConversationsHandle, ctx: Context, thread: ThreadId)
     return found
 
 
-def _render(message: Message, around: str | None = None) -> FoundMessage:
+def _render(message: ThreadMessage, around: str | None = None) -> FoundMessage:
     text = message.text
     if around is not None and len(text) > 3 * _EXCERPT:
         at = text.casefold().find(around)
