@@ -32,7 +32,7 @@ class Reporter(Protocol):
 class Context:
     """One call, as its tool sees it."""
 
-    __slots__ = ("_reporter", "_trace_id", "call_id", "caller", "client_channel", "meta", "resumption", "sent", "tool")
+    __slots__ = ("_reporter", "_trace_id", "call_id", "caller", "client_channel", "meta", "resumption", "tool")
 
     def __init__(
         self,

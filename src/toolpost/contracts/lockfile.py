@@ -268,7 +268,9 @@ def is_same_promise(old: Definition, new: Definition) -> bool:
 
 
 def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[Drift]:
-    """Compare tools in the order of their names. A new tool with a removed tool's name as an alias is that tool, renamed."""
+    """Compare tools in the order of their names. If a new tool has a removed tool's name as an alias, the two are one tool that
+    was renamed.
+    """
     successors = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
     renamed = {successors[name] for name in locked if name not in live and name in successors}
     names = NameIndex(live)

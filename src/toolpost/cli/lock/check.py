@@ -28,6 +28,7 @@ class CheckReport:
     compared: int
     drifts: Sequence[Drift]
     missing: Mapping[str, str]
+    """Servers and plugins whose tools could not be listed, each with the reason."""
     is_strict: bool
 
     @property
@@ -71,9 +72,9 @@ def check(
 ) -> ExitCode:
     """Compare every tool with toolpost.lock.
 
-    Exit code 0: no differences, or only compatible ones. 1: a tool broke its contract, by a breaking change without a higher
-    schemaVersion, a higher one without a cause, a lower one, or by being removed without an alias. 2: a server did not start
-    and nothing else is wrong.
+    Exit code 0: no differences, or only compatible ones. 1: a tool broke its contract: a breaking change without a higher
+    schemaVersion, a higher schemaVersion without any change, a lower one, or a tool removed without an alias. 2: a server
+    did not start and nothing else is wrong.
     """
     config = configured(config_path, plugins)
     file = LockFile.of(config, lock_path)

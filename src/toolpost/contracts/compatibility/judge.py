@@ -22,7 +22,7 @@ QUICK_S = 0.05
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
     """Return what changed and what it means for today's callers of the tool.
 
-    Never `compatible` if a call that worked would be refused, or a result is possible that no caller had to expect. If the
+    Never `compatible` if a call that worked would be refused, or a result is possible that the old schema ruled out. If the
     budget is spent first, the verdict is at least `review`.
     """
     one, other = old.to_json(), new.to_json()
@@ -93,6 +93,8 @@ def _find_problem(old: Json, new: Json) -> str | None:
     return None
 
 
-def _judge_assertions(one: Json, other: Json, old: Json, new: Json, role: Role, budget: Budget) -> Iterator[Change]:
-    if not is_same_json(strip_annotations(one), strip_annotations(other)):
-        yield from compare_schemas(old, new, role, budget, published=other)
+def _judge_assertions(
+    old_published: Json, new_published: Json, old: Json, new: Json, role: Role, budget: Budget
+) -> Iterator[Change]:
+    if not is_same_json(strip_annotations(old_published), strip_annotations(new_published)):
+        yield from compare_schemas(old, new, role, budget, published=new_published)

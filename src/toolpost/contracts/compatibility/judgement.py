@@ -37,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     affected: str | None = None
     """Who notices: `callers that send …`, `callers that read …`."""
     example: Json | msgspec.UnsetType = msgspec.UNSET
-    """Arguments that were accepted and no longer are, or a result that no caller had to expect; confirmed by the validator.
+    """Arguments that were accepted and no longer are, or a result that the old schema ruled out; confirmed by the validator.
 
     For a removed argument: arguments with it, which an open schema may still accept; the message says so.
     """

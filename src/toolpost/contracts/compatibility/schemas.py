@@ -1,8 +1,8 @@
 """The changes of what a schema asserts: each proven harmless, shown to break by an example, or neither.
 
-Arguments must still be accepted: the old schema is the *narrow* one, which the new, *wide* one must contain. For results it is
-the other way round: whatever the new schema allows, the old one must have allowed. For example, `{"maximum": 10}` changed
-to `{"maximum": 20}` is harmless in arguments (`input.widened`), and breaks callers in results
+The *narrow* schema must fit inside the *wide* one. For arguments, which must still be accepted, narrow is the old schema and wide
+the new one. For results it is the reverse: whatever the new schema allows, the old one must have allowed. For example,
+`{"maximum": 10}` changed to `{"maximum": 20}` is harmless in arguments (`input.widened`), and breaks callers in results
 (`output.bounds-widened`; example: 20).
 
 Containment is proven part by part (`walk`) or by the validator's algebra (`containment`); it is refuted by a value (`examples`).
@@ -77,7 +77,7 @@ RESULTS = Role(
 def compare_schemas(old: Json, new: Json, role: Role, budget: Budget, published: Json = None) -> list[Change]:
     """Return the changes of what a schema asserts. Both schemas are projected already: closed, or open.
 
-    `published` is the new one as callers see it, to find out whether they are refused.
+    `published` is the new one before it was closed, to find out whether a removed argument is refused or ignored.
     """
     one, other = ComparedSchema(old), ComparedSchema(new)
     if not budget.spend(compile_cost_s(old) + compile_cost_s(new)):
@@ -167,8 +167,8 @@ class _SchemaJudge:
             found += self._judge_whole(proof)
         if found or (proof is not Containment.YES and self._budget.is_cut_short):
             return found
-        # Everything that was compared is the same, and something is written differently: a reference, an order. Where not
-        # everything was compared, all that is known is that nothing is lost.
+        # No difference was found, only another notation: a reference, an order. If the walk was incomplete, all that is known is
+        # that nothing is lost.
         name = "rewritten" if self._is_walked else self._role.lesser
         return [make_change(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
 

@@ -81,7 +81,7 @@ class SchemaWalk:
         # once for each path that leads to them.
         self._known: dict[tuple[str, str], Containment] = {}
         self._proven: list[tuple[str, str]] = []
-        """The pairs proven so far, in order: a failed assumption takes back those proven after it was made."""
+        """The pairs proven so far, in order, so that those that relied on a failed assumption can be dropped."""
         self._in_progress: dict[tuple[str, str], int] = {}
         """The pairs being compared, with the depth in the value at which each was begun."""
         self._depth = 0

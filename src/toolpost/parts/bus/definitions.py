@@ -146,7 +146,7 @@ BUS_TOOLS: Final = (
     ),
     BusTool(
         name="worker_done",
-        title="BusTask done",
+        title="Task done",
         description=(
             "Signal that a worker has completed its task. Saying it twice is saying it once; another result is refused."
         ),
@@ -223,7 +223,7 @@ BUS_TOOLS: Final = (
     ),
     BusTool(
         name="task_failed",
-        title="BusTask failed",
+        title="Task failed",
         description="Mark task blocked, free worker.",
         properties={
             "bead_id": _TASK | {"description": "The bead ID that failed"},

@@ -73,7 +73,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     id: TaskId
     state: State
     attempt: int
+    """How often it was started."""
     leases: int
+    """How often it was offered."""
     worker: WorkerName | None
     token: LeaseToken | None
     expires_at: float | None
@@ -84,6 +86,7 @@ class WorkerTask(Lease, frozen=True, gc=False):
     """A task with what its worker is sent."""
 
     is_fetched: int
+    """1 if the offer has reached its worker, else 0; `BusPolicy.polls` says when that is certain."""
     priority: int
     payload: str | None
 
@@ -127,6 +130,7 @@ class PollingWorker(msgspec.Struct, frozen=True, gc=False):
     poll: PollId | None
     poll_until: float | None
     resets: int
+    """How often an operator has reset it; a poll that began before a reset is answered by it."""
 
     def is_polling(self, now: float) -> bool:
         return self.poll is not None and (self.poll_until or 0) > now
@@ -136,6 +140,7 @@ class Worker(PollingWorker, frozen=True, gc=False):
     """All columns of a worker. It has one task at a time."""
 
     owner: str
+    """Identifies the registration: a worker that registers again with the same one is the same worker."""
     seen_at: float
     idle_since: float
 

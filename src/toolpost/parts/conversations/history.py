@@ -71,7 +71,7 @@ async def history_of(
 
 
 def _take_newest(messages: Sequence[ThreadMessage], limits: HistoryLimits) -> Sequence[ThreadMessage]:
-    """Return the newest messages that fit; the last one is always among them, cut if necessary. None if a limit is 0."""
+    """Return the newest messages that fit; the last one is always among them, cut if necessary. Empty if a limit is 0."""
     if not limits.messages or not limits.tokens:
         return []
     newest: list[ThreadMessage] = []
