@@ -57,7 +57,7 @@ class AcpClient:
         options: list[schema.PermissionOption],
         **_: Any,
     ) -> schema.RequestPermissionResponse:
-        """Allow or reject once, by policy; without such an option, by the one of the same kind that holds for longer."""
+        """Choose `allow_once` or `reject_once`, by policy; if that is not offered, `allow_always` or `reject_always`."""
         kind = "allow_once" if self._is_allowed(tool_call) else "reject_once"
         choice = next((option for option in options if option.kind == kind), None)
         if choice is None:

@@ -109,7 +109,7 @@ async def enforce_single_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncG
 
 
 def unwrap_group(error: Exception) -> Exception:
-    """Return the first exception in a group, for task groups whose tasks have no errors of interest besides it."""
+    """Return the first exception of a group, and any other exception as it is; the others of a group are not of interest."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

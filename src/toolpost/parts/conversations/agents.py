@@ -63,7 +63,7 @@ def _make_agent(spec: AgentSpec) -> Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyAgent:
-    """An agent with its configuration."""
+    """An agent with its configuration. Its program is imported and started when it is first asked."""
 
     spec: AgentSpec
     agent: Agent

@@ -16,7 +16,7 @@ class TurnQueues(Generic[Key]):
     """A queue for each key that is in use; a queue that becomes empty is dropped."""
 
     def __init__(self, limit: int) -> None:
-        """Take how many may wait behind the holder of one key."""
+        """`limit` is how many may wait behind the first one of a key."""
         self._limit = limit
         self._queues: dict[Key, deque[QueuePlace[Key]]] = {}
 

@@ -50,7 +50,7 @@ class TurnRecorder:
     """Writes the turns of this process to the store."""
 
     def __init__(self, threads: Threads, *, beat_s: float) -> None:
-        """Take how often a running turn is written, in seconds."""
+        """`beat_s` is how often a running turn is written, in seconds."""
         self._threads = threads
         self._beat_s = beat_s
         self.process = own_process_id()
@@ -58,7 +58,7 @@ class TurnRecorder:
         """For each running turn: its last `alive_at`, and since when it has not changed, by the steady clock."""
 
     async def interrupt_orphans(self, running: Container[TurnId]) -> None:
-        """End turns whose process was killed as interrupted, with the partial answer as their answer."""
+        """Mark turns of killed processes as interrupted; the partial answer becomes their answer."""
         now_s, before = steady_s(), self._last_seen
         turns = await self._threads.running()
         # `alive_at` is by the wall clock of another machine, so it is only compared with itself.

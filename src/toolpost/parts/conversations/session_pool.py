@@ -206,7 +206,7 @@ class SessionPool:
             self._evict(pooled, reason)
 
     def evict_thread(self, thread: ThreadId, *, but: PoolKey | None = None) -> None:
-        """Close idle sessions of a thread under other profiles: they do not get the messages from now on."""
+        """Close idle sessions of a thread, except `but`: they would miss the coming messages."""
         for pooled in list(self._warm.values()):
             if pooled.key.thread == thread and pooled.key != but and pooled.is_idle:
                 self._evict(pooled, "other")
@@ -413,7 +413,7 @@ class SessionPool:
 
     async def _sweep(self) -> None:
         while True:
-            # A short `idle_s` is kept to within a quarter.
+            # Often enough that a session overstays `idle_s` by a quarter at most.
             await anyio.sleep(min(self.limits.sweep_s, self.limits.idle_s / 4))
             now = anyio.current_time()
             for pooled in list(self._warm.values()):

@@ -54,20 +54,23 @@ class TurnRun:
         """Its thread, as it was when the turn was accepted; None if nothing is recorded and no thread was named."""
         self.listeners: set[Listener] = set()
         self.done = anyio.Event()
+        """Set when `ended` is."""
         self.is_over = anyio.Event()
         """Set after `done`, when the hooks of its end have run, too."""
         self.ended: TurnEnded | None = None
+        """How the turn ended, as listeners are told; None until then."""
         self.stopping = anyio.Event()
         self.stop_kind: StopKind | None = None
         self.stop_reason = ""
         self.pooled: PooledSession | None = None
         """The session in which the agent was prompted; None until then."""
         self.end: AgentEnd | None = None
+        """How the agent ended its answer; None until then, and for a turn that no agent answers."""
         self.events = 0
         """How many events the agent has sent; an agent that has sent any is not prompted again."""
         self.has_agent_end = anyio.Event()
         self.is_quiet = True
-        """Whether no listener was notified since the heartbeat last set this."""
+        """False as soon as a listener is notified; the heartbeat sets it to True again."""
         self._session: AgentSession | None = None
         self._parts: list[str] = []
         self._size = 0

@@ -1,7 +1,7 @@
 """Runs a turn: waits for its place in the thread, records the message, runs hooks, asks a plugin or an agent, records the end.
 
-Whatever happens, a turn has exactly one end: `run` never raises what a hook or an agent raised, and records the end of a turn
-that is cancelled because the server closes, too.
+Whatever happens, a turn has exactly one end: `run` never raises what a hook or an agent raised, and the end is recorded even if
+the shutdown of the server cancels the turn.
 """
 
 import logging
@@ -39,7 +39,7 @@ class TurnRunner:
         self._cancel_s = cancel_s
 
     async def run_queued(self, run: TurnRun, place: QueuePlace[ThreadId]) -> None:
-        """Run a turn once its place in the queue of its thread has its turn; the place is left at the end."""
+        """Wait until the message is the first in the queue of its thread, run its turn, and leave the queue."""
         try:
             async with run.open_watch(self._cancel_s):
                 with run.make_stop_scope():
@@ -69,7 +69,7 @@ class TurnRunner:
             # A message that is half recorded would be a turn without an end: neither `stop` nor shutdown cuts this off.
             with anyio.CancelScope(shield=True):
                 seq = await self._recorder.record_start(run)
-                first = seq
+                first = seq  # never None, for the type checker
             async with self._recorder.open_heartbeat(run):
                 with run.make_stop_scope():
                     await self._answer(run, first)

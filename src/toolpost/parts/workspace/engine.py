@@ -16,7 +16,7 @@ from toolpost.parts.workspace.chunks import Chunk
 from toolpost.parts.workspace.languages import Language
 
 FORMAT: Final = 3
-"""Raised when fields or stored values change: an index of another format is rebuilt."""
+"""Increased when fields or stored values change: an index of another format is rebuilt."""
 
 HEAP_BYTES: Final = 96 * 1024 * 1024
 
@@ -39,6 +39,7 @@ class StoredChunk(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     name: str
     scope: str
+    """The qualified name of what encloses it, such as a class; empty at the top of a file."""
     signature: str
 
     @property
@@ -118,7 +119,7 @@ def analyzers() -> dict[str, Any]:
 
 
 def code_words(text: str) -> list[str]:
-    """Return the words of a text as the index has those of code."""
+    """Split a text into words as the `text` field of the index is split."""
     words: list[str] = analyzers()[_CODE].analyze(text)
     return words
 

@@ -104,7 +104,7 @@ class CurrentFiles:
         # By hash too: a file that was only touched is fresh.
         is_same = hashlib.blake2b(data, digest_size=16).digest() == row.hash
         text = decode(data).text
-        # Masking takes time, and an unchanged file without credentials has none now.
+        # Masking is slow, and a file that had no credentials and has not changed needs none.
         if row.masked or not is_same:
             text = mask(text, style_of(row.path, BY_NAME[row.language]))
         stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)

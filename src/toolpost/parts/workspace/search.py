@@ -40,7 +40,7 @@ _SPACES: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class _Boosts:
-    """The weight of a word in each field; `tie` is the share of the fields that are not the best."""
+    """The weight of a word in each field. The best field counts fully, each other one times `tie`."""
 
     name: float
     name_words: float
@@ -70,18 +70,23 @@ def search_index(
             result.hits.append(hit)
         if len(result.hits) >= request.top or stop.is_set():
             return result
-    result.is_cut = seen >= CANDIDATE_LIMIT
+    result.is_cut = seen >= _candidate_limit(request, query)
     return result
+
+
+def _candidate_limit(request: SearchRequest, query: CodeQuery) -> int:
+    # Phrases and case are checked on disk, where many candidates may fail.
+    is_exact = bool(query.phrases) or request.case
+    return CANDIDATE_LIMIT if is_exact else CANDIDATE_LIMIT // 4
 
 
 def _find_candidates(index: OpenIndex, request: SearchRequest, query: CodeQuery) -> Iterator[ScoredChunk]:
     """Yield candidates by rank, fetched in growing batches: most searches need only the first."""
     compiled = _build_query(request, query)
-    # Phrases and case are checked on disk, where many candidates may fail.
-    is_exact = bool(query.phrases) or request.case
+    limit = _candidate_limit(request, query)
     step = max(BATCH, 2 * request.top)
     offset = 0
-    while offset < (CANDIDATE_LIMIT if is_exact else CANDIDATE_LIMIT // 4):
+    while offset < limit:
         batch = index.find(compiled, step, offset=offset)
         yield from sorted(batch, key=_preference, reverse=True)
         if len(batch) < step:
