@@ -6,12 +6,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, create_task_group
 
 from toolpost.authoring import Middleware, Plugin
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING
@@ -128,6 +130,7 @@ async def open_app(
             callers=callers,
             tokens=tokens,
             notifications=Notifications(news.note, config.plugins.tags),
+            principal_of=partial(_principal_of, roster, config),
             loads_bundled=bundled,
             is_brief=is_brief,
         )
@@ -174,6 +177,15 @@ async def open_app(
                 tasks.cancel_scope.cancel()
                 await app.gateway.drain(0)
                 await app.call_handler.rounds.close()
+
+
+def _principal_of(roster: Roster, config: Config, caller: Caller) -> Principal | None:
+    """Return a caller with the limits that hold for it now; None if it may no longer call."""
+    if caller.transport == "http":
+        scopes = roster.scopes_of(caller.id)
+        return None if scopes is None else Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
+    scopes = scopes_of(config.stdio) if caller.transport == "stdio" else ()
+    return Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
 
 
 def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list[Part]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.middleware import Middleware, NamedMiddleware
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, Json
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.http.routes import HttpContext, Routes
@@ -68,6 +69,8 @@ class Host:
     """Tokens by which a process of the part reaches this gateway in the name of a caller."""
     notifications: Notifications
     """Tells clients what happens by itself."""
+    principal_of: Callable[[Caller], Principal | None]
+    """Returns a caller with the limits that hold for it now; None if it may no longer call."""
     loads_bundled: bool = True
     """Whether plugins that come with Toolpost are loaded at all; tests of a plugin leave them out."""
     is_brief: bool = False

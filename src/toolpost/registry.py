@@ -76,6 +76,7 @@ BUNDLED: Final = (
             )
         },
     ),
+    PartEntry(name="models", reference="toolpost.parts.models.part:ModelsPart", plugins=("models",)),
     PartEntry(name="tasks", reference="toolpost.parts.tasks.part:TasksPart"),
 )
 """The parts that come with Toolpost; a test compares them with the entry points in pyproject.toml."""

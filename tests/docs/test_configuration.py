@@ -130,6 +130,18 @@ waiting = 10
 waiting_in_thread = 5
 history_messages = 20
 history_tokens = 2000
+
+[models]
+
+[router]
+timeout_s = 60
+attempt_s = 10
+failures = 5
+pause_s = 30
+sampling = true
+weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliability = 1, preference = 1}
+
+[groups]
 """
 
 

@@ -2,6 +2,7 @@
 
 bus            tasks for agent workers, with leases
 conversations  agents that people and plugins talk to
+models         models, agents and servers of which the best is asked
 tasks          MCP tasks: calls that outlive their requests
 workspace      a code index
 

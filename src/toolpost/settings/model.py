@@ -135,7 +135,7 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = []
     bundled: Annotated[
         list[str],
-        Meta(description="bundled plugins to load: bus, time, workspace; `time` if there is no toolpost.toml"),
+        Meta(description=f"bundled plugins to load: {', '.join(BUNDLED)}; `time` if there is no toolpost.toml"),
     ] = []
     disable: Annotated[list[str], Meta(description="names of plugins to turn off")] = []
     tags: Annotated[dict[str, list[str]], Meta(description="tags to select tools by, for each plugin")] = {}

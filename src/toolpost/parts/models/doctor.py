@@ -1,0 +1,42 @@
+"""What `toolpost doctor` says of models: whether their keys can be read and their agents exist."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.parts.base import PartDoctor
+from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
+from toolpost.settings import Config
+from toolpost.settings.callers import is_trustworthy
+
+
+class ModelsDoctor(PartDoctor):
+    """Looks at the settings; asks no model, which may cost money."""
+
+    async def check_setup(self, config: Config) -> Sequence[Finding]:
+        """Check every model and every group."""
+        findings = [_check_model(config, name, model) for name, model in enabled_models(config).items()]
+        for name, group in GROUPS.of(config).items():
+            if missing := [server for server in group.servers if server not in config.servers]:
+                findings.append(
+                    problem(f"group {name}", f"there is no server `{missing[0]}`", hint="add it, or remove it")
+                )
+            else:
+                findings.append(ok(f"group {name}", f"of {', '.join(group.servers)}"))
+        return findings or [note("models", "none is configured: `router_call` has nobody to ask")]
+
+
+def _check_model(config: Config, name: str, model: ModelSettings) -> Finding:
+    title = f"model {name}"
+    if model.agent is not None:
+        if model.agent in config.parts.get("agents", {}):
+            return ok(title, f"the agent `{model.agent}`")
+        return problem(title, f"there is no agent `{model.agent}`", hint=f"add [agents.{model.agent}]")
+    try:
+        key = read_key(name, model, project=Path(config.project))
+    except BadConfiguration as error:
+        return problem(title, error.message, hint=error.hint)
+    if key is not None and not is_trustworthy(model.url or ""):
+        return warning(title, "its key is sent without encryption", hint="use an https:// URL")
+    return ok(title, f"{model.model or name} at {model.url}")

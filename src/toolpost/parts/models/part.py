@@ -1,0 +1,145 @@
+"""The router as a part: its sections, tables, plugin, metrics and checks."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.parts.base import Part, PartDoctor
+from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
+
+if TYPE_CHECKING:
+    from toolpost.base.caller import Caller
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.parts.models.agents import AgentPool
+    from toolpost.parts.models.endpoint import Completion, Endpoint, Prompt, TextListener
+    from toolpost.parts.models.router import Model, Router
+    from toolpost.parts.models.stats import Stats
+    from toolpost.settings import Config
+
+
+class ModelsPart(Part):
+    """Models, agents and interchangeable servers. Open where its plugin is loaded, or a model is configured."""
+
+    name = "models"
+    sections = (MODELS, ROUTER, GROUPS)
+    migrations = "toolpost.parts.models.migrations"
+
+    def doctor(self) -> PartDoctor:
+        """Look for keys that are missing, and for groups without common tools."""
+        from toolpost.parts.models.doctor import ModelsDoctor
+
+        return ModelsDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring the plugin; statistics are written as long as this is open."""
+        from toolpost.host import Provided
+
+        if not host.wants_plugin(self.name) and not (host.loads_bundled and enabled_models(host.config)):
+            yield Provided()
+            return
+        from toolpost.parts.models.agents import AgentPool
+        from toolpost.parts.models.plugin import models_plugin
+        from toolpost.parts.models.stats import ModelMetrics, Stats
+
+        stats = Stats(host.store, ModelMetrics(host.metrics))
+        await stats.load()
+        pool = AgentPool(host.principal_of)
+        settings = ROUTER.of(host.config)
+        async with AsyncExitStack() as stack:
+            router = _make_router(host.config, stats, pool, stack)
+            plugin = models_plugin(router, timeout_s=settings.timeout_s)
+            pool.attach(plugin)
+
+            def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+                return stats.open_writing()
+
+            try:
+                yield Provided(plugins=[plugin], services=[router], run=run)
+            finally:
+                await stats.try_flush()
+
+
+class EndpointModel:
+    """An endpoint as a candidate."""
+
+    acts = False
+
+    def __init__(self, endpoint: "Endpoint", max_tokens: int | None) -> None:
+        self._endpoint = endpoint
+        self._max_tokens = max_tokens
+
+    async def answer(self, prompt: "Prompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
+        """Ask the endpoint; it is not told who calls."""
+        from dataclasses import replace
+
+        if prompt.max_tokens is None and self._max_tokens is not None:
+            prompt = replace(prompt, max_tokens=self._max_tokens)
+        return await self._endpoint.complete(prompt, on_text)
+
+
+class BrokenModel:
+    """A candidate that cannot be used as it is configured, and says so instead of keeping the others from serving."""
+
+    acts = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def answer(self, prompt: "Prompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
+        """Fail."""
+        from toolpost.parts.models.endpoint import EndpointFailed
+
+        raise EndpointFailed(self._reason)
+
+
+def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: AsyncExitStack) -> "Router":
+    from msgspec.structs import asdict
+
+    from toolpost.parts.models.router import Router
+    from toolpost.parts.models.score import Candidate, Rules, Scorer
+
+    settings = ROUTER.of(config)
+    models: dict[str, Model] = {
+        name: _make_model(config, name, model, pool, stack) for name, model in enabled_models(config).items()
+    }
+    candidates = [
+        Candidate(
+            name=name,
+            domains=model.domains,
+            skills=model.skills,
+            description=model.description,
+            context=model.context,
+            input_price=model.input_price,
+            output_price=model.output_price,
+            preference=model.preference,
+        )
+        for name, model in enabled_models(config).items()
+    ]
+    return Router(
+        models,
+        Scorer(candidates, Rules(asdict(settings.weights))),
+        stats,
+        attempt_s=settings.attempt_s,
+        failures=settings.failures,
+        pause_s=settings.pause_s,
+    )
+
+
+def _make_model(config: "Config", name: str, model: ModelSettings, pool: "AgentPool", stack: AsyncExitStack) -> "Model":
+    from toolpost.parts.models.agents import AgentModel
+    from toolpost.parts.models.endpoint import Endpoint
+
+    if model.agent is not None:
+        return AgentModel(model.agent, pool)
+    assert model.url is not None
+    try:
+        key = read_key(name, model, project=Path(config.project))
+        endpoint = Endpoint(model.url, model=model.model or name, api=model.api, key=key)
+    except BadConfiguration as error:
+        return BrokenModel(error.message)
+    stack.push_async_callback(endpoint.aclose)
+    return EndpointModel(endpoint, model.max_output_tokens)

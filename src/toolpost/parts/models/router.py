@@ -1,0 +1,289 @@
+"""Asks candidates in the order of their scores until one answers, within a deadline.
+
+    fit the context window, best score first  →  circuit lets it pass  →  one attempt of at most `attempt_s`  →  answer
+                                                        ↓ no                       ↓ failed
+                                                     the next one              the next one
+
+A candidate that asked to be left alone for a moment (429 with Retry-After) is tried once more at the end, if that moment ends
+before the deadline. An attempt that may have had a side effect is the last one: only an agent can have any, a model only writes.
+
+What counts against a candidate is decided here: neither a request that is at fault, nor a caller's short deadline, nor a
+cancellation opens a circuit that others need.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import anyio
+
+from toolpost.base.caller import Caller
+from toolpost.base.clocks import steady_s
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.contracts.errors import (
+    CapabilityMissing,
+    InvalidRequest,
+    NotFound,
+    ToolFailed,
+    ToolpostError,
+    ToolTimedOut,
+    UpstreamUnavailable,
+)
+from toolpost.discovery.search import estimate_tokens
+from toolpost.parts.models.breaker import Breaker
+from toolpost.parts.models.endpoint import Completion, EndpointFailed, Prompt, TextListener
+from toolpost.parts.models.score import Score, Scorer, ScoreRequest, estimate_cost
+from toolpost.parts.models.stats import Attempt, Stats
+
+_log = logging.getLogger("toolpost.models")
+
+NO_MODELS_HINT: Final = "add [models.NAME] with a `url` to toolpost.toml, and start again"
+
+CLOCK_MARGIN_S: Final = 0.01
+
+
+class Model(Protocol):
+    """Something that answers prompts: an endpoint, or an agent."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether an attempt can have side effects. It is then the last one if it begins and fails, so it gets all the time."""
+        ...
+
+    async def answer(self, prompt: Prompt, caller: Caller, on_text: TextListener | None) -> Completion:
+        """Return the answer, or raise `EndpointFailed` or `MayHaveActed`."""
+        ...
+
+
+class MayHaveActed(Exception):
+    """An attempt failed after it may have had a side effect: nothing else may be tried."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedAttempt:
+    """A candidate that gave no answer, and why."""
+
+    model: str
+    reason: str
+
+    def as_object(self) -> JsonObject:
+        return {"model": self.model, "reason": self.reason}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """An answer, the candidate that gave it, and those that were tried before."""
+
+    model: str
+    completion: Completion
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    seconds: float
+    failed: Sequence[FailedAttempt] = ()
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """One call, between its attempts."""
+
+    ends_at: float
+    failed: list[FailedAttempt] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    """Candidates that asked to be left alone during this call."""
+    is_late: bool = False
+
+
+class Router:
+    """Scores and asks the configured models."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        scorer: Scorer,
+        stats: Stats,
+        *,
+        attempt_s: float = 30.0,
+        failures: int = 3,
+        pause_s: float = 60.0,
+        clock: Callable[[], float] = steady_s,
+    ) -> None:
+        self.models = models
+        self.scorer = scorer
+        self.stats = stats
+        self._attempt_s = attempt_s
+        self._clock = clock
+        self.breakers = {name: Breaker(clock, limit=failures, pause_s=pause_s) for name in models}
+
+    def score(self, request: ScoreRequest) -> list[Score]:
+        """Return the score of every candidate, best first. Raises `NotFound` for a preference for an unknown one."""
+        for name in request.preferences:
+            self.check_known(name)
+        return self.scorer.score(request, {name: self.stats.experience(name) for name in self.models})
+
+    def winner(self, scores: Sequence[Score]) -> str | None:
+        """Return the candidate that a call would ask first; None if there is none."""
+        return next((one.name for one in scores if one.fits and self.breakers[one.name].is_available), None)
+
+    def check_known(self, name: str) -> None:
+        """Raise `NotFound` unless a candidate has this name."""
+        if name in self.models:
+            return
+        near = nearest_name(name[:128], self.models)
+        known = f"known: {', '.join(sorted(self.models))}" if self.models else NO_MODELS_HINT
+        raise NotFound(f"Unknown model `{name[:128]}`.", hint=f"did you mean `{near}`?" if near else known)
+
+    async def call(
+        self,
+        prompt: Prompt,
+        request: ScoreRequest,
+        *,
+        caller: Caller,
+        timeout_s: float,
+        only: Sequence[str] = (),
+        on_text: TextListener | None = None,
+    ) -> Routed:
+        """Ask candidates until one answers; `only` names those that may be asked.
+
+        Raises `CapabilityMissing` without models, `InvalidRequest` if the prompt fits into no context window, `ToolTimedOut`
+        when the time is over, `ToolFailed` after a possible side effect, and `UpstreamUnavailable` if none answered.
+        """
+        progress = _Progress(ends_at=self._clock() + timeout_s)
+        for name in self._order(request, only):
+            if (routed := await self._try(name, prompt, caller, on_text, progress)) is not None:
+                return routed
+        for name in sorted(progress.waiting, key=lambda one: self.breakers[one].report.retry_s):
+            pause_s = self.breakers[name].report.retry_s
+            if pause_s < progress.ends_at - self._clock():
+                # A little longer: the event loop's clock is another one than the circuit's.
+                await anyio.sleep(pause_s + CLOCK_MARGIN_S)
+                if (routed := await self._try(name, prompt, caller, on_text, progress)) is not None:
+                    return routed
+        raise self._failure(progress, timeout_s)
+
+    def _order(self, request: ScoreRequest, only: Sequence[str]) -> list[str]:
+        if not self.models:
+            raise CapabilityMissing("No model is configured.", hint=NO_MODELS_HINT)
+        for name in only:
+            self.check_known(name)
+        chosen = [one for one in self.score(request) if not only or one.name in only]
+        if fitting := [one.name for one in chosen if one.fits]:
+            return fitting
+        raise InvalidRequest(
+            f"The request has about {request.input_tokens + (request.output_tokens or 0):,} tokens, more than the context"
+            " window of any model.",
+            hint="shorten it, ask for fewer output tokens, or configure a model with a larger `context`",
+        )
+
+    async def _try(
+        self, name: str, prompt: Prompt, caller: Caller, on_text: TextListener | None, progress: _Progress
+    ) -> Routed | None:
+        """Ask one candidate; None if it gave no answer, which is then among the failed attempts."""
+        breaker = self.breakers[name]
+        left_s = progress.ends_at - self._clock()
+        if left_s <= 0:
+            progress.is_late = True
+            return None
+        if not breaker.enter():
+            rest_s = breaker.report.retry_s
+            reason = f"its circuit is open for another {rest_s:.0f} s" if rest_s else "its circuit is being tested"
+            progress.failed.append(FailedAttempt(model=name, reason=reason))
+            return None
+        started = self._clock()
+        model = self.models[name]
+        limit_s = left_s if model.acts else min(self._attempt_s, left_s)
+        try:
+            with _abandoning(breaker), anyio.fail_after(limit_s):
+                completion = await model.answer(prompt, caller, on_text)
+        except TimeoutError:
+            progress.is_late = limit_s >= left_s
+            # A deadline that is shorter than an attempt may take says nothing about the candidate.
+            failure = EndpointFailed(f"no answer within {limit_s:g} s", counts=limit_s >= self._attempt_s)
+            self._note_failure(name, failure, started, progress)
+            return None
+        except EndpointFailed as failure:
+            self._note_failure(name, failure, started, progress)
+            if failure.retry_s is not None and name not in progress.waiting:
+                progress.waiting.append(name)
+            return None
+        except MayHaveActed as failure:
+            self._note_failure(name, EndpointFailed(failure.reason), started, progress)
+            raise ToolFailed(
+                f"`{name}` failed after it may have acted: {failure.reason}",
+                hint="look at what it has done before you call again",
+                attempts=[one.as_object() for one in progress.failed],
+            ) from failure
+        breaker.note_success()
+        return self._finish(name, prompt, completion, self._clock() - started, progress)
+
+    def _finish(self, name: str, prompt: Prompt, completion: Completion, seconds: float, progress: _Progress) -> Routed:
+        inputs, outputs = completion.input_tokens, completion.output_tokens
+        inputs = _estimate_input(prompt) if inputs is None else inputs
+        outputs = estimate_tokens(completion.text) if outputs is None else outputs
+        cost = estimate_cost(self.scorer.candidates[name], inputs, outputs)
+        self.stats.record(
+            Attempt(name=name, is_success=True, seconds=seconds, input_tokens=inputs, output_tokens=outputs, cost=cost)
+        )
+        return Routed(
+            model=name,
+            completion=completion,
+            input_tokens=inputs,
+            output_tokens=outputs,
+            cost=cost,
+            seconds=seconds,
+            failed=progress.failed,
+        )
+
+    def _note_failure(self, name: str, failure: EndpointFailed, started: float, progress: _Progress) -> None:
+        breaker = self.breakers[name]
+        if failure.counts:
+            breaker.note_failure(retry_s=failure.retry_s)
+        else:
+            breaker.abandon()
+        self.stats.record(Attempt(name=name, is_success=False, seconds=self._clock() - started))
+        progress.failed.append(FailedAttempt(model=name, reason=failure.reason))
+        event(_log, logging.WARNING, "model failed", model=name, reason=failure.reason)
+
+    def _failure(self, progress: _Progress, timeout_s: float) -> ToolpostError:
+        attempts = [one.as_object() for one in progress.failed]
+        if progress.is_late:
+            return ToolTimedOut(
+                f"No model answered within {timeout_s:g} s.",
+                timeout_ms=round(timeout_s * 1000),
+                hint="give it more time, or ask for less",
+                attempts=attempts,
+            )
+        pauses = [breaker.report.retry_s for breaker in self.breakers.values()]
+        retry_s = min((pause for pause in pauses if pause > 0), default=0.0)
+        again = f"try again in {retry_s:.0f} s; " if retry_s else ""
+        return UpstreamUnavailable(
+            "No model answered.",
+            hint=f"{again}`router_fallback` shows their circuits",
+            attempts=attempts,
+            retryAfterMs=round(retry_s * 1000),
+        )
+
+
+@contextmanager
+def _abandoning(breaker: Breaker) -> Iterator[None]:
+    """Release a half-open circuit's one attempt if it is cancelled, or ends in a bug of ours."""
+    try:
+        yield
+    except (EndpointFailed, MayHaveActed, TimeoutError):
+        raise
+    except BaseException:
+        breaker.abandon()
+        raise
+
+
+def _estimate_input(prompt: Prompt) -> int:
+    texts = [part for message in prompt.messages for part in message.content if isinstance(part, str)]
+    return estimate_tokens(" ".join([prompt.system or "", *texts]))
