@@ -299,7 +299,7 @@ def _assembled(
         validators=validators,
         middleware=host.plugins.all_middleware(parts.middleware),
     )
-    catalog = catalog_of(config, host.plugins, servers)
+    catalog = catalog_of(config, host.plugins, servers, parts)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)

@@ -28,6 +28,7 @@ from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
 from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
+from toolpost.providers import ProvidedTool
 from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.gateway")
@@ -108,12 +109,19 @@ class Gateway:
         view: View = EVERYTHING,
         client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
+        tool: ProvidedTool | None = None,
     ) -> Call:
-        """Find the tool and make a `Call`. Raises `UnknownTool` for a name that does not exist or is not in view."""
+        """Find the tool and make a `Call`. Raises `UnknownTool` for a name that does not exist or is not in view.
+
+        `tool` is one that another tool runs in its place, which need not be in the catalog.
+        """
         seen = self.catalog.narrow(view)
         via: ToolName | None = None
         requested_name = name
-        if name in AUTOMATIC_NAMES:
+        is_nested = tool is not None
+        if tool is not None:
+            pass
+        elif name in AUTOMATIC_NAMES:
             resolved = resolve_call(name, arguments, meta, catalog=seen, view=view, finding=self.finding)
             requested_name = name if resolved.via is None else str(arguments["toolName"])
             tool, arguments, meta, via = resolved
@@ -138,7 +146,8 @@ class Gateway:
             client_channel=client_channel,
             resumption=resumption,
             via=via,
-            runs_code=self.pipeline.has_middleware,
+            # One call inside another needs scopes that nest.
+            runs_code=self.pipeline.has_middleware or is_nested,
         )
         if requested_name not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, requested_name)

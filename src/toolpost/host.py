@@ -25,6 +25,7 @@ from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver, Gateway
 from toolpost.metrics import Gauges, Metrics
 from toolpost.protocol.rpc import encode
+from toolpost.providers import Provider
 from toolpost.providers.plugin_host import PluginCandidate, PluginHost
 from toolpost.settings import Config
 from toolpost.shares import Callers
@@ -87,6 +88,9 @@ class Provided:
     """What an open part brings. Everything is optional."""
 
     plugins: Sequence[Plugin | PluginCandidate] = ()
+    derive: Callable[[Sequence[Provider]], Sequence[Provider]] | None = None
+    """Takes the providers of all plugins and servers and returns those that the catalog is made of. Called again whenever their
+    tools change, perhaps in a thread."""
     middleware: Sequence[Middleware] = ()
     """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
     must never be left out belongs into `middleware.load`."""
@@ -128,6 +132,13 @@ class OpenParts:
             for name, provided in self.provided.items()
             for function in provided.middleware
         ]
+
+    def derive(self, providers: Sequence[Provider]) -> Sequence[Provider]:
+        """Return the providers that the catalog is made of, given those of plugins and servers."""
+        for provided in self.provided.values():
+            if provided.derive is not None:
+                providers = provided.derive(providers)
+        return providers
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return what holds at this moment in all parts."""

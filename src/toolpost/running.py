@@ -134,7 +134,7 @@ class Changes:
             before, mode = app.gateway.catalog, app.config.discovery.mode
             providers: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
-            made = await to_thread.run_sync(self._make, providers, app.config.plugins.tags, mode)
+            made = await to_thread.run_sync(self._make, app.parts, providers, app.config.plugins.tags, mode)
             app.gateway.catalog, app.call_handler.listing = made
             app.finder.preparation.take(app.gateway.catalog)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
@@ -145,9 +145,9 @@ class Changes:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(
-        self, providers: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
+        self, parts: OpenParts, providers: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
     ) -> tuple[Catalog, Listing]:
-        catalog = Catalog(providers, tags=tags)
+        catalog = Catalog(parts.derive(providers), tags=tags)
         return catalog, listing_of(self.config, catalog, mode)
 
 
@@ -184,9 +184,9 @@ class Hearsay:
                     await app.sdk.loaded.subscribers.forward(news)
 
 
-def catalog_of(config: Config, host: PluginHost, servers: ServerHost) -> Catalog:
+def catalog_of(config: Config, host: PluginHost, servers: ServerHost, parts: OpenParts) -> Catalog:
     """Make the catalog of all that can be called."""
-    return Catalog([*host.providers, *servers.providers.values()], tags=config.plugins.tags)
+    return Catalog(parts.derive([*host.providers, *servers.providers.values()]), tags=config.plugins.tags)
 
 
 def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:

@@ -245,6 +245,8 @@ class UpstreamUnavailable(SourceError):
     """The server behind this tool is not available."""
 
     code = ErrorCode.UPSTREAM_UNAVAILABLE
+    was_sent = True
+    """Whether the server may have seen the call. Only a call that it cannot have seen is safe to repeat."""
 
 
 class OperatorError(ToolpostError):

@@ -198,7 +198,11 @@ class Supervisor:
         raise AssertionError("two attempts end above")
 
     async def _acquire(self, key: str, caller: Caller | None) -> Instance:
-        instance = self._find_ready(key, caller) or await self._find_or_start(key, caller)
+        try:
+            instance = self._find_ready(key, caller) or await self._find_or_start(key, caller)
+        except UpstreamUnavailable as error:
+            error.was_sent = False
+            raise
         return instance.acquire(None if caller is None else caller.id)
 
     def _instance_key(self, key: str) -> str:
@@ -327,7 +331,9 @@ class Supervisor:
     ) -> UpstreamUnavailable:
         # Of a process that still runs, the last lines need not be about this failure.
         lines = instance.stderr_tail if instance.is_lost else ()
-        return self._failure.note(error.message, lines=lines, hint=error.hint, served=instance.callers, caller=caller)
+        made = self._failure.note(error.message, lines=lines, hint=error.hint, served=instance.callers, caller=caller)
+        made.was_sent = error.was_sent
+        return made
 
     def _schedule_cancellation_check(self, instance: Instance, began: float) -> None:
         # In the background: the caller is gone, and its task must end now.

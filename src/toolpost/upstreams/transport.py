@@ -35,7 +35,6 @@ class ConnectionLost(UpstreamUnavailable):
     def __init__(self, message: str | None = None, /, *, was_sent: bool = True, **options: Any) -> None:
         super().__init__(message, **options)
         self.was_sent = was_sent
-        """Whether the server may have seen the request. Only a request that it cannot have seen is safe to repeat."""
 
 
 class PendingRequest(Protocol):

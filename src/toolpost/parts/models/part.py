@@ -38,27 +38,34 @@ class ModelsPart(Part):
         """Bring the plugin; statistics are written as long as this is open."""
         from toolpost.host import Provided
 
-        if not host.wants_plugin(self.name) and not (host.loads_bundled and enabled_models(host.config)):
+        config = host.config
+        is_configured = bool(enabled_models(config) or GROUPS.of(config)) and config.plugins.only is None
+        if not host.wants_plugin(self.name) and not (host.loads_bundled and is_configured):
             yield Provided()
             return
         from toolpost.parts.models.agents import AgentPool
+        from toolpost.parts.models.groups import Groups, check_names
         from toolpost.parts.models.plugin import models_plugin
         from toolpost.parts.models.stats import ModelMetrics, Stats
 
         stats = Stats(host.store, ModelMetrics(host.metrics))
         await stats.load()
         pool = AgentPool(host.principal_of)
-        settings = ROUTER.of(host.config)
+        settings = ROUTER.of(config)
+        check_names(GROUPS.of(config), config.servers)
+        groups = Groups(settings=GROUPS.of(config), stats=stats, failures=settings.failures, pause_s=settings.pause_s)
         async with AsyncExitStack() as stack:
-            router = _make_router(host.config, stats, pool, stack)
+            router = _make_router(config, stats, pool, stack)
+            router.breakers.update(groups.breakers)
             plugin = models_plugin(router, timeout_s=settings.timeout_s)
             pool.attach(plugin)
 
-            def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+            def run(gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+                groups.gateway = gateway
                 return stats.open_writing()
 
             try:
-                yield Provided(plugins=[plugin], services=[router], run=run)
+                yield Provided(plugins=[plugin], services=[router], run=run, derive=groups.derive)
             finally:
                 await stats.try_flush()
 

@@ -210,7 +210,7 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
     async def router_fallback(arguments: JsonObject) -> JsonObject:
         reset = arguments.get("reset", False)
         if isinstance(reset, str):
-            router.check_known(reset)
+            router.check_circuit(reset)
         for name, breaker in router.breakers.items():
             if reset is True or reset == name:
                 breaker.reset()

@@ -12,7 +12,7 @@ cancellation opens a circuit that others need.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -135,10 +135,17 @@ class Router:
 
     def check_known(self, name: str) -> None:
         """Raise `NotFound` unless a candidate has this name."""
-        if name in self.models:
+        self._check(name, self.models)
+
+    def check_circuit(self, name: str) -> None:
+        """Raise `NotFound` unless a candidate, or a server of a group, has this name."""
+        self._check(name, self.breakers)
+
+    def _check(self, name: str, names: Collection[str]) -> None:
+        if name in names:
             return
-        near = nearest_name(name[:128], self.models)
-        known = f"known: {', '.join(sorted(self.models))}" if self.models else NO_MODELS_HINT
+        near = nearest_name(name[:128], names)
+        known = f"known: {', '.join(sorted(names))}" if names else NO_MODELS_HINT
         raise NotFound(f"Unknown model `{name[:128]}`.", hint=f"did you mean `{near}`?" if near else known)
 
     async def call(
@@ -261,7 +268,7 @@ class Router:
                 hint="give it more time, or ask for less",
                 attempts=attempts,
             )
-        pauses = [breaker.report.retry_s for breaker in self.breakers.values()]
+        pauses = [self.breakers[name].report.retry_s for name in self.models]
         retry_s = min((pause for pause in pauses if pause > 0), default=0.0)
         again = f"try again in {retry_s:.0f} s; " if retry_s else ""
         return UpstreamUnavailable(
@@ -274,7 +281,7 @@ class Router:
 
 @contextmanager
 def _abandoning(breaker: Breaker) -> Iterator[None]:
-    """Release a half-open circuit's one attempt if it is cancelled, or ends in a bug of ours."""
+    """Release a half-open circuit's one attempt if it is cancelled, or ends with an unexpected error."""
     try:
         yield
     except (EndpointFailed, MayHaveActed, TimeoutError):

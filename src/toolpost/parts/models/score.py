@@ -13,7 +13,7 @@ latency      1 for an immediate answer, 0.5 if the median answer takes as long a
 reliability  the part of its recent attempts that succeeded, beginning at `PRIOR`
 preference   as the call or the configuration says
 
-`Rules.digest` identifies the weights, so that anybody can see whether two scores were made by the same rules.
+`Rules.digest` identifies the weights, which shows whether two scores were made by the same rules.
 """
 
 import hashlib

@@ -1,0 +1,263 @@
+"""`[groups.NAME]`: the tools that several servers have in common become one tool, `NAME__tool`, which outlives a server.
+
+A tool is common if every server of the group whose tools are known has it, under the same name and with the same schemas. It is
+listed once; its former names, `server__tool`, still answer. What a server has alone stays as it is.
+
+A call goes to the first server whose circuit is closed, through the whole gateway: middleware, approvals and the audit see the
+server's own tool. It goes to the next server only if the first cannot have seen the call, or if the tool may be called twice:
+because its servers say so (`readOnlyHint`, `idempotentHint`), or the settings.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from toolpost.authoring.context import Context
+from toolpost.base.clocks import steady_s
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject, PluginName, ToolName
+from toolpost.contracts.contract import NAME_LIMIT, Contract
+from toolpost.contracts.errors import (
+    BadConfiguration,
+    InvalidResult,
+    QueueOverloaded,
+    ToolpostError,
+    ToolTimedOut,
+    UpstreamUnavailable,
+)
+from toolpost.discovery.views import FilteredProvider, tags_of
+from toolpost.gateway import Gateway
+from toolpost.middleware import ProgressNotification
+from toolpost.parts.models.breaker import Breaker
+from toolpost.parts.models.settings import GroupSettings
+from toolpost.parts.models.stats import Attempt, Stats
+from toolpost.protocol.rpc import Resumption
+from toolpost.providers import ProvidedTool, Provider, ToolReturn
+from toolpost.providers.input_required import is_input_required
+
+_log = logging.getLogger("toolpost.models")
+
+MARK: Final = "|"
+"""Between the name of a server, which contains none, and its own state of a call that asks for input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A server's tool among the common ones, and the circuit of its server."""
+
+    server: str
+    tool: ProvidedTool
+    breaker: Breaker
+    key: str
+    """Its name among candidates: `group/server`."""
+
+
+@dataclass(kw_only=True)
+class Groups:
+    """All groups of a gateway. `gateway` is set when tools can be called."""
+
+    settings: Mapping[str, GroupSettings]
+    stats: Stats
+    failures: int = 3
+    pause_s: float = 60.0
+    clock: Callable[[], float] = steady_s
+    gateway: Gateway | None = None
+    breakers: dict[str, Breaker] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.breakers = {
+            f"{name}/{server}": Breaker(self.clock, limit=self.failures, pause_s=self.pause_s)
+            for name, group in self.settings.items()
+            for server in group.servers
+        }
+
+    def derive(self, providers: Sequence[Provider]) -> Sequence[Provider]:
+        """Return the providers with common tools moved from servers to their groups."""
+        found = {str(provider.name): provider for provider in providers}
+        for name, group in self.settings.items():
+            members = [found[server] for server in group.servers if server in found]
+            tools, moved = self._join(name, group, members)
+            if name in found or not tools:
+                continue
+            tags = frozenset.intersection(*map(tags_of, members)) if group.tags is None else frozenset(group.tags)
+            found[name] = FilteredProvider(
+                name=PluginName(name),
+                tools=tools,
+                quarantined={},
+                tags=tags,
+                description=" ".join(member.description for member in members),
+            )
+            for member in members:
+                rest = {key: tool for key, tool in found[member.name].tools.items() if key not in moved}
+                found[member.name] = FilteredProvider(
+                    name=member.name,
+                    tools=rest,
+                    quarantined=member.quarantined,
+                    tags=tags_of(member),
+                    description=member.description,
+                )
+        return list(found.values())
+
+    def _join(
+        self, name: str, group: GroupSettings, members: Sequence[Provider]
+    ) -> tuple[dict[ToolName, ProvidedTool], set[ToolName]]:
+        """Return the tools of a group, and the names of the servers' tools that they stand for."""
+        by_server = {
+            str(member.name): {tool.contract.terms.name: tool for tool in member.tools.values()}
+            for member in members
+            # A server that never started has none yet, and must not take them from the others.
+            if member.tools
+        }
+        tools: dict[ToolName, ProvidedTool] = {}
+        moved: set[ToolName] = set()
+        first = next(iter(by_server.values()), {})
+        for own, tool in first.items():
+            same = [
+                Member(
+                    server=server,
+                    tool=theirs[own],
+                    breaker=self.breakers[f"{name}/{server}"],
+                    key=f"{name}/{server}",
+                )
+                for server, theirs in by_server.items()
+                if own in theirs and _has_same_schemas(theirs[own].contract, tool.contract)
+            ]
+            joined = ToolName(f"{name}__{own}")
+            if len(same) < len(by_server) or len(joined) > NAME_LIMIT:
+                continue
+            moved.update(member.tool.contract.name for member in same)
+            contract = replace(
+                tool.contract,
+                name=joined,
+                aliases=tuple(member.tool.contract.name for member in same),
+                # Each server has its own time limit, one after another.
+                timeout_s=sum(member.tool.contract.timeout_s for member in same),
+            )
+            may_repeat = own in group.idempotent or all(_is_repeatable(member.tool.contract) for member in same)
+            failover = _Failover(self, joined, same, may_repeat=may_repeat)
+            tools[joined] = ProvidedTool(contract=contract, provider=PluginName(name), invoke=failover.invoke)
+        return tools, moved
+
+
+class _Failover:
+    """One tool of a group."""
+
+    def __init__(self, groups: Groups, name: ToolName, members: Sequence[Member], *, may_repeat: bool) -> None:
+        self._groups = groups
+        self._name = name
+        self._members = members
+        self._may_repeat = may_repeat
+
+    async def invoke(self, arguments: JsonObject, context: Context) -> ToolReturn:
+        """Call the tool of one server after another, until one answers or none may be tried any more."""
+        members, resumption = self._resume(context.resumption)
+        last: ToolpostError | None = None
+        for member in members:
+            if not member.breaker.enter():
+                continue
+            try:
+                return await self._call(member, arguments, context, resumption)
+            except (UpstreamUnavailable, ToolTimedOut, InvalidResult, QueueOverloaded) as error:
+                last = error
+                if not self._may_go_on(error):
+                    raise
+                event(_log, logging.WARNING, "server of a group failed", tool=self._name, server=member.server)
+        if last is not None:
+            raise last
+        retry_s = min(member.breaker.report.retry_s for member in members)
+        raise UpstreamUnavailable(
+            f"No server of `{self._name}` is available.",
+            hint=f"try again in {retry_s:.0f} s; `router_fallback` shows their circuits",
+            retryAfterMs=round(retry_s * 1000),
+        )
+
+    def _may_go_on(self, error: ToolpostError) -> bool:
+        if self._may_repeat or isinstance(error, QueueOverloaded):
+            return True
+        return isinstance(error, UpstreamUnavailable) and not error.was_sent
+
+    async def _call(
+        self, member: Member, arguments: JsonObject, context: Context, resumption: Resumption | None
+    ) -> ToolReturn:
+        """Call one server's tool through the gateway, and count how that ended."""
+        groups = self._groups
+        assert groups.gateway is not None
+        started = groups.clock()
+        is_success = False
+        try:
+            answer = await groups.gateway.call(
+                groups.gateway.admit(
+                    caller=context.caller,
+                    name=member.tool.contract.name,
+                    arguments=arguments,
+                    trace_id=context.trace_id,
+                    on_progress=_relay(context) if context.wants_progress else None,
+                    meta=context.meta,
+                    client_channel=context.client_channel,
+                    resumption=resumption,
+                    tool=member.tool,
+                )
+            )
+            error = answer.error
+            # An error of the caller, or the server's own refusal, is an answer.
+            is_success = not isinstance(error, UpstreamUnavailable | ToolTimedOut | InvalidResult | QueueOverloaded)
+        except BaseException:
+            member.breaker.abandon()
+            raise
+        if is_success:
+            member.breaker.note_success()
+        elif isinstance(error, QueueOverloaded):
+            member.breaker.abandon()
+        else:
+            member.breaker.note_failure()
+        groups.stats.record(Attempt(name=member.key, is_success=is_success, seconds=groups.clock() - started))
+        if error is not None:
+            raise error
+        return ToolReturn(passed=_mark_state(answer.passed or {}, member.server), results="off")
+
+    def _resume(self, resumption: Resumption | None) -> tuple[Sequence[Member], Resumption | None]:
+        """Return who may be called; answers to a server's requests for input go to that server alone."""
+        server, mark, state = (resumption.state or "").partition(MARK) if resumption is not None else ("", "", "")
+        asking = [member for member in self._members if member.server == server]
+        if resumption is None or not mark or not asking:
+            return self._members, resumption
+        return asking, Resumption(responses=resumption.responses, state=state or None)
+
+
+def check_names(settings: Mapping[str, GroupSettings], servers: Mapping[str, object]) -> None:
+    """Raise `BadConfiguration` for a group with the name of a server, or of servers that do not exist."""
+    for name, group in settings.items():
+        if name in servers:
+            raise BadConfiguration(f"groups.{name}: a server has this name already.", hint="rename the group")
+        for server in group.servers:
+            if server not in servers:
+                raise BadConfiguration(f"groups.{name}: there is no server `{server}`.", hint=f"add [servers.{server}]")
+
+
+def _mark_state(fields: Mapping[str, msgspec.Raw], server: str) -> Mapping[str, msgspec.Raw]:
+    """Remember which server asks for input, in the state that the client sends back."""
+    if not is_input_required(fields):
+        return fields
+    state = msgspec.json.decode(fields["requestState"], type=str) if "requestState" in fields else ""
+    return {**fields, "requestState": msgspec.Raw(msgspec.json.encode(f"{server}{MARK}{state}"))}
+
+
+def _has_same_schemas(one: Contract, other: Contract) -> bool:
+    if one.arguments_schema.raw != other.arguments_schema.raw:
+        return False
+    results = [contract.result_schema.raw if contract.result_schema is not None else None for contract in (one, other)]
+    return results[0] == results[1]
+
+
+def _is_repeatable(contract: Contract) -> bool:
+    annotations = contract.definition.get("annotations")
+    if not isinstance(annotations, dict):
+        return False
+    return annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
+
+
+def _relay(context: Context) -> Callable[[ProgressNotification], None]:
+    return lambda progress: context.progress(progress.progress, progress.total, progress.message)

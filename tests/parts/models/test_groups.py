@@ -1,0 +1,197 @@
+"""Interchangeable servers: one tool of their common ones, which goes on when a server fails, and never acts twice."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from mcp import Client
+
+from tests.upstreams.behind import text_of
+from tests.ways import IN_MEMORY, QUICK_WAYS, Way
+from toolpost import CallRequest, CallResult, Next
+from toolpost.app import open_app
+from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.parts.models.settings import GROUPS, ROUTER, GroupSettings, RouterSettings
+from toolpost.running import App
+from toolpost.settings import Config
+from toolpost.settings.servers import ServerSettings
+from toolpost.store import AuditFilter
+from toolpost.testing import data_of, error_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+
+TWIN = str(Path(__file__).with_name("twin.py"))
+
+
+class Twins:
+    """Two servers in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.set(a="ok", b="ok")
+
+    def set(self, **modes: str) -> None:
+        for name, mode in modes.items():
+            (self.folder / f"{name}.mode").write_text(mode)
+
+    def stop(self, name: str) -> None:
+        (self.folder / f"{name}.mode").unlink()
+
+    @property
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def config(self, *, timeout_s: float = 20.0, url: str = "sqlite::memory:", **group: Any) -> Config:
+        servers = {
+            name: ServerSettings(
+                command=sys.executable, args=["-S", "-E", TWIN, name, str(self.folder)], timeout_s=timeout_s, tags=tags
+            )
+            for name, tags in (("a", ["x", "both"]), ("b", ["y", "both"]))
+        }
+        config = msgspec.structs.replace(IN_MEMORY, servers=servers)
+        return GROUPS.put(config, {"pair": GroupSettings(servers=["a", "b"], **group)})
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Twins:
+    return Twins(tmp_path)
+
+
+@asynccontextmanager
+async def opened(config: Config, way: Way = QUICK_WAYS[0], **options: Any) -> AsyncIterator[tuple[App, Client]]:
+    async with open_app(config, **options) as app, way.client_of(app) as client:
+        yield app, client
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_common_tools_are_one_tool_and_their_former_names_answer(twins: Twins, way: Way) -> None:
+    async with opened(twins.config(), way) as (_, client):
+        listed = [tool.name for tool in (await client.list_tools()).tools if tool.name[:4] in ("pair", "a__o", "b__o")]
+        others = {tool.name for tool in (await client.list_tools()).tools}
+        answers = [text_of(await client.call_tool(name, {})) for name in ("pair__read", "a__read", "b__write")]
+        alone = text_of(await client.call_tool("b__only_b", {}))
+
+    assert listed == ["a__only_a", "b__only_b", "pair__ask", "pair__read", "pair__write"]
+    assert {"a__differs", "b__differs"} <= others
+    assert not {"a__read", "b__read", "pair__differs"} & others
+    assert answers == ["a did read", "a did read", "a did write"]
+    assert alone == "b did only_b"
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_what_may_be_repeated_goes_to_the_next_server(twins: Twins, way: Way) -> None:
+    twins.set(a="crash")
+    async with opened(twins.config(), way) as (_, client):
+        answer = text_of(await client.call_tool("pair__read", {}))
+
+    assert answer == "b did read"
+    assert twins.calls == ["a read", "b read"]
+
+
+async def test_what_may_have_acted_is_not_repeated(twins: Twins) -> None:
+    twins.set(a="crash")
+    async with opened(twins.config()) as (_, client):
+        error = error_of(await client.call_tool("pair__write", {}))
+        assert (error["code"], twins.calls) == ("UPSTREAM_UNAVAILABLE", ["a write"])
+
+    (twins.folder / "calls").unlink()
+    async with opened(twins.config(idempotent=["write"])) as (_, client):
+        assert text_of(await client.call_tool("pair__write", {})) == "b did write"
+    assert twins.calls == ["a write", "b write"]
+
+
+async def test_a_server_that_cannot_have_seen_the_call_is_passed_over(twins: Twins) -> None:
+    async with opened(twins.config()) as (app, client):
+        twins.stop("a")
+        app.servers.providers["a"].supervisor.restart()
+        answer = text_of(await client.call_tool("pair__write", {}))
+
+    assert answer == "b did write"
+    assert twins.calls == ["b write"]
+
+
+async def test_a_server_that_hangs_costs_its_time_limit_and_no_more(twins: Twins) -> None:
+    twins.set(a="hang")
+    async with opened(twins.config(timeout_s=1.0)) as (_, client):
+        started = anyio.current_time()
+        answer = text_of(await client.call_tool("pair__read", {}))
+        took_s = anyio.current_time() - started
+        error = error_of(await client.call_tool("pair__write", {}))
+
+    assert answer == "b did read"
+    assert 1 <= took_s < 10
+    assert error["code"] == "TOOL_TIMEOUT"
+    assert "b write" not in twins.calls
+
+
+async def test_a_call_that_is_cancelled_goes_to_no_other_server(twins: Twins) -> None:
+    twins.set(a="hang")
+    async with opened(twins.config()) as (app, client):
+        with anyio.move_on_after(1):
+            await client.call_tool("pair__read", {})
+        with anyio.fail_after(10):
+            while app.gateway.in_flight:
+                await anyio.sleep(0.02)
+    assert twins.calls == ["a read"]
+
+
+async def test_a_circuit_opens_and_is_shown_reset_and_counted(twins: Twins) -> None:
+    twins.set(a="crash")
+    config = ROUTER.put(twins.config(), RouterSettings(failures=1))
+    async with opened(config) as (_, client):
+        answers = [text_of(await client.call_tool("pair__read", {})) for _ in range(3)]
+        state: Any = data_of(await client.call_tool("models__router_fallback", {}))
+        twins.set(a="ok")
+        await client.call_tool("models__router_fallback", {"reset": "pair/a"})
+        after = text_of(await client.call_tool("pair__read", {}))
+        stats: Any = data_of(await client.call_tool("models__router_stats", {}))
+
+    assert answers == ["b did read"] * 3
+    assert twins.calls == ["a read", "b read", "b read", "b read", "a read"]
+    assert (state["circuitState"]["pair/a"]["state"], state["circuitState"]["pair/b"]["state"]) == ("open", "closed")
+    assert after == "a did read"
+    assert (stats["models"]["pair/a"]["failures"], stats["models"]["pair/b"]["successes"]) == (1, 3)
+
+
+async def test_middleware_and_audit_see_the_server_that_is_called(twins: Twins) -> None:
+    seen: list[str] = []
+
+    async def forbid(call: CallRequest, proceed: Next) -> CallResult:
+        seen.append(call.tool)
+        if call.tool == "a__write":
+            raise Forbidden("nothing is written to a")
+        return await proceed(call)
+
+    async with opened(twins.config(), middleware=[forbid]) as (app, client):
+        error = error_of(await client.call_tool("pair__write", {}))
+        answer = text_of(await client.call_tool("pair__read", {}))
+        audited = [record.entry.tool for record in await app.store.audit.entries(AuditFilter(), limit=100)]
+
+    assert (error["code"], answer) == ("FORBIDDEN", "a did read")
+    assert seen == ["pair__write", "a__write", "pair__read", "a__read"]
+    assert sorted(audited) == ["a__read", "a__write", "pair__read", "pair__write"]
+    assert twins.calls == ["a read"]
+
+
+async def test_a_group_is_seen_by_those_who_see_all_its_servers(twins: Twins) -> None:
+    async with opened(twins.config()) as (app, _client):
+        tags = app.gateway.catalog.tags
+    assert tags["pair"] == {"both"}  # type: ignore[index]
+    async with opened(twins.config(tags=["z"])) as (app, _client):
+        assert app.gateway.catalog.tags["pair"] == {"z"}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("name", "servers", "said"), [("a", ["a", "b"], "has this name"), ("pair", ["a", "nobody"], "no server `nobody`")]
+)
+async def test_settings_that_make_no_sense(twins: Twins, name: str, servers: list[str], said: str) -> None:
+    config = GROUPS.put(twins.config(), {name: GroupSettings(servers=servers)})
+    with pytest.raises(BadConfiguration, match=said):
+        async with open_app(config):
+            pass
