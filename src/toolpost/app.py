@@ -154,6 +154,7 @@ async def open_app(
             on_notification=news.note,
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
+            sampler=provided.sampler,
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)

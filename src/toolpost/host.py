@@ -31,6 +31,7 @@ from toolpost.settings import Config
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
+from toolpost.upstreams.sampling import Sampler
 
 
 class Notifications:
@@ -102,6 +103,8 @@ class Provided:
     """Notified of the calls that agents make in threads."""
     tasks: Tasks | None = None
     """Keeps calls that outlive their requests."""
+    sampler: Sampler | None = None
+    """Answers sampling requests of servers during calls whose client does not."""
     services: Sequence[object] = ()
     """Objects for programs that open the gateway in their own process: `app.service(Type)` returns the one of a type."""
     run: Callable[[Gateway], AbstractAsyncContextManager[None]] | None = None
@@ -123,6 +126,11 @@ class OpenParts:
     def tasks(self) -> Tasks | None:
         """Who keeps tasks; the first part that does."""
         return next((p.tasks for p in self.provided.values() if p.tasks is not None), None)
+
+    @property
+    def sampler(self) -> Sampler | None:
+        """Who answers sampling where a client does not; the first part that does."""
+        return next((p.sampler for p in self.provided.values() if p.sampler is not None), None)
 
     @property
     def middleware(self) -> list[NamedMiddleware]:

@@ -26,6 +26,7 @@ from toolpost.providers.servers import ServerProvider
 from toolpost.store import KnownTools
 from toolpost.upstreams.notifications import Notification
 from toolpost.upstreams.report import ServerState
+from toolpost.upstreams.sampling import Sampler
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -79,14 +80,16 @@ class ServerHost:
         on_notification: Callable[[Notification], None] = lambda _notification: None,
         learn_limit_s: float | None = None,
         on_wait: Callable[[Collection[str]], None] | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         """Take specifications and listeners.
 
         `on_change` gets the names of servers whose tools changed; no name if only the description of a server changed. `beside`
         are the names of tools of other providers. The start waits `learn_limit_s` for servers whose tools are not known; if that
-        takes longer than `WAIT_REPORT_S`, `on_wait` gets their names.
+        takes longer than `WAIT_REPORT_S`, `on_wait` gets their names. `sampler` answers sampling where a client does not.
         """
         self._on_wait = on_wait
+        self._sampler = sampler
         self._known = known
         self._limits = limits
         self.promises = promises
@@ -133,6 +136,7 @@ class ServerHost:
             promises=self.promises,
             contracts=self._contracts,
             on_notification=self._on_notification,
+            sampler=self._sampler,
             successor_of=successor_of,
         )
 

@@ -37,6 +37,8 @@ from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import Notification
+from toolpost.upstreams.sampling import Sampler, with_sampling
+from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import SentRequest, Supervisor
 from toolpost.upstreams.transport import ProgressListener, ServerRefused, encode
@@ -103,6 +105,7 @@ class ServerProvider:
         promises: Promises,
         contracts: Mode = "observe",
         on_notification: Callable[[Notification], None] = lambda _notification: None,
+        sampler: Sampler | None = None,
         successor_of: "ServerProvider | None" = None,
     ) -> None:
         """Take a specification; with `successor_of`, share the supervisor of a provider whose server is reached in the same way.
@@ -124,6 +127,7 @@ class ServerProvider:
         self.description = ""
         """The server's title, description and instructions: indexed to find its tools by, and never shown."""
         self.timeout_s = spec.timeout_s or default_timeout_s
+        self._sampler = sampler
         self._on_seen = on_seen
         self._on_change = on_change
         self._on_described = on_described
@@ -294,13 +298,16 @@ class ServerProvider:
         head = _write_params_head(tool)
 
         def send(arguments: JsonObject, context: Context) -> SentRequest | None:
-            meta, client_channel = _select_trace_meta(context), context.client_channel
+            meta, client_channel = _select_trace_meta(context), self._channel_of(context)
             params = head + encode(arguments)
             return self.supervisor.send_ahead(
                 "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
             )
 
         return send
+
+    def _channel_of(self, context: Context) -> ClientChannel | None:
+        return with_sampling(context.client_channel, context.caller, self._sampler)
 
     def _read(self, raw: bytes) -> ToolReturn:
         return ToolReturn(passed=_parse_result(raw, self.name), results=self.spec.results)
@@ -335,7 +342,7 @@ class ServerProvider:
                 mirrored=mirrored,
                 meta=_select_trace_meta(context),
                 on_progress=_make_progress_listener(context),
-                client_channel=context.client_channel,
+                client_channel=self._channel_of(context),
                 caller=context.caller,
                 sent=sent,
             )
@@ -351,7 +358,7 @@ class ServerProvider:
         self, tool: str, params: bytes, mirrored: Headers, context: Context, fields: Mapping[str, msgspec.Raw]
     ) -> Mapping[str, msgspec.Raw]:
         """Answer the requests in a result, unless the client takes such results itself."""
-        client_channel = context.client_channel
+        client_channel = self._channel_of(context)
         if client_channel is None or not client_channel.capabilities:
             raise _make_result_error(self.name, "a result of the kind input_required, which it was not asked for")
         if client_channel.takes_input_required:

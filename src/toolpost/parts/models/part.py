@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from toolpost.parts.models.agents import AgentPool
     from toolpost.parts.models.endpoint import Completion, Endpoint, Prompt, TextListener
     from toolpost.parts.models.router import Model, Router
+    from toolpost.parts.models.sampling import RouterSampler
     from toolpost.parts.models.stats import Stats
     from toolpost.settings import Config
 
@@ -64,10 +65,22 @@ class ModelsPart(Part):
                 groups.gateway = gateway
                 return stats.open_writing()
 
+            sampler = _make_sampler(config, router) if settings.sampling else None
             try:
-                yield Provided(plugins=[plugin], services=[router], run=run, derive=groups.derive)
+                yield Provided(plugins=[plugin], services=[router], run=run, derive=groups.derive, sampler=sampler)
             finally:
                 await stats.try_flush()
+
+
+def _make_sampler(config: "Config", router: "Router") -> "RouterSampler":
+    from toolpost.parts.models.sampling import RouterSampler
+
+    models = enabled_models(config)
+    return RouterSampler(
+        router=router,
+        timeout_s=ROUTER.of(config).timeout_s,
+        models={name: models[name].model or name for name, model in router.models.items() if not model.acts},
+    )
 
 
 class EndpointModel:

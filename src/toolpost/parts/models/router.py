@@ -36,7 +36,7 @@ from toolpost.contracts.errors import (
 from toolpost.discovery.search import estimate_tokens
 from toolpost.parts.models.breaker import Breaker
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, Prompt, TextListener
-from toolpost.parts.models.score import Score, Scorer, ScoreRequest, estimate_cost
+from toolpost.parts.models.score import Rules, Score, Scorer, ScoreRequest, estimate_cost
 from toolpost.parts.models.stats import Attempt, Stats
 
 _log = logging.getLogger("toolpost.models")
@@ -123,11 +123,11 @@ class Router:
         self._clock = clock
         self.breakers = {name: Breaker(clock, limit=failures, pause_s=pause_s) for name in models}
 
-    def score(self, request: ScoreRequest) -> list[Score]:
+    def score(self, request: ScoreRequest, rules: Rules | None = None) -> list[Score]:
         """Return the score of every candidate, best first. Raises `NotFound` for a preference for an unknown one."""
         for name in request.preferences:
             self.check_known(name)
-        return self.scorer.score(request, {name: self.stats.experience(name) for name in self.models})
+        return self.scorer.score(request, {name: self.stats.experience(name) for name in self.models}, rules)
 
     def winner(self, scores: Sequence[Score]) -> str | None:
         """Return the candidate that a call would ask first; None if there is none."""
@@ -157,14 +157,15 @@ class Router:
         timeout_s: float,
         only: Sequence[str] = (),
         on_text: TextListener | None = None,
+        rules: Rules | None = None,
     ) -> Routed:
-        """Ask candidates until one answers; `only` names those that may be asked.
+        """Ask candidates until one answers; `only` names those that may be asked, `rules` replace the configured ones.
 
         Raises `CapabilityMissing` without models, `InvalidRequest` if the prompt fits into no context window, `ToolTimedOut`
         when the time is over, `ToolFailed` after a possible side effect, and `UpstreamUnavailable` if none answered.
         """
         progress = _Progress(ends_at=self._clock() + timeout_s)
-        for name in self._order(request, only):
+        for name in self._order(request, only, rules):
             if (routed := await self._try(name, prompt, caller, on_text, progress)) is not None:
                 return routed
         for name in sorted(progress.waiting, key=lambda one: self.breakers[one].report.retry_s):
@@ -176,12 +177,12 @@ class Router:
                     return routed
         raise self._failure(progress, timeout_s)
 
-    def _order(self, request: ScoreRequest, only: Sequence[str]) -> list[str]:
+    def _order(self, request: ScoreRequest, only: Sequence[str], rules: Rules | None) -> list[str]:
         if not self.models:
             raise CapabilityMissing("No model is configured.", hint=NO_MODELS_HINT)
         for name in only:
             self.check_known(name)
-        chosen = [one for one in self.score(request) if not only or one.name in only]
+        chosen = [one for one in self.score(request, rules) if not only or one.name in only]
         if fitting := [one.name for one in chosen if one.fits]:
             return fitting
         raise InvalidRequest(

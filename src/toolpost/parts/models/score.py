@@ -135,12 +135,15 @@ class Scorer:
         # Calls often repeat their domain and skills; a prompt is scored once more when it is called.
         self._compare = lru_cache(maxsize=512)(self._rank)
 
-    def score(self, request: ScoreRequest, known: Mapping[str, Experience]) -> list[Score]:
+    def score(self, request: ScoreRequest, known: Mapping[str, Experience], rules: Rules | None = None) -> list[Score]:
         """Return the score of every candidate, best first; equal ones by name."""
-        scores = [self._score(one, request, known.get(one.name, Experience())) for one in self.candidates.values()]
+        used = rules or self.rules
+        scores = [
+            self._score(one, request, known.get(one.name, Experience()), used) for one in self.candidates.values()
+        ]
         return sorted(scores, key=lambda score: (-score.total, score.name))
 
-    def _score(self, candidate: Candidate, request: ScoreRequest, known: Experience) -> Score:
+    def _score(self, candidate: Candidate, request: ScoreRequest, known: Experience, rules: Rules) -> Score:
         room = _room(candidate, request)
         factors = {
             "domain": self._domain_fit(candidate, request),
@@ -152,9 +155,7 @@ class Scorer:
             "preference": request.preferences.get(candidate.name, candidate.preference),
         }
         rounded = {factor: round(max(0.0, min(1.0, value)), 6) for factor, value in factors.items()}
-        return Score(
-            name=candidate.name, total=self.rules.total(rounded), factors=rounded, fits=room is None or room > 0
-        )
+        return Score(name=candidate.name, total=rules.total(rounded), factors=rounded, fits=room is None or room > 0)
 
     def _domain_fit(self, candidate: Candidate, request: ScoreRequest) -> float:
         if request.domain is not None:
