@@ -21,7 +21,7 @@ from toolpost.discovery.automatic import INSTRUCTIONS
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
-from toolpost.discovery.reranker import Reranker, RerankerSpec
+from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
@@ -121,12 +121,11 @@ async def open_app(
         store = await stack.enter_async_context(
             open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s)
         )
-        reranker = await stack.enter_async_context(_open_reranker(config, metrics := Metrics()))
         host = Host(
             config=config,
             store=store,
             plugins=plugin_host,
-            metrics=metrics,
+            metrics=(metrics := Metrics()),
             callers=callers,
             tokens=tokens,
             notifications=Notifications(news.note, config.plugins.tags),
@@ -136,6 +135,7 @@ async def open_app(
         )
         embedder = _embedder(config)
         provided = await _open_parts(parts, host, stack)
+        reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
         _load_plugins(host, plugins, provided)
         validators = Validators()
         behind = ServerHost(
@@ -250,20 +250,20 @@ def _spec_of(config: Config, name: str) -> ServerSpec:
 
 
 @asynccontextmanager
-async def _open_reranker(config: Config, metrics: Metrics) -> AsyncIterator[Reranker | None]:
+async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | None) -> AsyncIterator[Reranker | None]:
     """Make what asks for a second opinion, where one is configured; leaving closes its connections."""
     settings = config.discovery.reranker
-    if settings.url is None:
+    if settings.url is None and (not settings.models or complete is None):
         yield None
         return
     spec = RerankerSpec(
-        url=settings.url,
+        url=settings.url or "",
         model=settings.model,
         key=settings.key(),
         timeout_s=settings.timeout_s,
         candidates=settings.candidates,
     )
-    reranker = Reranker(spec, metrics)
+    reranker = Reranker(spec, metrics, complete if settings.url is None else None)
     try:
         yield reranker
     finally:

@@ -19,6 +19,7 @@ from toolpost.authoring import Plugin
 from toolpost.authoring.middleware import Middleware, NamedMiddleware
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, Json
+from toolpost.discovery.reranker import Complete
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.http.routes import HttpContext, Routes
 from toolpost.endpoints.tasks import Tasks
@@ -105,6 +106,8 @@ class Provided:
     """Keeps calls that outlive their requests."""
     sampler: Sampler | None = None
     """Answers sampling requests of servers during calls whose client does not."""
+    complete: Complete | None = None
+    """Asks the models that `discovery.reranker` names."""
     services: Sequence[object] = ()
     """Objects for programs that open the gateway in their own process: `app.service(Type)` returns the one of a type."""
     run: Callable[[Gateway], AbstractAsyncContextManager[None]] | None = None
@@ -131,6 +134,11 @@ class OpenParts:
     def sampler(self) -> Sampler | None:
         """Who answers sampling where a client does not; the first part that does."""
         return next((p.sampler for p in self.provided.values() if p.sampler is not None), None)
+
+    @property
+    def complete(self) -> Complete | None:
+        """What asks the models of the reranker; of the first part that does."""
+        return next((p.complete for p in self.provided.values() if p.complete is not None), None)
 
     @property
     def middleware(self) -> list[NamedMiddleware]:

@@ -133,7 +133,8 @@ def _render_tables(settings: JsonObject) -> Iterator[str]:
     if (oauth := settings["http"]["oauth"]) is not None:
         yield "\n[http.oauth]"
         yield from _render_changed(oauth, OAuthSettings())
-    if (reranker := settings["discovery"]["reranker"])["url"] is not None:
+    reranker = settings["discovery"]["reranker"]
+    if reranker["url"] is not None or reranker["models"]:
         yield "\n[discovery.reranker]"
         yield from _render_changed(reranker, RerankerSettings())
     for name, caller in settings["callers"].items():

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,10 +38,10 @@ _SYSTEM_PROMPT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerSpec:
-    """The settings of `discovery.reranker`."""
+    """The settings of `discovery.reranker`. Without a URL, `Reranker` is given another way to ask."""
 
-    url: str
-    model: str
+    url: str = ""
+    model: str = ""
     key: str | None = field(default=None, repr=False)
     timeout_s: float = 2.0
     candidates: int = 30
@@ -83,26 +83,26 @@ class UselessAnswer(Exception):
     """The endpoint answered, but named no candidate."""
 
 
+Complete = Callable[[str, str], Awaitable[str]]
+"""Takes a system prompt and a prompt, returns a model's answer; raises `UselessAnswer` without one."""
+
+
 class Reranker:
     """Asks the endpoint, caches its answers, and pauses while it fails."""
 
-    def __init__(self, spec: RerankerSpec, metrics: Metrics) -> None:
+    def __init__(self, spec: RerankerSpec, metrics: Metrics, complete: Complete | None = None) -> None:
+        """`complete` asks a model elsewhere than at the URL of the settings."""
         self._spec = spec
         self._metrics = metrics
-        self._client = HttpClient(
-            spec.endpoint,
-            headers={"content-type": "application/json", "accept": "application/json"}
-            | ({"authorization": f"Bearer {spec.key}"} if spec.key else {}),
-            max_connections=8,
-            connect_timeout_s=spec.timeout_s,
-            body_limit=BODY_LIMIT_BYTES,
-        )
+        self._client = _make_client(spec) if complete is None else None
+        self._complete = complete or self._request_completion
         self._cache: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
         self._failures = 0
         self._paused_until = 0.0
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def order(self, query: str, candidates: Sequence[RerankCandidate]) -> Sequence[str]:
         """Return the names that the endpoint chose, best first; empty if it failed, is paused or chose none."""
@@ -146,22 +146,37 @@ class Reranker:
         tools = [f"{candidate.name}: {_first_sentence(candidate.description)}" for candidate in sent]
         # As JSON, so that neither the query nor a description can pass for a part of the prompt.
         content = msgspec.json.encode({"request": query, "tools": tools}).decode()
+        answer = await self._complete(_SYSTEM_PROMPT, content)
+        known = {candidate.name for candidate in sent}
+        # Models invent names: those are dropped, and the rest still counts.
+        names = dict.fromkeys(name for name in _parse_names(answer) if name in known)
+        if not names:
+            raise UselessAnswer("its answer names no candidate")
+        return tuple(names)
+
+    async def _request_completion(self, system: str, prompt: str) -> str:
+        assert self._client is not None
         body: JsonObject = {
             "model": self._spec.model,
             "temperature": 0,
-            "messages": [{"role": "system", "content": _SYSTEM_PROMPT}, {"role": "user", "content": content}],
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt}],
         }
         response = await self._client.post(msgspec.json.encode(body))
         if response.status != 200:
             raise UselessAnswer(f"it answered with status {response.status}")
         choices = _decode_completion(response.body).choices
-        known = {candidate.name for candidate in sent}
-        content = choices[0].message.content if choices else ""
-        # Models invent names: those are dropped, and the rest still counts.
-        names = dict.fromkeys(name for name in _parse_names(content) if name in known)
-        if not names:
-            raise UselessAnswer("its answer names no candidate")
-        return tuple(names)
+        return choices[0].message.content if choices else ""
+
+
+def _make_client(spec: RerankerSpec) -> HttpClient:
+    return HttpClient(
+        spec.endpoint,
+        headers={"content-type": "application/json", "accept": "application/json"}
+        | ({"authorization": f"Bearer {spec.key}"} if spec.key else {}),
+        max_connections=8,
+        connect_timeout_s=spec.timeout_s,
+        body_limit=BODY_LIMIT_BYTES,
+    )
 
 
 def _cache_key(query: str, sent: Sequence[RerankCandidate]) -> bytes:

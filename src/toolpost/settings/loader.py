@@ -239,6 +239,8 @@ def _check_reranker(config: Config, path: Path) -> None:
             f"{path}: discovery.reranker has {'a URL and no model' if reranker.url else 'a model and no URL'}.",
             hint="set both url and model, or neither",
         )
+    if reranker.url is not None and reranker.models:
+        raise BadConfiguration(f"{path}: discovery.reranker has both a URL and models.", hint="keep one of them")
 
 
 def _convert_servers(values: Any, path: Path) -> dict[str, ServerSettings]:

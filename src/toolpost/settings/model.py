@@ -165,10 +165,13 @@ def check_bundled(names: Iterable[str], place: str) -> None:
 
 
 class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An OpenAI-compatible endpoint that reranks search results; off without a URL."""
+    """A model that reranks search results: behind an OpenAI-compatible endpoint, or of `[models]`; off without either."""
 
     url: Annotated[str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1")] = None
-    model: Annotated[str, Meta(description="model to use")] = ""
+    model: Annotated[str, Meta(description="model to use at this URL")] = ""
+    models: Annotated[
+        list[str], Meta(description="instead of a URL: models of `[models]`, the best of which is asked")
+    ] = []
     key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
     timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer")] = 2.0
     candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best results it reranks")] = 30

@@ -198,3 +198,12 @@ async def endless(endpoint: Any, body: dict[str, Any], api: str, reader: Any, wr
     while True:
         writer.write(piece)
         await writer.drain()
+
+
+@_behavior
+async def reranks(endpoint: Any, body: dict[str, Any], api: str, reader: Any, writer: Any) -> bool:
+    """Turns the order of the tools in a request of the search around."""
+    tools = json.loads(body["messages"][-1]["content"])["tools"]
+    names = [line.partition(":")[0] for line in tools][::-1][:4]
+    writer.write(whole(200, json.dumps(answer_to(body, api, json.dumps(names))).encode()))
+    return True

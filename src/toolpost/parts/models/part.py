@@ -11,6 +11,7 @@ from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings
 
 if TYPE_CHECKING:
     from toolpost.base.caller import Caller
+    from toolpost.discovery.reranker import Complete
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
     from toolpost.parts.models.agents import AgentPool
@@ -40,7 +41,8 @@ class ModelsPart(Part):
         from toolpost.host import Provided
 
         config = host.config
-        is_configured = bool(enabled_models(config) or GROUPS.of(config)) and config.plugins.only is None
+        used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
+        is_configured = bool(used) and config.plugins.only is None
         if not host.wants_plugin(self.name) and not (host.loads_bundled and is_configured):
             yield Provided()
             return
@@ -66,8 +68,16 @@ class ModelsPart(Part):
                 return stats.open_writing()
 
             sampler = _make_sampler(config, router) if settings.sampling else None
+            complete = _make_complete(config, router) if config.discovery.reranker.models else None
             try:
-                yield Provided(plugins=[plugin], services=[router], run=run, derive=groups.derive, sampler=sampler)
+                yield Provided(
+                    plugins=[plugin],
+                    services=[router],
+                    run=run,
+                    derive=groups.derive,
+                    sampler=sampler,
+                    complete=complete,
+                )
             finally:
                 await stats.try_flush()
 
@@ -81,6 +91,41 @@ def _make_sampler(config: "Config", router: "Router") -> "RouterSampler":
         timeout_s=ROUTER.of(config).timeout_s,
         models={name: models[name].model or name for name, model in router.models.items() if not model.acts},
     )
+
+
+def _make_complete(config: "Config", router: "Router") -> "Complete":
+    """Make what asks the models that `discovery.reranker` names."""
+    from toolpost.base.caller import Caller
+    from toolpost.base.ids import CallerId
+    from toolpost.contracts.errors import ToolpostError
+    from toolpost.discovery.reranker import UselessAnswer
+    from toolpost.parts.models.endpoint import Prompt
+    from toolpost.parts.models.score import ScoreRequest
+
+    settings = config.discovery.reranker
+    for name in settings.models:
+        if name not in router.models or router.models[name].acts:
+            raise BadConfiguration(
+                f"discovery.reranker.models: no model of [models] with a `url` is called `{name}`.",
+                hint=f"known: {', '.join(name for name, model in router.models.items() if not model.acts) or 'none'}",
+            )
+    caller = Caller(id=CallerId("search"), transport="memory")
+
+    async def complete(system: str, prompt: str) -> str:
+        try:
+            routed = await router.call(
+                Prompt.of_text(prompt, system=system, temperature=0),
+                # Scored by what a search needs, not by what it is about.
+                ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=settings.timeout_s),
+                caller=caller,
+                timeout_s=settings.timeout_s,
+                only=settings.models,
+            )
+        except ToolpostError as error:
+            raise UselessAnswer(error.message) from error
+        return routed.completion.text
+
+    return complete
 
 
 class EndpointModel:
