@@ -7,7 +7,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import bus, compat, harness, help_command, http_calls, proxy, register, report, stdio_calls, store, workspace
+from bench import (
+    bus,
+    compat,
+    harness,
+    help_command,
+    http_calls,
+    models,
+    proxy,
+    register,
+    report,
+    stdio_calls,
+    store,
+    workspace,
+)
 from bench.figures import Figures, Pace, Part, say
 from bench.load import BenchError, compiled
 
@@ -22,6 +35,7 @@ PARTS: tuple[Part, ...] = (
     store.PART,
     bus.PART,
     workspace.PART,
+    models.PART,
     harness.PART,
 )
 """In this order they are measured, and stand on the page."""
