@@ -11,7 +11,7 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import REDACTED, is_secret_name
-from toolpost.cli.clients.server_toml import non_default_values, render_server, render_value
+from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
 from toolpost.cli.examples import examples
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import config_option, json_option
@@ -124,6 +124,7 @@ def _render_toml(settings: JsonObject, config_path: Path | None, loaded: Config)
                 {name: value for name, value in values.items() if not isinstance(value, dict)}, usual.get(section, {})
             )
     yield from _render_tables(settings)
+    yield from _render_part_tables(settings, usual)
     for name, server in loaded.servers.items():
         yield f"\n{render_server(name, redact_server(server)).rstrip()}"
 
@@ -140,6 +141,19 @@ def _render_tables(settings: JsonObject) -> Iterator[str]:
     for name, caller in settings["callers"].items():
         yield f"\n[callers.{render_value(name) if '@' in name or '.' in name else name}]"
         yield from _render_changed(caller, CallerSettings())
+
+
+def _render_part_tables(settings: JsonObject, usual: JsonObject) -> Iterator[str]:
+    """Render what parts have in tables of their own: `[agents.NAME]`, `[router.weights]`."""
+    for section, values in settings.items():
+        if not isinstance(values, dict) or section in ("http", "discovery", "callers", "servers"):
+            continue
+        for name, table in values.items():
+            if isinstance(table, dict) and table:
+                key = render_key(name)
+                yield f"\n[{section}.{key}]"
+                set_values = {key: value for key, value in table.items() if value is not None}
+                yield from _render_lines(set_values, usual.get(section, {}).get(name, {}))
 
 
 def _render_changed(values: JsonObject, usual: msgspec.Struct) -> Iterator[str]:

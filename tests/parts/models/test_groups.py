@@ -1,7 +1,8 @@
 """Interchangeable servers: one tool of their common ones, which goes on when a server fails, and never acts twice."""
 
+import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,20 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import text_of
-from tests.ways import IN_MEMORY, QUICK_WAYS, Way
+from tests.loaded import loaded
+from tests.upstreams.behind import SERVERS, report, text_of, until
+from tests.upstreams.test_asking import Person, client_on
+from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
+from toolpost.base.ids import PluginName, ToolName
+from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.parts.models.groups import Groups
+from toolpost.parts.models.router import Router
 from toolpost.parts.models.settings import GROUPS, ROUTER, GroupSettings, RouterSettings
+from toolpost.parts.models.stats import Stats
+from toolpost.providers import ProvidedTool
 from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.servers import ServerSettings
@@ -110,6 +119,7 @@ async def test_a_server_that_cannot_have_seen_the_call_is_passed_over(twins: Twi
     async with opened(twins.config()) as (app, client):
         twins.stop("a")
         app.servers.providers["a"].supervisor.restart()
+        await until(lambda: not report(app, "a").pids)
         answer = text_of(await client.call_tool("pair__write", {}))
 
     assert answer == "b did write"
@@ -185,6 +195,104 @@ async def test_a_group_is_seen_by_those_who_see_all_its_servers(twins: Twins) ->
     assert tags["pair"] == {"both"}  # type: ignore[index]
     async with opened(twins.config(tags=["z"])) as (app, _client):
         assert app.gateway.catalog.tags["pair"] == {"z"}  # type: ignore[index]
+
+
+def asking(*, era: str) -> Config:
+    """Configure a group of two servers that ask their client back."""
+    options = [] if era == MODERN else ["handshake"]
+    program, *arguments = loaded(str(SERVERS / "asking.py"), *options)
+    servers = {name: ServerSettings(command=program, args=arguments) for name in ("a", "b")}
+    config = msgspec.structs.replace(IN_MEMORY, servers=servers)
+    return GROUPS.put(config, {"pair": GroupSettings(servers=["a", "b"])})
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_server_of_a_group_asks_the_client_back_and_gets_its_own_answers(way: Way, era: str) -> None:
+    person = Person()
+    async with open_app(asking(era=era)) as app, client_on(app, way, **person.callbacks) as client:
+        answers = json.loads(text_of(await client.call_tool("pair__ask_twice", {})))
+
+    assert answers[0] == {"action": "accept", "content": {"name": "Ada"}}
+    assert answers[1]["roots"]
+    assert person.asked == ["Who are you?", "roots"]
+
+
+async def test_answers_go_to_the_server_that_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it is no longer the first."""
+    person = Person()
+    async with open_app(asking(era=MODERN)) as app, client_on(app, QUICK_WAYS[-1], **person.callbacks) as client:
+        breakers = app.service(Router).breakers
+        asked_by: list[str] = []
+        admit = app.gateway.admit
+
+        def note(**options: Any) -> Any:
+            asked_by.append(options["name"])
+            if options["name"] == "b__ask_twice":
+                breakers["pair/a"].reset()
+            return admit(**options)
+
+        monkeypatch.setattr(app.gateway, "admit", note)
+        for _ in range(3):
+            breakers["pair/a"].enter()
+            breakers["pair/a"].note_failure()
+        await client.call_tool("pair__ask_twice", {})
+
+    assert {name for name in asked_by if name != "pair__ask_twice"} == {"b__ask_twice"}
+
+
+class SomeProvider:
+    """A provider of tools with given contracts."""
+
+    def __init__(self, name: str, *tools: ProvidedTool, quarantined: Sequence[ProvidedTool] = ()) -> None:
+        self.name = PluginName(name)
+        self.description = ""
+        self.tools = {tool.contract.name: tool for tool in tools}
+        self.quarantined = {tool.contract.name: tool for tool in quarantined}
+        self.refused = ()
+
+
+def provided(server: str, name: str) -> ProvidedTool:
+    contract = contract_of_upstream(
+        {"name": name, "inputSchema": {"type": "object"}},
+        server=PluginName(server),
+        name=ToolName(f"{server}__{name}"),
+        closes=False,
+        version="1",
+        timeout_s=5,
+    )
+    return ProvidedTool(contract=contract, provider=PluginName(server), invoke=None)  # type: ignore[arg-type]
+
+
+def derived(*providers: SomeProvider) -> dict[str, list[str]]:
+    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None))  # type: ignore[arg-type]
+    return {str(one.name): sorted(one.tools) for one in groups.derive(providers)}
+
+
+def test_a_quarantined_tool_of_one_server_leaves_the_group_its_tool() -> None:
+    held = SomeProvider("a", provided("a", "read"), provided("a", "own"))
+    other = SomeProvider("b", provided("b", "write"), quarantined=[provided("b", "read")])
+
+    assert derived(held, other) == {"a": ["a__own"], "b": ["b__write"], "pair": ["pair__read"]}
+    # In the other order, too: the first server is the one whose tool is quarantined.
+    held, other = (
+        SomeProvider("b", provided("b", "read")),
+        SomeProvider("a", provided("a", "own"), quarantined=[provided("a", "read")]),
+    )
+    assert derived(held, other) == {"a": ["a__own"], "b": [], "pair": ["pair__read"]}
+
+
+def test_a_server_whose_tools_are_not_known_takes_none_from_the_group() -> None:
+    assert derived(SomeProvider("a", provided("a", "read")), SomeProvider("b")) == {
+        "a": [],
+        "b": [],
+        "pair": ["pair__read"],
+    }
+
+
+def test_a_group_with_the_name_of_a_plugin_is_left_out() -> None:
+    plugin, server = SomeProvider("pair", provided("pair", "x")), SomeProvider("a", provided("a", "read"))
+    assert derived(plugin, server, SomeProvider("b")) == {"a": ["a__read"], "b": [], "pair": ["pair__x"]}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ async def test_an_attempt_that_hangs_is_given_up_for_the_next() -> None:
 
 
 async def test_a_short_deadline_opens_no_circuit() -> None:
-    router = router_of(Scripted(60.0), Scripted("second"), attempt_s=30)
+    router = router_of(Scripted(60.0), attempt_s=30)
     for _ in range(4):
         with pytest.raises(ToolTimedOut, match="No model answered within"):
             await ask(router, timeout_s=0.01)

@@ -12,7 +12,7 @@ from tests.parts.models.endpoints import FakeEndpoint
 from tests.ways import IN_MEMORY, QUICK_WAYS, WAYS, Way, stdio_server
 from toolpost.app import open_app, open_http
 from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, RouterSettings
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config, PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -198,3 +198,15 @@ async def test_a_model_without_its_key_is_there_and_says_so(endpoint: FakeEndpoi
 
     assert "NO_SUCH_KEY is not set" in answer["failed"][0]["reason"]
     assert b"Bearer sk-from-a-file" in endpoint.heads[0]
+
+
+async def test_served_alone_the_tools_have_their_own_names(endpoint: FakeEndpoint) -> None:
+    config = config_of(endpoint, "good")
+    config = msgspec.structs.replace(config, plugins=PluginSettings(only="models"))
+    async with open_app(config) as app, QUICK_WAYS[0].client_of(app) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        answer = data_of(await client.call_tool("router_call", {"prompt": "haiku"}))
+
+    assert names == ["router_call", "router_fallback", "router_score", "router_stats"]
+    assert isinstance(answer, dict)
+    assert answer["content"] == "the answer of good"

@@ -20,23 +20,22 @@ class ModelsDoctor(PartDoctor):
         for name, group in GROUPS.of(config).items():
             if missing := [server for server in group.servers if server not in config.servers]:
                 findings.append(
-                    problem(f"group {name}", f"there is no server `{missing[0]}`", hint="add it, or remove it")
+                    problem("groups", f"`{name}`: there is no server `{missing[0]}`", hint="add it, or remove it")
                 )
             else:
-                findings.append(ok(f"group {name}", f"of {', '.join(group.servers)}"))
+                findings.append(ok("groups", f"`{name}`: {', '.join(group.servers)}"))
         return findings or [note("models", "none is configured: `router_call` has nobody to ask")]
 
 
 def _check_model(config: Config, name: str, model: ModelSettings) -> Finding:
-    title = f"model {name}"
     if model.agent is not None:
         if model.agent in config.parts.get("agents", {}):
-            return ok(title, f"the agent `{model.agent}`")
-        return problem(title, f"there is no agent `{model.agent}`", hint=f"add [agents.{model.agent}]")
+            return ok("models", f"`{name}`: the agent `{model.agent}`")
+        return problem("models", f"`{name}`: there is no agent `{model.agent}`", hint=f"add [agents.{model.agent}]")
     try:
         key = read_key(name, model, project=Path(config.project))
     except BadConfiguration as error:
-        return problem(title, error.message, hint=error.hint)
+        return problem("models", error.message, hint=error.hint)
     if key is not None and not is_trustworthy(model.url or ""):
-        return warning(title, "its key is sent without encryption", hint="use an https:// URL")
-    return ok(title, f"{model.model or name} at {model.url}")
+        return warning("models", f"`{name}`: its key is sent without encryption", hint="use an https:// URL")
+    return ok("models", f"`{name}`: {model.model or name} at {model.url}")

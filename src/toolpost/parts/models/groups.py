@@ -1,7 +1,7 @@
 """`[groups.NAME]`: the tools that several servers have in common become one tool, `NAME__tool`, which outlives a server.
 
-A tool is common if every server of the group whose tools are known has it, under the same name and with the same schemas. It is
-listed once; its former names, `server__tool`, still answer. What a server has alone stays as it is.
+A tool is common if every server of the group whose tools are known has it, under the same name and with the same schemas, or has
+it quarantined. It is listed once; its former names, `server__tool`, still answer. What a server has alone stays as it is.
 
 A call goes to the first server whose circuit is closed, through the whole gateway: middleware, approvals and the audit see the
 server's own tool. It goes to the next server only if the first cannot have seen the call, or if the tool may be called twice:
@@ -79,8 +79,11 @@ class Groups:
         found = {str(provider.name): provider for provider in providers}
         for name, group in self.settings.items():
             members = [found[server] for server in group.servers if server in found]
+            if name in found:
+                event(_log, logging.WARNING, "group has the name of a plugin, and is left out", group=name)
+                continue
             tools, moved = self._join(name, group, members)
-            if name in found or not tools:
+            if not tools:
                 continue
             tags = frozenset.intersection(*map(tags_of, members)) if group.tags is None else frozenset(group.tags)
             found[name] = FilteredProvider(
@@ -111,10 +114,16 @@ class Groups:
             # A server that never started has none yet, and must not take them from the others.
             if member.tools
         }
+        quarantined = [
+            (str(member.name), tool.contract.terms.name) for member in members for tool in member.quarantined.values()
+        ]
         tools: dict[ToolName, ProvidedTool] = {}
         moved: set[ToolName] = set()
-        first = next(iter(by_server.values()), {})
-        for own, tool in first.items():
+        # The definition of the first server that has a tool counts.
+        every = {own: tool for theirs in reversed(by_server.values()) for own, tool in theirs.items()}
+        for own, tool in every.items():
+            # A server whose tool is quarantined is passed over, and does not take the tool from the group.
+            needed = sum((server, own) not in quarantined for server in by_server)
             same = [
                 Member(
                     server=server,
@@ -126,7 +135,7 @@ class Groups:
                 if own in theirs and _has_same_schemas(theirs[own].contract, tool.contract)
             ]
             joined = ToolName(f"{name}__{own}")
-            if len(same) < len(by_server) or len(joined) > NAME_LIMIT:
+            if len(same) < needed or len(joined) > NAME_LIMIT:
                 continue
             moved.update(member.tool.contract.name for member in same)
             contract = replace(
