@@ -29,7 +29,11 @@ READ = [
 BUNDLED: dict[str, Any] = json.loads((ROOT / "toolpost.lock").read_text())["tools"]
 """Every tool that comes with Toolpost; `scripts/test` compares the lock with the code."""
 
-UPSTREAM = {"github": {"create_issue", "delete_file", "get_file_contents", "search_code", "search_repositories"}}
+UPSTREAM = {
+    "github": {"create_issue", "delete_file", "get_file_contents", "search_code", "search_repositories"},
+    "library": {"read", "write"},
+    "near": {"read", "write"},
+}
 """Some tools of servers that the pages name and that nobody here has."""
 
 PLACEHOLDERS = {"server", "my"}

@@ -307,6 +307,8 @@ class ServerProvider:
         return send
 
     def _channel_of(self, context: Context) -> ClientChannel | None:
+        if self._sampler is None:
+            return context.client_channel
         return with_sampling(context.client_channel, context.caller, self._sampler)
 
     def _read(self, raw: bytes) -> ToolReturn:

@@ -14,9 +14,9 @@ Sampler = Callable[[bytes, Caller], Awaitable[bytes]]
 _CAPABILITY: Final = "sampling"
 
 
-def with_sampling(channel: ClientChannel | None, caller: Caller, sampler: Sampler | None) -> ClientChannel | None:
-    """Return the channel of a call on which sampling is answered: by the client if it can, else by `sampler`, if there is one."""
-    if sampler is None or (channel is not None and isinstance(channel.capabilities.get(_CAPABILITY), dict)):
+def with_sampling(channel: ClientChannel | None, caller: Caller, sampler: Sampler) -> ClientChannel:
+    """Return the channel of a call on which sampling is answered: by the client if it can, else by `sampler`."""
+    if channel is not None and isinstance(channel.capabilities.get(_CAPABILITY), dict):
         return channel
     return SamplingChannel(channel, caller, sampler)
 
