@@ -299,6 +299,7 @@ def _assembled(
         waiting_limit=config.limits.waiting,
         validators=validators,
         middleware=host.plugins.all_middleware(parts.middleware),
+        guards=parts.guards,
     )
     catalog = catalog_of(config, host.plugins, servers, parts)
     uses: Counter[str] = Counter()

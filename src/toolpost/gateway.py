@@ -147,7 +147,7 @@ class Gateway:
             resumption=resumption,
             via=via,
             # One call inside another needs scopes that nest.
-            runs_code=self.pipeline.has_middleware or is_nested,
+            runs_code=is_nested or self.pipeline.runs_code_for(tool),
         )
         if requested_name not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, requested_name)

@@ -25,6 +25,7 @@ from toolpost.endpoints.http.routes import HttpContext, Routes
 from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver, Gateway
 from toolpost.metrics import Gauges, Metrics
+from toolpost.middleware import Guard
 from toolpost.protocol.rpc import encode
 from toolpost.providers import Provider
 from toolpost.providers.plugin_host import PluginCandidate, PluginHost
@@ -95,7 +96,11 @@ class Provided:
     tools change, perhaps in a thread."""
     middleware: Sequence[Middleware] = ()
     """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
-    must never be left out belongs into `middleware.load`."""
+    must never be left out belongs into `middleware.load`. One with an attribute `may_apply` is left out of the calls of tools for
+    which that returns False."""
+    guards: Sequence[Guard] = ()
+    """Decide whether calls may run, inside all middleware. A part that must not be left out raises BadConfiguration when it
+    cannot open: then nothing serves."""
     routes: Callable[[HttpContext], Sequence[Routes]] | None = None
     """Makes the part's paths, when HTTP begins to be served: `JsonRoutes` for an API, `Pages` for files."""
     gauges: Callable[[], Gauges] | None = None
@@ -155,6 +160,11 @@ class OpenParts:
             if provided.derive is not None:
                 providers = provided.derive(providers)
         return providers
+
+    @property
+    def guards(self) -> list[Guard]:
+        """What decides whether calls may run, in the order in which parts opened."""
+        return [guard for provided in self.provided.values() for guard in provided.guards]
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return what holds at this moment in all parts."""

@@ -136,6 +136,7 @@ class Changes:
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
             made = await to_thread.run_sync(self._make, app.parts, providers, app.config.plugins.tags, mode)
             app.gateway.catalog, app.call_handler.listing = made
+            app.gateway.pipeline.forget_plans()
             app.finder.preparation.take(app.gateway.catalog)
             # Where two tools stand for all, the list says which servers there are, and nothing of their tools.
             is_same = (

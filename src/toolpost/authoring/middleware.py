@@ -8,13 +8,29 @@
 `docs/guides/write-middleware.md` is the guide, `middleware/user.py` runs them.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from toolpost.base.caller import Caller
+from toolpost.base.events import event
 from toolpost.base.ids import CallId, Json, JsonObject, PluginName, ToolName, TraceId
+
+_log = logging.getLogger("toolpost.middleware")
+
+
+class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool, as far as a middleware can decide by it that it has nothing to do with its calls."""
+
+    name: ToolName
+    """The name that is listed, `github__create_issue`."""
+    provider: PluginName
+    """The plugin or the server that brings the tool."""
+    is_upstream: bool
+    """Whether it is a server's tool, whose annotations are claims of that server."""
+    annotations: Mapping[str, Any] = {}
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +141,10 @@ Next = Callable[[CallRequest], Awaitable[CallResult]]
 """Runs the rest of a call. May be called again, for a second attempt; raises the `ToolpostError` that the client would see."""
 
 Middleware = Callable[[CallRequest, Next], Awaitable[CallResult]]
+"""May have an attribute `may_apply`, a function from `ToolInfo` to bool: False promises that the middleware does nothing for this
+tool. It is then left out of the tool's calls, which costs them nothing. Evaluated once for each tool, and again when the
+catalog changes.
+"""
 
 
 class NamedMiddleware(NamedTuple):
@@ -132,3 +152,18 @@ class NamedMiddleware(NamedTuple):
 
     name: str
     function: Middleware
+
+    def may_apply(self, tool: ToolInfo) -> bool:
+        """Whether the middleware has to run around calls of this tool."""
+        return may_apply(getattr(self.function, "may_apply", None), tool, name=self.name)
+
+
+def may_apply(predicate: Callable[[ToolInfo], bool] | None, tool: ToolInfo, *, name: str) -> bool:
+    """Evaluate a predicate; True without one, and for one that fails: a policy must not be lost to a bug in its filter."""
+    if predicate is None:
+        return True
+    try:
+        return bool(predicate(tool))
+    except Exception as error:  # noqa: BLE001 (a predicate may raise anything)
+        event(_log, logging.ERROR, "may_apply failed", middleware=name, tool=tool.name, exception=error)
+        return True

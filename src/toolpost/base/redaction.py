@@ -40,7 +40,7 @@ _SECRET_WORDS = frozenset(
 )
 _SECRET_PAIRS = frozenset(
     (first, second)
-    for first in ("access", "api", "encryption", "private", "signing", "ssh")
+    for first in ("access", "api", "encryption", "priv", "private", "signing", "ssh")
     for second in ("key", "keys")
 ) | {("pass", "word"), ("pass", "phrase"), ("connection", "string")}
 # `tokens` is usually a count, unless one of these words says what they are for.

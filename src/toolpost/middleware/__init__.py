@@ -1,5 +1,5 @@
-"""The steps that every call passes, in this order: users' middleware → tool-lock → schema-validate → audit-enter → dispatch →
-audit-exit.
+"""The steps that every call passes, in this order: users' middleware → guards → tool-lock → schema-validate → audit-enter →
+dispatch → audit-exit. Middleware and guards that cannot apply to a tool are left out of its calls.
 
 A *step* wraps the rest of the chain, as middleware does in ASGI. A *check* only looks at the call: it raises, returns None,
 or returns an awaitable in the rare case that it has to wait. Checks cost no coroutine of their own, which is why validation
@@ -8,23 +8,38 @@ and audit-enter are not steps. What each step does is in its own module; the gat
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
+from typing import Final, NamedTuple
 
-from toolpost.authoring.middleware import NamedMiddleware
+from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
+from toolpost.contracts.contract import Contract
 from toolpost.middleware.audit import AuditExit, audit_enter
 from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
-from toolpost.middleware.interface import Check, NextStep, Outcome, Step
+from toolpost.middleware.interface import Check, Guard, NextStep, Outcome, Step
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware
 from toolpost.middleware.validate import Validation
+from toolpost.providers import ProvidedTool
 from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
-__all__ = ["Call", "Delivery", "Outcome", "Pipeline", "ProgressNotification", "ProgressShaper"]
+__all__ = ["Call", "Delivery", "Guard", "Outcome", "Pipeline", "ProgressNotification", "ProgressShaper"]
+
+_PLANS_LIMIT: Final = 50_000
+"""How many tools' plans are kept; servers may list their tools again and again."""
+
+
+class _Plan(NamedTuple):
+    """What calls of one tool pass."""
+
+    contract: Contract
+    chain: NextStep
+    is_plain: bool
+    """Whether neither middleware nor a guard applies."""
 
 
 class Pipeline:
@@ -39,31 +54,90 @@ class Pipeline:
         waiting_limit: int,
         validators: Validators,
         middleware: Sequence[NamedMiddleware] = (),
+        guards: Sequence[Guard] = (),
     ) -> None:
-        """Build the chain; this list is the only place that decides the order."""
-        validation = Validation(validators)
-        audit = AuditExit(audit_log)
-        lock = Lock(shares, callers, waiting_limit=waiting_limit)
-        self._chain = _compose(
-            [
-                audit,  # acts last, and outside the deadline: a refused or cancelled call is recorded too
-                apply_deadline,
-                *([UserMiddleware(middleware, validation)] if middleware else ()),
-                lock,  # behind the middleware: a lock's key may be one of the arguments
-            ],
-            [validation.validate_arguments, audit_enter],
-            partial(dispatch, validation=validation),
-        )
-        self.has_middleware = bool(middleware)
-        self._fast_path = FastPath(audit, lock)
+        self._validation = Validation(validators)
+        self._audit = AuditExit(audit_log)
+        self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
+        self._middleware = tuple(middleware)
+        self._guards = tuple(guards)
+        self._fast_path = FastPath(self._audit, self._lock)
+        self._plain_chain = self._chain_of((), ())
+        self._chains: dict[tuple[object, ...], NextStep] = {}
+        self._plans: dict[int, _Plan] = {}
+        """By the id of the contract, which the plan keeps alive: hashing one would cost more than the look-up saves. Not by
+        the tool: the fast path makes a copy for each call that it leaves to a task.
+        """
+        self._is_open = not middleware and not guards
 
     def __call__(self, call: Call) -> Awaitable[Outcome]:
-        return self._chain(call)
+        return self._plain_chain(call) if self._is_open else self._plan_of(call.tool).chain(call)
 
     def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
         """Answer a plain call to a server without a task, through `delivery`; False if it needs one."""
         # Middleware awaits, and may change the arguments: nothing is sent before it has run.
-        return not self.has_middleware and self._fast_path.start(call, delivery)
+        return not self.runs_code_for(call.tool) and self._fast_path.start(call, delivery)
+
+    def runs_code_for(self, tool: ProvidedTool) -> bool:
+        """Whether middleware or a guard runs in the tasks of this tool's calls."""
+        return not self._is_open and not self._plan_of(tool).is_plain
+
+    def forget_plans(self) -> None:
+        """Ask middleware and guards again which tools they apply to: the catalog, or the tags of a server, changed."""
+        self._plans.clear()
+
+    def _plan_of(self, tool: ProvidedTool) -> _Plan:
+        plan = self._plans.get(id(tool.contract))
+        return plan if plan is not None else self._make_plan(tool)
+
+    def _make_plan(self, tool: ProvidedTool) -> _Plan:
+        info = info_of(tool)
+        middleware = tuple(one for one in self._middleware if one.may_apply(info))
+        guards = tuple(one for one in self._guards if may_apply(one.may_apply, info, name=one.name))
+        chain = self._plain_chain
+        if middleware or guards:
+            key = (*map(id, middleware), None, *map(id, guards))
+            if key not in self._chains:
+                self._chains[key] = self._chain_of(middleware, guards)
+            chain = self._chains[key]
+        if len(self._plans) >= _PLANS_LIMIT:
+            self._plans.clear()
+        plan = self._plans[id(tool.contract)] = _Plan(tool.contract, chain, is_plain=chain is self._plain_chain)
+        return plan
+
+    def _chain_of(self, middleware: Sequence[NamedMiddleware], guards: Sequence[Guard]) -> NextStep:
+        """Build a chain; this list is the only place that decides the order."""
+        validation = self._validation
+        return _compose(
+            [
+                self._audit,  # acts last, and outside the deadline: a refused or cancelled call is recorded too
+                apply_deadline,
+                *([UserMiddleware(middleware, validation)] if middleware else ()),
+                # A guard may ask people: arguments that are not valid must not get that far.
+                *([partial(_validate_first, validation=validation)] if guards else ()),
+                *(guard.admit for guard in guards),
+                self._lock,  # behind the middleware: a lock's key may be one of the arguments
+            ],
+            [validation.validate_arguments, *(guard.check for guard in guards), audit_enter],
+            partial(dispatch, validation=validation),
+        )
+
+
+def info_of(tool: ProvidedTool) -> ToolInfo:
+    """Return what a predicate of a middleware or a guard is given."""
+    contract = tool.contract
+    return ToolInfo(
+        name=contract.name,
+        provider=tool.provider,
+        is_upstream=contract.is_upstream,
+        annotations=contract.terms.annotations,
+    )
+
+
+async def _validate_first(call: Call, proceed: NextStep, *, validation: Validation) -> Outcome:
+    if (pending := validation.validate_arguments(call)) is not None:
+        await pending
+    return await proceed(call)
 
 
 def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> NextStep:

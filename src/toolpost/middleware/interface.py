@@ -1,9 +1,11 @@
 """The types that the chain is made of: a step takes a call and the rest of the chain, a check only the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
+from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.ids import JsonObject
 from toolpost.middleware.call import Call
 
@@ -25,3 +27,29 @@ NextStep = Callable[[Call], Awaitable[Outcome]]
 Step = Callable[[Call, NextStep], Awaitable[Outcome]]
 Check = Callable[[Call], Awaitable[None] | None]
 """Raises to refuse a call. Returns an awaitable only if the check cannot be made at once, which is rare."""
+
+
+class Guard(Protocol):
+    """Decides whether calls may run: a policy of a part, which no other middleware can get around.
+
+    It runs in two places. `admit` is a step inside all middleware and outside the lock, on arguments that are valid: there it may
+    wait for long without holding anything. `check` runs when the lock is held and the arguments were validated again, right
+    before the tool: nothing but the tool itself comes after it, so what it grants once is used at most once.
+    """
+
+    @property
+    def name(self) -> str:
+        """What logs and errors call it."""
+        ...
+
+    def may_apply(self, tool: ToolInfo) -> bool:
+        """Whether calls of this tool have to pass; evaluated once for each tool, and again when the catalog changes."""
+        ...
+
+    async def admit(self, call: Call, proceed: NextStep) -> Outcome:
+        """Let the call go on, or raise."""
+        ...
+
+    def check(self, call: Call) -> Awaitable[None] | None:
+        """Raise unless the call may run now, with the arguments that it has now."""
+        ...
