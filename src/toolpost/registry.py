@@ -78,6 +78,16 @@ BUNDLED: Final = (
     ),
     PartEntry(name="models", reference="toolpost.parts.models.part:ModelsPart", plugins=("models",)),
     PartEntry(name="tasks", reference="toolpost.parts.tasks.part:TasksPart"),
+    PartEntry(
+        name="approvals",
+        reference="toolpost.parts.approvals.part:ApprovalsPart",
+        plugins=("approvals",),
+        commands={
+            "approvals": Command(
+                "toolpost.parts.approvals.commands:approvals", "See which calls wait for approval, and vote on them."
+            )
+        },
+    ),
 )
 """The parts that come with Toolpost; a test compares them with the entry points in pyproject.toml."""
 

@@ -1,8 +1,10 @@
 """A call in progress: this tool, these arguments, this caller, until this deadline."""
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -114,6 +116,22 @@ class Call:
                 # A tool may report progress while it cleans up; a client that cancelled must not be sent any.
                 self.progress.close(deliver=False)
             self.scope.cancel()
+
+    @contextmanager
+    def pause_deadline(self) -> Iterator[None]:
+        """Stop the clock of the call while it waits for people; whoever cancels it is still heard.
+
+        Only for calls that middleware or a guard applies to: others have a scope whose deadline is fixed.
+        """
+        scope = self.scope
+        assert isinstance(scope, anyio.CancelScope)
+        began = time.monotonic()
+        scope.deadline = math.inf
+        try:
+            yield
+        finally:
+            self.ends_at += time.monotonic() - began
+            scope.deadline = self.ends_at
 
     @property
     def is_cancelled(self) -> bool:

@@ -1,5 +1,6 @@
 """What an author of a part imports, and the parts that come with Toolpost: strangers to each other.
 
+approvals      calls that run only once others have approved them
 bus            tasks for agent workers, with leases
 conversations  agents that people and plugins talk to
 models         models, agents and servers of which the best is asked

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.contracts.errors import ErrorCode, Forbidden, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.descriptors import has_run_out
@@ -127,6 +127,8 @@ class JsonRoutes:
 def _status_of(failure: ToolpostError) -> int:
     if isinstance(failure, NotFound):
         return 404
+    if isinstance(failure, Forbidden):
+        return 403
     return 400 if failure.code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS) else 500
 
 

@@ -1,1 +1,14 @@
-"""Approvals."""
+"""Approvals by quorum: calls that run once, after others have approved them; and a verifiable random function.
+
+part      approvals as a part of a gateway; `settings` has its sections
+rules     which rule a call falls under
+guard     holds calls to the rules: finds or opens a round, waits, uses the approval
+rounds    a round as a value: votes, levels, what may still happen; no I/O
+records   every transaction on rounds and votes
+subject   what is voted on, and the bytes that are signed
+service   what guard, tools, commands and the HTTP API share
+results   rounds and votes as they are shown
+plugin    `consensus_*` and `vrf_*`; `api` and `commands` are the other ways to vote
+peers     gossip: rounds, votes and audit heads exchanged with other gateways
+vrf       ECVRF-EDWARDS25519-SHA512-TAI
+"""

@@ -63,9 +63,7 @@ def verify(public: bytes, alpha: bytes, proof: bytes) -> bytes | None:
     if int.from_bytes(response, "little") >= _ORDER:
         return None
     try:
-        if not (
-            sodium.crypto_core_ed25519_is_valid_point(public) and sodium.crypto_core_ed25519_is_valid_point(gamma)
-        ):
+        if not (sodium.crypto_core_ed25519_is_valid_point(public) and sodium.crypto_core_ed25519_is_valid_point(gamma)):
             return None
         point = _encode_to_curve(public, alpha)
         scalar = _scalar_of(challenge)

@@ -1,0 +1,233 @@
+"""`toolpost approvals`: see which calls wait for approval, and vote on them."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from toolpost.base.caller import OPERATOR, Caller
+from toolpost.base.ids import CallerId
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, json_option
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.contracts.errors import NotFound
+from toolpost.parts.approvals.part import encode_key, make_approvals
+from toolpost.parts.approvals.peers import Peers
+from toolpost.parts.approvals.results import RoundResult, render_round, render_vote
+from toolpost.parts.approvals.rounds import Choice
+from toolpost.parts.approvals.service import Approvals, parse_round_id
+from toolpost.parts.approvals.settings import PEERS
+from toolpost.settings import Config, load_config
+from toolpost.store import Store, open_store, store_exists
+from toolpost.store.urls import shown_url
+
+as_option: Callable[[Any], Any] = click.option(
+    "--as", "voter", metavar="CALLER", default=OPERATOR.id, show_default=True, help="Vote as this caller."
+)
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost approvals list", "calls that wait for votes"),
+        ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
+        ("toolpost approvals approve 7", "as `cli`, the person at the command line"),
+        ("toolpost approvals watch", "new rounds and votes, until Ctrl-C"),
+    ),
+)
+def approvals() -> None:
+    """See which calls wait for approval, and vote on them."""
+
+
+@approvals.command("list")
+@click.option("--all", "shows_all", is_flag=True, help="Decided and expired rounds too.")
+@config_option
+@json_option("Print `{rounds}` on one line.")
+def list_rounds(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
+    """List the rounds that wait for votes, the newest first."""
+    rounds = run_async(_list, load_config(config_path), shows_all)
+    if as_json:
+        print_json_line({"rounds": [one.model_dump(mode="json") for one in rounds]})
+        return
+    if not rounds:
+        click.echo("no rounds" if shows_all else "no rounds wait for votes", err=True)
+        return
+    rows = [
+        (one.round_id, one.level, one.status, f"{len(one.approvals)}/{one.needed}", one.requested_by, _subject(one))
+        for one in rounds
+    ]
+    print_table(table("round", "level", "status", "votes", "by", "what", rows=rows))
+
+
+@approvals.command()
+@click.argument("round_id")
+@config_option
+@json_option("Print the round on one line.")
+def show(round_id: str, config_path: Path | None, *, as_json: bool) -> None:
+    """Show what a round is about, and every vote in it."""
+    shown = run_async(_read, load_config(config_path), round_id)
+    if as_json:
+        print_json_line(shown.model_dump(mode="json"))
+    else:
+        _print_round(shown)
+
+
+@approvals.command()
+@click.argument("round_id")
+@as_option
+@config_option
+@json_option("Print the vote on one line.")
+def approve(round_id: str, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+    """Vote for a call or a proposal."""
+    _vote(round_id, "approve", voter, config_path, as_json=as_json)
+
+
+@approvals.command()
+@click.argument("round_id")
+@as_option
+@config_option
+@json_option("Print the vote on one line.")
+def deny(round_id: str, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+    """Vote against a call or a proposal."""
+    _vote(round_id, "deny", voter, config_path, as_json=as_json)
+
+
+@approvals.command()
+@config_option
+@json_option("Print each round that changed on a line of its own.")
+def watch(config_path: Path | None, *, as_json: bool) -> None:
+    """Show rounds as they are opened, voted on and decided, until Ctrl-C."""
+    run_async(_watch, load_config(config_path), as_json)
+
+
+@approvals.command()
+@config_option
+def key(config_path: Path | None) -> None:
+    """Print the public key of this gateway, for the `[peers.NAME]` of others."""
+    click.echo(run_async(_key, load_config(config_path)))
+
+
+@approvals.command()
+@config_option
+@json_option("Print `{forks}` on one line, with both signed heads of each.")
+def peers(config_path: Path | None, *, as_json: bool) -> None:
+    """Say which peers have rewritten their history."""
+    forks = run_async(_forks, load_config(config_path))
+    if as_json:
+        print_json_line({"forks": forks})
+    elif forks:
+        print_table(table("peer", "signed heads", rows=[(one["peer"], str(one["heads"])) for one in forks]))
+    else:
+        click.echo("no peer has contradicted itself")
+
+
+def _vote(round_id: str, choice: Choice, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+    by = replace(OPERATOR, id=CallerId(voter))
+    vote, shown = run_async(_cast, load_config(config_path), round_id, choice, by)
+    if as_json:
+        print_json_line({"vote": vote.model_dump(mode="json"), "round": shown.model_dump(mode="json")})
+    else:
+        click.echo(
+            f"round {shown.round_id}: {voter} says {choice}; {shown.level}, {shown.status},"
+            f" {len(shown.approvals)} of {shown.needed} approvals"
+        )
+
+
+@asynccontextmanager
+async def _open(config: Config, *, make: bool = False) -> AsyncIterator[tuple[Approvals, Store]]:
+    if not make and not await store_exists(config.store_url):
+        raise NotFound(
+            f"There is no store at {shown_url(config.store_url)} yet, and so no round.",
+            hint="start the gateway first: `toolpost serve`",
+        )
+    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+        yield make_approvals(config, store), store
+
+
+async def _list(config: Config, shows_all: bool) -> list[RoundResult]:
+    async with _open(config) as (opened, _):
+        return [render_round(opened, view) for view in await opened.list_rounds(only_open=not shows_all)]
+
+
+async def _read(config: Config, round_id: str) -> RoundResult:
+    async with _open(config) as (opened, _):
+        return render_round(opened, await opened.read(parse_round_id(round_id)))
+
+
+async def _cast(config: Config, round_id: str, choice: Choice, by: Caller) -> tuple[Any, RoundResult]:
+    async with _open(config) as (opened, _):
+        cast = await opened.vote(parse_round_id(round_id), choice, by=by)
+        return render_vote(cast.view, cast.vote), render_round(opened, cast.view)
+
+
+async def _watch(config: Config, as_json: bool) -> None:
+    async with _open(config, make=True) as (opened, _), opened.watch() as listener:
+        seen: dict[str, RoundResult] = {}
+        while True:
+            for view in reversed(await opened.list_rounds(only_open=False)):
+                shown = render_round(opened, view)
+                if seen.get(shown.round_id) != shown:
+                    is_first = not seen.get(shown.round_id)
+                    seen[shown.round_id] = shown
+                    if not is_first or shown.status == "open":
+                        _print_change(shown, as_json=as_json)
+            with anyio.move_on_after(2.0):
+                await listener.wait()
+
+
+async def _key(config: Config) -> str:
+    async with _open(config, make=True) as (opened, _):
+        return encode_key((await opened.gateway_key()).public)
+
+
+async def _forks(config: Config) -> list[dict[str, Any]]:
+    async with _open(config) as (opened, store):
+        return await Peers(opened, store, PEERS.of(config)).forks()
+
+
+def _print_change(shown: RoundResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(shown.model_dump(mode="json"))
+        return
+    at = time.strftime("%H:%M:%S")
+    click.echo(
+        f"{at}  round {shown.round_id}  {shown.level:<8} {shown.status:<10} {len(shown.approvals)}/{shown.needed}"
+        f"  {printable(shown.requested_by)}: {printable(_subject(shown))}"
+    )
+
+
+def _print_round(shown: RoundResult) -> None:
+    lines = [
+        f"round {shown.round_id}: {shown.level}, {shown.status}",
+        f"requested by {shown.requested_by} at {shown.created_at}, until {shown.expires_at}",
+        f"needs {shown.needed} of: {', '.join(shown.voters)}",
+        f"subject {shown.subject_digest}",
+    ]
+    if shown.tool is not None:
+        definition = shown.shown.get("definition", {})
+        lines += [
+            f"tool {shown.tool} (contract {shown.subject.get('contract')})",
+            str(definition.get("description", "")),
+        ]
+    for line in lines:
+        click.echo(printable(line))
+    print_json_line(shown.shown.get("arguments", shown.shown))
+    for vote in shown.votes:
+        void = "  void: two different votes" if vote.is_void else ""
+        click.echo(printable(f"  {vote.signed_at}  {vote.voter}: {vote.choice}{void}"))
+    if shown.call_id is not None:
+        click.echo(f"used by call {shown.call_id}: {shown.status} {shown.outcome or ''}".rstrip())
+
+
+def _subject(shown: RoundResult) -> str:
+    if shown.tool is not None:
+        return f"{shown.tool} {shown.shown.get('arguments')}"
+    return str(shown.shown.get("text", shown.shown.get("digest")))

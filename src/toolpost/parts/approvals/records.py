@@ -1,0 +1,269 @@
+"""Every transaction on rounds and votes, as scripts for both databases. The clock is the store's."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import msgspec
+
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
+from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vote, decide, tally
+from toolpost.store.scripts import NOW, Row, Script, Statement, alone, change, marks
+
+_ROUND: Final = tuple(field.name for field in fields(Round))
+_VOTE: Final = tuple(field.name for field in fields(Vote))
+ROUND_COLUMNS: Final = ", ".join(_ROUND)
+VOTE_COLUMNS: Final = ", ".join(_VOTE)
+
+_SELECT: Final = f"SELECT {ROUND_COLUMNS} FROM approval_rounds WHERE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRound:
+    """A round to be opened."""
+
+    key: str
+    kind: str
+    subject: str
+    subject_digest: str
+    shown: str
+    caller: str
+    tool: str | None
+    rule: str | None
+    voters: tuple[str, ...]
+    needed: int
+    expires_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """The round that decides on a call."""
+
+    round: Round
+    is_new: bool
+    previous: Round | None = None
+    """The last round for the same call, if it can serve no more: used, or expired."""
+
+
+def open_round(new: NewRound, *, limit: int) -> Script[Opened]:
+    """Find the round that serves, or open one. Raises `QueueOverloaded` over `limit` open rounds.
+
+    Repeatable: run again, it finds the round that it opened.
+    """
+    # One at a time: two equal calls must share a round, and an id must be given once.
+    yield alone("approvals")
+    ((now,),) = yield NOW
+    rows = yield Statement(f"{_SELECT} key = ?1 ORDER BY id DESC LIMIT 1", (new.key,))
+    previous = parse_round(rows[0]) if rows else None
+    if previous is not None and previous.may_serve(now):
+        return Opened(round=previous, is_new=False)
+    ((kept,),) = yield Statement(
+        "SELECT count(*) FROM approval_rounds WHERE status = 'open' AND expires_at > ?1", (now,)
+    )
+    if kept >= limit:
+        raise QueueOverloaded(
+            f"{limit} rounds are open already.",
+            hint="vote on some of them (`toolpost approvals list`), or raise approvals.limit",
+        )
+    ((newest,),) = yield Statement("SELECT coalesce(max(id), 0) FROM approval_rounds")
+    made = Round(
+        id=RoundId(newest + 1),
+        key=new.key,
+        kind=new.kind,  # type: ignore[arg-type]
+        subject=new.subject,
+        subject_digest=new.subject_digest,
+        shown=new.shown,
+        caller=new.caller,
+        tool=new.tool,
+        rule=new.rule,
+        voters=new.voters,
+        needed=new.needed,
+        status=Status.OPEN,
+        created_at=now,
+        expires_at=now + new.expires_s,
+    )
+    yield Statement(
+        f"INSERT INTO approval_rounds ({ROUND_COLUMNS}) VALUES ({marks(len(_ROUND))})",
+        _values_of(made),
+    )
+    return Opened(round=made, is_new=True, previous=previous)
+
+
+def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
+    """Store a vote and decide. Returns the round, its votes, and whether the vote is new; the same vote again is not.
+
+    Raises for a round that does not exist or is over, and for a voter who may not vote.
+    """
+    rows = yield Statement(f"{_SELECT} id = ?1 /*lock*/", (found,))
+    if not rows:
+        raise no_round(found)
+    current = parse_round(rows[0])
+    if vote.voter not in current.voters:
+        raise may_not_vote(current, vote.voter)
+    votes = yield from votes_of(found)
+    if any(one.voter == vote.voter and one.choice == vote.choice for one in votes):
+        return current, votes, False
+    ((now,),) = yield NOW
+    if now >= current.expires_at:
+        raise InvalidRequest(f"Round {found} has expired: no more votes are taken.", hint="propose or call again")
+    stored = replace(vote, at=now)
+    yield Statement(
+        f"INSERT INTO approval_votes (round, {VOTE_COLUMNS}) VALUES ({marks(len(_VOTE) + 1)})",
+        (found, *(getattr(stored, name) for name in _VOTE)),
+    )
+    votes = [*votes, stored]
+    if not current.status.is_used:
+        # Once the call was dispatched, votes are still kept as evidence, and change nothing.
+        status = decide(current.voters, current.needed, tally(current.voters, votes))
+        if status is not current.status:
+            yield Statement(
+                "UPDATE approval_rounds SET status = ?1, decided_at = ?2 WHERE id = ?3", (status.value, now, found)
+            )
+            current = replace(current, status=status, decided_at=now)
+    return current, votes, True
+
+
+def record(found: RoundId, call_id: str) -> Script[bool]:
+    """Note the audit entry that has the quorum; False if there is one already."""
+    changed = yield change(
+        "UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2 AND recorded_as IS NULL", (call_id, found)
+    )
+    return bool(changed)
+
+
+def dispatch(found: RoundId, key: str, *, call_id: str, owner: str, lease_s: float) -> Script[Round]:
+    """Use an approval, once. Returns the round; whether this call may run is `round.call_id == call_id`.
+
+    The condition is in the UPDATE itself: of two that try, in any process, one changes the row.
+    """
+    ((now,),) = yield NOW
+    yield change(
+        "UPDATE approval_rounds SET status = 'dispatched', call_id = ?1, owner = ?2, owned_until = ?3"
+        " WHERE id = ?4 AND key = ?5 AND status = 'approved' AND expires_at > ?6 AND recorded_as IS NOT NULL",
+        (call_id, owner, now + lease_s, found, key, now),
+    )
+    rows = yield Statement(f"{_SELECT} id = ?1", (found,))
+    if not rows:
+        raise no_round(found)
+    return parse_round(rows[0])
+
+
+def finish(found: RoundId, *, call_id: str, status: Status, outcome: str | None) -> Script[bool]:
+    """Note how the call ended. A call that was given up as lost, and ends after all, is no longer lost."""
+    ((now,),) = yield NOW
+    changed = yield change(
+        "UPDATE approval_rounds SET status = ?1, outcome = ?2, ended_at = ?3"
+        " WHERE id = ?4 AND call_id = ?5 AND status IN ('dispatched', 'lost')",
+        (status.value, outcome, now, found, call_id),
+    )
+    return bool(changed)
+
+
+def renew(owner: str, lease_s: float) -> Script[None]:
+    """Say that the calls of this gateway still run."""
+    ((now,),) = yield NOW
+    yield Statement(
+        "UPDATE approval_rounds SET owned_until = ?1 WHERE status = 'dispatched' AND owner = ?2", (now + lease_s, owner)
+    )
+
+
+def find_lost(lease_s: float) -> Script[list[Round]]:
+    """Give up calls whose gateway no longer renews them; returns those that were given up now."""
+    ((now,),) = yield NOW
+    # An ownership that ends later than one made now could end was made before the clock was set back.
+    rows = yield Statement(
+        f"{_SELECT} status = 'dispatched' AND (owned_until < ?1 OR owned_until > ?2) /*lock*/",
+        (now, now + 2 * lease_s),
+    )
+    lost = [parse_round(row) for row in rows]
+    for one in lost:
+        yield Statement(
+            "UPDATE approval_rounds SET status = 'lost', ended_at = ?1 WHERE id = ?2 AND status = 'dispatched'",
+            (now, one.id),
+        )
+    return [replace(one, status=Status.LOST, ended_at=now) for one in lost]
+
+
+def find_unrecorded() -> Script[list[Round]]:
+    """Return rounds with a quorum that is not in the audit: the gateway was killed in between."""
+    rows = yield Statement(f"{_SELECT} status = 'approved' AND recorded_as IS NULL ORDER BY id LIMIT 1000")
+    return [parse_round(row) for row in rows]
+
+
+def read_round(found: RoundId) -> Script[tuple[Round, list[Vote], float] | None]:
+    """Return a round, its votes, and the time; None if there is none."""
+    ((now,),) = yield NOW
+    rows = yield Statement(f"{_SELECT} id = ?1", (found,))
+    if not rows:
+        return None
+    votes = yield from votes_of(found)
+    return parse_round(rows[0]), votes, now
+
+
+def list_rounds(*, only_open: bool, limit: int, before: int | None = None) -> Script[tuple[list[Round], float]]:
+    """Return the newest rounds, those that wait for votes or all, and the time."""
+    ((now,),) = yield NOW
+    where = "status = 'open' AND expires_at > ?1" if only_open else "CAST(?1 AS DOUBLE PRECISION) > 0"
+    rows = yield Statement(f"{_SELECT} {where} AND id < ?2 ORDER BY id DESC LIMIT ?3", (now, before or 2**62, limit))
+    return [parse_round(row) for row in rows], now
+
+
+def other_approved(caller: str, tool: str, key: str) -> Script[list[int]]:
+    """Return approved rounds of the same caller and tool for other arguments or another contract."""
+    ((now,),) = yield NOW
+    rows = yield Statement(
+        "SELECT id FROM approval_rounds WHERE caller = ?1 AND tool = ?2 AND key <> ?3 AND status = 'approved'"
+        " AND expires_at > ?4 ORDER BY id DESC LIMIT 3",
+        (caller, tool, key, now),
+    )
+    return [int(row[0]) for row in rows]
+
+
+def votes_of(found: RoundId) -> Script[list[Vote]]:
+    """Return the votes of a round, the oldest first."""
+    rows = yield Statement(f"SELECT {VOTE_COLUMNS} FROM approval_votes WHERE round = ?1 ORDER BY at, voter", (found,))
+    return [Vote(**dict(zip(_VOTE, row, strict=True))) for row in rows]
+
+
+def count_open() -> Script[int]:
+    """Return how many rounds wait for votes."""
+    ((now,),) = yield NOW
+    ((count,),) = yield Statement(
+        "SELECT count(*) FROM approval_rounds WHERE status = 'open' AND expires_at > ?1", (now,)
+    )
+    return int(count)
+
+
+def parse_round(row: Row) -> Round:
+    """Read a row."""
+    values: dict[str, Any] = dict(zip(_ROUND, row, strict=True))
+    values["status"] = Status(values["status"])
+    values["voters"] = tuple(msgspec.json.decode(values["voters"], type=list[str]))
+    return Round(**values)
+
+
+def no_round(found: int | str) -> NotFound:
+    """Return the error for a round that does not exist."""
+    return NotFound(f"There is no round {found}.", hint="`toolpost approvals list --all` shows the rounds")
+
+
+def may_not_vote(found: Round, voter: str) -> Forbidden:
+    """Return the error for someone who may not vote in a round."""
+    hint = (
+        "the requester may not vote on their own call unless the rule says `requester_may_vote = true`"
+        if voter == found.caller
+        else f"those who may: {', '.join(found.voters)}"
+    )
+    return Forbidden(f"`{voter}` may not vote in round {found.id}.", hint=hint)
+
+
+def _values_of(made: Round) -> tuple[Any, ...]:
+    values: dict[str, Any] = {name: getattr(made, name) for name in _ROUND}
+    values["status"] = made.status.value
+    values["voters"] = msgspec.json.encode(list(made.voters)).decode()
+    return tuple(values.values())
+
+
+def check_choice(choice: str) -> None:
+    """Raise for a choice that is none."""
+    if choice not in CHOICES:
+        raise InvalidRequest(f"`{choice}` is no choice.", hint=f"choose one of: {', '.join(CHOICES)}")

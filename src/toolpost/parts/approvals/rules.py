@@ -1,0 +1,93 @@
+"""Which rule of `[approvals]` a call falls under."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolpost.authoring.middleware import ToolInfo
+from toolpost.base.caller import Scope
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.errors import Forbidden
+from toolpost.contracts.schema import Schema, compile_schema
+from toolpost.parts.approvals.rounds import default_quorum
+from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings, voters_of
+
+DEFAULT_HINTS: Final[Mapping[str, bool]] = {
+    "readOnlyHint": False,
+    "destructiveHint": True,
+    "idempotentHint": False,
+    "openWorldHint": True,
+}
+"""What MCP says of a tool that says nothing."""
+
+TagsOf = Callable[[str], frozenset[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule, with what it needs prepared."""
+
+    name: str
+    settings: RuleSettings
+    voters: tuple[str, ...]
+    condition: Schema | None
+
+    def may_match(self, tool: ToolInfo, tags: frozenset[str], *, trusts_hints: bool) -> bool:
+        """Whether some call of this tool may fall under the rule, whatever its arguments."""
+        settings = self.settings
+        if not Scope(tools=tuple(settings.tools) if settings.tools is not None else None).admits(tool.name):
+            return False
+        if settings.tags is not None and not tags & frozenset(settings.tags):
+            return False
+        hints: Mapping[str, Any] = {**DEFAULT_HINTS, **tool.annotations} if trusts_hints else DEFAULT_HINTS
+        return all(hints.get(name) == wanted for name, wanted in settings.annotations.items())
+
+    def matches(self, arguments: JsonObject) -> bool:
+        """Whether a call of a tool that may match does, by its arguments."""
+        return self.condition is None or self.condition.is_valid(arguments)
+
+    def electorate(self, requester: str) -> tuple[tuple[str, ...], int]:
+        """Return who may vote on a call of this requester, and how many approvals are needed. Raises if too few may vote."""
+        voters = self.voters
+        if not self.settings.requester_may_vote:
+            voters = tuple(voter for voter in voters if voter != requester)
+        needed = self.settings.votes or default_quorum(len(voters))
+        if needed > len(voters):
+            raise Forbidden(
+                f"The rule `{self.name}` needs {needed} approvals, and {len(voters)} callers other than `{requester}` may vote.",
+                hint=f"add voters to approvals.rules.{self.name}, or set requester_may_vote = true",
+            )
+        return voters, needed
+
+
+class Rules:
+    """All rules, in their order."""
+
+    def __init__(self, settings: ApprovalSettings, tags_of: TagsOf) -> None:
+        self._confirmed = frozenset(settings.confirmed)
+        self._tags_of = tags_of
+        self.rules: Sequence[Rule] = [
+            Rule(
+                name=name,
+                settings=rule,
+                voters=voters_of(rule.voters, settings.roles),
+                condition=compile_schema(rule.arguments, root_object=False) if rule.arguments else None,
+            )
+            for name, rule in settings.rules.items()
+        ]
+
+    def for_tool(self, tool: ToolInfo) -> list[Rule]:
+        """Return the rules that some call of a tool may fall under."""
+        if tool.provider == OWN_PLUGIN and not tool.is_upstream:
+            # Voting must not need a vote.
+            return []
+        tags = self._tags_of(tool.provider)
+        trusts = not tool.is_upstream or tool.provider in self._confirmed
+        return [rule for rule in self.rules if rule.may_match(tool, tags, trusts_hints=trusts)]
+
+    def find(self, tool: ToolInfo, arguments: JsonObject) -> Rule | None:
+        """Return the first rule that a call falls under."""
+        return next((rule for rule in self.for_tool(tool) if rule.matches(arguments)), None)
+
+
+OWN_PLUGIN: Final = "approvals"

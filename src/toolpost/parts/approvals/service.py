@@ -1,0 +1,430 @@
+"""Approvals of one store: rounds are opened, voted on, waited for, used once, and recorded.
+
+What is stored is in `records`, what it means in `rounds`. This is what the guard, the tools, the commands and the HTTP API share.
+"""
+
+import base64
+import binascii
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, CallId, JsonObject, ToolName, TraceId, new_trace_id
+from toolpost.base.redaction import redact
+from toolpost.base.signing import SigningKey, is_signed_by
+from toolpost.base.version import __version__
+from toolpost.contracts.digest import canonical_digest
+from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, ToolpostError
+from toolpost.parts.approvals import records
+from toolpost.parts.approvals.records import NewRound, Opened
+from toolpost.parts.approvals.rounds import Choice, Level, Round, RoundId, Status, Tally, Vote, level_of, tally
+from toolpost.parts.approvals.subject import (
+    digest_exactly,
+    key_of_call,
+    message_of_vote,
+    subject_of_call,
+    subject_of_proposal,
+)
+from toolpost.store import AuditEntry, AuditFilter, Store
+
+_log = logging.getLogger("toolpost.approvals")
+
+LEASE_S: Final = 10.0
+"""A call whose gateway has not renewed it for so long is lost."""
+RENEW_S: Final = 3.0
+LOOK_S: Final = 2.0
+"""How often a waiting call looks at its round, besides being woken: a wake-up may get lost."""
+SKEW_S: Final = 300.0
+"""How far the clock of a voter who signs may be off."""
+GATEWAY_KEY: Final = "signing:approvals"
+TOPIC: Final = "approvals"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallSubject:
+    """A call that needs approval."""
+
+    tool: str
+    provider: str
+    contract: str
+    caller: str
+    arguments: JsonObject
+    definition: JsonObject
+    """The tool as it is listed, for voters to see."""
+    rule: str
+    voters: tuple[str, ...]
+    needed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A round with its votes, at a time."""
+
+    round: Round
+    votes: list[Vote]
+    now: float
+
+    @property
+    def tally(self) -> Tally:
+        """What the votes amount to."""
+        return tally(self.round.voters, self.votes)
+
+    @property
+    def status(self) -> Status:
+        """Where the round stands."""
+        return self.round.status_at(self.now)
+
+    @property
+    def level(self) -> Level:
+        """How final it is."""
+        return level_of(self.round, self.tally)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cast:
+    """A vote that was cast, now or before."""
+
+    vote: Vote
+    is_new: bool
+    view: View
+
+
+class Approvals:
+    """The rounds of a store."""
+
+    def __init__(self, store: Store, *, limit: int = 20_000, keys: Mapping[str, bytes] | None = None) -> None:
+        """`keys` are public keys of voters who sign themselves."""
+        self._store = store
+        self._limit = limit
+        self._keys = keys or {}
+        self.owner = secrets.token_hex(8)
+        """Names this gateway in rounds whose calls it runs."""
+        self.open_rounds = 0
+        """How many rounds waited for votes when that was last counted."""
+
+    async def gateway_key(self) -> SigningKey:
+        """Return the key that this gateway, and all others of the store, sign with."""
+        return SigningKey(await self._store.keys.of(GATEWAY_KEY))
+
+    async def open_call(self, subject: CallSubject, *, expires_s: float) -> Opened:
+        """Find the round that decides on a call, or open one."""
+        exact = await self._digest(subject.arguments)
+        made = subject_of_call(
+            gateway=await self._gateway_id(),
+            tool=subject.tool,
+            provider=subject.provider,
+            contract=subject.contract,
+            caller=subject.caller,
+            arguments=subject.arguments,
+            exact=exact,
+            expires_at=self._shown_expiry(expires_s),
+        )
+        return await self._open(
+            made,
+            key=_key(subject, exact),
+            shown={"arguments": redact(subject.arguments), "definition": subject.definition},
+            tool=subject.tool,
+            rule=subject.rule,
+            voters=subject.voters,
+            needed=subject.needed,
+            expires_s=expires_s,
+        )
+
+    async def open_proposal(
+        self,
+        *,
+        text: str | None,
+        digest: str,
+        caller: str,
+        voters: tuple[str, ...],
+        needed: int,
+        expires_s: float,
+    ) -> Opened:
+        """Open a round on a text or a digest; always a new one."""
+        made = subject_of_proposal(
+            gateway=await self._gateway_id(), caller=caller, digest=digest, expires_at=self._shown_expiry(expires_s)
+        )
+        shown = {"digest": digest} if text is None else {"text": text, "digest": digest}
+        return await self._open(
+            made,
+            key=canonical_digest(made),
+            shown=shown,
+            tool=None,
+            rule=None,
+            voters=voters,
+            needed=needed,
+            expires_s=expires_s,
+        )
+
+    async def key_of(self, subject: CallSubject) -> str:
+        """Return what an approval of this call is stored under."""
+        return _key(subject, await self._digest(subject.arguments))
+
+    async def vote(
+        self,
+        found: RoundId,
+        choice: Choice,
+        *,
+        by: Caller,
+        signature: str | None = None,
+        signed_at: str | None = None,
+    ) -> Cast:
+        """Cast a vote, signed with the voter's key of this store, or by the voter.
+
+        Raises `Forbidden` for an agent: it acts for a caller, and would approve what it asks for itself.
+        """
+        if by.thread is not None:
+            raise Forbidden(
+                "An agent may not vote in the name of its caller.", hint="vote yourself: `toolpost approvals list`"
+            )
+        records.check_choice(choice)
+        before = await self.read(found)
+        if by.id not in before.round.voters:
+            raise records.may_not_vote(before.round, by.id)
+        vote = await self._sign(before, choice, by.id, signature, signed_at)
+        current, votes, is_new = await self._store.scripts.run(lambda: records.cast(found, vote))
+        if current.status is Status.APPROVED and current.recorded_as is None:
+            current = await self.record_quorum(current, votes)
+        if is_new:
+            self._store.wakeups.ring(topic_of(found))
+            self._store.wakeups.ring(TOPIC)
+        kept = next(one for one in votes if one.voter == by.id and one.choice == choice)
+        return Cast(vote=kept, is_new=is_new, view=View(round=current, votes=votes, now=before.now))
+
+    async def read(self, found: RoundId) -> View:
+        """Return a round; raises `NotFound`."""
+        read = await self._store.scripts.read(lambda: records.read_round(found))
+        if read is None:
+            raise records.no_round(found)
+        return View(round=read[0], votes=read[1], now=read[2])
+
+    async def list_rounds(self, *, only_open: bool, limit: int = 100, before: int | None = None) -> list[View]:
+        """Return rounds, the newest first."""
+        rounds, now = await self._store.scripts.read(
+            lambda: records.list_rounds(only_open=only_open, limit=limit, before=before)
+        )
+        views = []
+        for one in rounds:
+            votes = await self._store.scripts.read(lambda found=one.id: records.votes_of(found))  # type: ignore[misc]
+            views.append(View(round=one, votes=votes, now=now))
+        return views
+
+    async def wait(self, found: RoundId) -> View:
+        """Wait until a round is decided or has expired."""
+        async with self._store.wakeups.open_listener(topic_of(found)) as listener:
+            while (view := await self.read(found)).status is Status.OPEN:
+                with anyio.move_on_after(min(LOOK_S, max(0.01, view.round.expires_at - view.now))):
+                    await listener.wait()
+        return view
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[Any]:
+        """Listen to votes and new rounds."""
+        async with self._store.wakeups.open_listener(TOPIC) as listener:
+            yield listener
+
+    async def dispatch(self, found: RoundId, key: str, call_id: CallId) -> Round:
+        """Use an approval for a call; whether it may run is `round.call_id == call_id`."""
+        return await self._store.scripts.run(
+            lambda: records.dispatch(found, key, call_id=call_id, owner=self.owner, lease_s=LEASE_S)
+        )
+
+    async def finish(self, found: RoundId, call_id: CallId, *, status: Status, outcome: str | None) -> None:
+        """Note how the call ended. If that fails, the round will count as lost, which is logged."""
+        try:
+            await self._store.scripts.run(
+                lambda: records.finish(found, call_id=call_id, status=status, outcome=outcome), full=False
+            )
+        except ToolpostError as error:
+            event(_log, logging.ERROR, "end of an approved call not stored", round=found, call=call_id, exception=error)
+
+    async def record_quorum(self, current: Round, votes: list[Vote]) -> Round:
+        """Record in the audit that a round has its quorum; from then on the approval can be used."""
+        entry_id = CallId(f"round-{current.id}-{current.subject_digest[-12:]}")
+        # A gateway that was killed between the two writes has left its entry behind: it counts.
+        if not await self._store.audit.entries(AuditFilter(call_id=entry_id), limit=1):
+            evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
+            await self._store.audit.append(
+                _entry(current, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
+            )
+        await self._store.scripts.run(lambda: records.record(current.id, entry_id))
+        return (await self.read(current.id)).round
+
+    async def others_approved(self, subject: CallSubject, key: str) -> list[int]:
+        """Return approved rounds of the same caller and tool that are for another call."""
+        return await self._store.scripts.read(lambda: records.other_approved(subject.caller, subject.tool, key))
+
+    @asynccontextmanager
+    async def open_sweeping(self) -> AsyncIterator[None]:
+        """Renew what this gateway runs, and give up what others no longer do, as long as this is open."""
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(tasks.cancel_scope.cancel)
+            tasks.start_soon(self._sweep)
+            yield
+
+    async def sweep(self) -> list[Round]:
+        """Give up lost calls, and record quorums that are not; returns what was lost."""
+        lost = await self._store.scripts.run(lambda: records.find_lost(LEASE_S), full=False)
+        for one in lost:
+            event(
+                _log,
+                logging.WARNING,
+                "approved call lost",
+                round=one.id,
+                tool=one.tool,
+                caller=one.caller,
+                call=one.call_id,
+                hint="it was started and never finished: whether it had an effect is unknown; its approval is used",
+            )
+            await self._store.audit.append(
+                _entry(one, CallId(f"lost-{one.call_id}"), tool="approvals__lost", result=None)
+            )
+            self._store.wakeups.ring(TOPIC)
+        for one in await self._store.scripts.read(records.find_unrecorded):
+            votes = await self._store.scripts.read(lambda found=one.id: records.votes_of(found))  # type: ignore[misc]
+            await self.record_quorum(one, votes)
+            self._store.wakeups.ring(topic_of(one.id))
+        self.open_rounds = await self._store.scripts.read(records.count_open)
+        return lost
+
+    def wall(self, at: float) -> str:
+        """Write a moment of the store's time for people."""
+        return format_moment(self._store.scripts.wall(at))
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), full=False)
+                await self.sweep()
+            except ToolpostError as error:
+                event(_log, logging.WARNING, "approvals not swept", exception=error)
+            await anyio.sleep(RENEW_S)
+
+    async def _open(self, subject: JsonObject, *, key: str, shown: JsonObject, **options: Any) -> Opened:
+        new = NewRound(
+            key=key,
+            kind=subject["kind"],
+            subject=msgspec.json.encode(subject).decode(),
+            subject_digest=canonical_digest(subject),
+            shown=msgspec.json.encode(shown).decode(),
+            caller=subject["caller"],
+            **options,
+        )
+        opened = await self._store.scripts.run(lambda: records.open_round(new, limit=self._limit))
+        if opened.is_new:
+            self._store.wakeups.ring(TOPIC)
+        return opened
+
+    async def _sign(
+        self, view: View, choice: Choice, voter: CallerId, signature: str | None, signed_at: str | None
+    ) -> Vote:
+        found = view.round
+        if (public := self._keys.get(voter)) is not None:
+            if signature is None or signed_at is None:
+                raise InvalidRequest(
+                    f"`{voter}` signs votes themselves: the signature is missing.",
+                    hint="send `sig_b64` and `signed_at`; docs/guides/require-approval.md has the bytes to sign",
+                )
+            _check_signature(found, choice, public, signature, signed_at, view.now, self._store.scripts.wall)
+        elif signature is not None:
+            raise InvalidRequest(
+                f"No public key of `{voter}` is known, to verify the signature by.", hint="add it to [approvals.keys]"
+            )
+        else:
+            key = SigningKey(await self._store.keys.of(f"{GATEWAY_KEY}:voter:{voter}"))
+            public, signed_at = key.public, self.wall(view.now)
+            message = message_of_vote(found.id, found.subject_digest, choice, signed_at)
+            signature = base64.b64encode(key.sign(message)).decode()
+        return Vote(
+            voter=voter,
+            choice=choice,
+            signed_at=signed_at,
+            public_key=base64.b64encode(public).decode(),
+            signature=signature,
+        )
+
+    async def _digest(self, arguments: JsonObject) -> str:
+        return digest_exactly(await self._store.keys.of("approvals arguments"), arguments)
+
+    async def _gateway_id(self) -> str:
+        return base64.b64encode((await self.gateway_key()).public).decode()
+
+    def _shown_expiry(self, expires_s: float) -> str:
+        return format_moment(datetime.now(UTC).timestamp() + expires_s)
+
+
+def _key(subject: CallSubject, exact: str) -> str:
+    return key_of_call(
+        tool=subject.tool,
+        exact=exact,
+        contract=subject.contract,
+        caller=subject.caller,
+        rule=subject.rule,
+        voters=subject.voters,
+        needed=subject.needed,
+    )
+
+
+def _check_signature(
+    found: Round, choice: Choice, public: bytes, signature: str, signed_at: str, now: float, wall: Any
+) -> None:
+    try:
+        raw = base64.b64decode(signature, validate=True)
+        at = datetime.fromisoformat(signed_at)
+    except (ValueError, binascii.Error) as error:
+        raise InvalidArguments(
+            "`sig_b64` is not base64, or `signed_at` is no ISO 8601 time.", hint="sign again"
+        ) from error
+    if at.tzinfo is None or not wall(found.created_at) - SKEW_S <= at.timestamp() <= wall(now) + SKEW_S:
+        raise InvalidArguments("`signed_at` is not within the time of the round.", hint="check your clock, sign again")
+    if not is_signed_by(public, message_of_vote(found.id, found.subject_digest, choice, signed_at), raw):
+        raise Forbidden(
+            "The signature is not valid for this round, subject, choice and time.",
+            hint="sign the five lines that docs/guides/require-approval.md shows",
+        )
+
+
+def _entry(found: Round, entry_id: CallId, *, tool: str, result: str | None) -> AuditEntry:
+    return AuditEntry(
+        at_utc=format_moment(datetime.now(UTC).timestamp()),
+        call_id=entry_id,
+        trace_id=TraceId(new_trace_id()),
+        caller=CallerId(found.caller),
+        tool=ToolName(tool),
+        source="approvals",
+        contract="",
+        schema_version=1,
+        tooling_version=__version__,
+        arguments=found.subject_digest,
+        outcome="ok" if result is not None else "error",
+        code=None if result is not None else "INTERNAL",
+        duration_ms=0.0,
+        result=result,
+    )
+
+
+def topic_of(found: RoundId) -> str:
+    """Return the wake-up of one round."""
+    return f"approvals:{found}"
+
+
+def format_moment(at: float) -> str:
+    """Write a Unix time as ISO 8601 with milliseconds and `Z`."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_round_id(text: str) -> RoundId:
+    """Read the id of a round; raises `NotFound` for what is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise NotFound(f"`{text[:40]}` is no round.", hint="the id of a round is a number")
+    return RoundId(int(text))

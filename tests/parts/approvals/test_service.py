@@ -1,0 +1,294 @@
+"""Rounds in both kinds of store: opened once, used once, given up when their gateway is gone."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
+
+from toolpost.base.caller import Caller
+from toolpost.base.ids import CallerId, CallId, ThreadId
+from toolpost.base.signing import SigningKey
+from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, QueueOverloaded
+from toolpost.parts.approvals import records, service
+from toolpost.parts.approvals.rounds import Level, Round, RoundId, Status
+from toolpost.parts.approvals.service import Approvals, CallSubject
+from toolpost.parts.approvals.subject import message_of_vote
+from toolpost.store import AuditFilter, Store, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+def caller(name: str, **options: Any) -> Caller:
+    return Caller(id=CallerId(name), transport="http", **options)
+
+
+def subject(**options: Any) -> CallSubject:
+    values: dict[str, Any] = {
+        "tool": "bank__pay",
+        "provider": "bank",
+        "contract": "sha256:1",
+        "caller": "eve",
+        "arguments": {"amount": 5},
+        "definition": {"name": "bank__pay"},
+        "rule": "money",
+        "voters": ("ann", "ben"),
+        "needed": 2,
+    }
+    return CallSubject(**values | options)
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Approvals, Store]]:
+    async with open_store(url) as store:
+        yield Approvals(store, **options), store
+
+
+async def approve(approvals: Approvals, found: Round, *voters: str) -> None:
+    for voter in voters or found.voters:
+        await approvals.vote(found.id, "approve", by=caller(voter))
+
+
+async def test_from_open_to_done(url: str) -> None:
+    async with opened(url) as (approvals, store):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        first = await approvals.vote(found.id, "approve", by=caller("ann"))
+        second = await approvals.vote(found.id, "approve", by=caller("ben"))
+        used = await approvals.dispatch(found.id, found.key, CallId("c1"))
+        again = await approvals.dispatch(found.id, found.key, CallId("c2"))
+        await approvals.finish(found.id, CallId("c1"), status=Status.DONE, outcome=None)
+        ended = await approvals.read(found.id)
+        entries = await store.audit.entries(AuditFilter(tool="approvals__quorum"), limit=10)
+
+    assert (first.view.level, first.view.status) == (Level.SOFT, Status.OPEN)
+    assert (second.view.level, second.view.status) == (Level.ABSOLUTE, Status.APPROVED)
+    assert used.call_id == "c1"
+    assert again.call_id == "c1", "the second use is refused"
+    assert ended.status is Status.DONE
+    assert [entry.entry.arguments for entry in entries] == [found.subject_digest]
+
+
+async def test_equal_calls_share_a_round_and_others_do_not(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        first = await approvals.open_call(subject(), expires_s=60)
+        same = await asyncio.gather(*(approvals.open_call(subject(), expires_s=60) for _ in range(5)))
+        others = [
+            await approvals.open_call(subject(**change), expires_s=60)
+            for change in (
+                {"arguments": {"amount": 6}},
+                {"contract": "sha256:2"},
+                {"caller": "mallory"},
+                {"tool": "bank__take"},
+                {"rule": "other"},
+                {"voters": ("ann", "cleo")},
+                {"needed": 1},
+            )
+        ]
+
+    assert {one.round.id for one in same} == {first.round.id}
+    assert len({one.round.id for one in [first, *others]}) == 8
+
+
+async def test_an_approval_is_used_once_by_many_at_the_same_time(url: str) -> None:
+    async with opened(url) as (one, _), opened(url) as (other, _):
+        found = (await one.open_call(subject(), expires_s=60)).round
+        await approve(one, found)
+        calls = [CallId(f"c{number}") for number in range(20)]
+        used = await asyncio.gather(
+            *((one if n % 2 else other).dispatch(found.id, found.key, call) for n, call in enumerate(calls))
+        )
+
+    winners = [call for call, row in zip(calls, used, strict=True) if row.call_id == call]
+    assert len(winners) == 1
+
+
+@pytest.mark.parametrize("change", ["key", "votes", "expiry", "record"])
+async def test_what_is_not_approved_is_not_dispatched(url: str, change: str) -> None:
+    async with opened(url) as (approvals, store):
+        found = (await approvals.open_call(subject(), expires_s=0.3 if change == "expiry" else 60)).round
+        await approve(approvals, found, *(["ann"] if change == "votes" else []))
+        if change == "expiry":
+            await asyncio.sleep(0.4)
+        if change == "record":
+
+            def forget() -> Any:
+                yield records.Statement("UPDATE approval_rounds SET recorded_as = NULL")
+
+            await store.scripts.run(forget)
+        used = await approvals.dispatch(found.id, "other" if change == "key" else found.key, CallId("c1"))
+
+    assert used.call_id is None
+
+
+async def test_a_call_whose_gateway_is_gone_is_lost_and_its_approval_is_used(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "LEASE_S", 0.2)
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        await approve(approvals, found)
+        await approvals.dispatch(found.id, found.key, CallId("c1"))
+    await asyncio.sleep(0.3)
+    async with opened(url) as (after, store):
+        lost = await after.sweep()
+        again = await after.sweep()
+        reopened = await after.open_call(subject(), expires_s=60)
+        entries = await store.audit.entries(AuditFilter(tool="approvals__lost"), limit=10)
+
+    assert [one.id for one in lost] == [found.id]
+    assert again == []
+    assert reopened.is_new
+    assert reopened.previous is not None
+    assert reopened.previous.status is Status.LOST
+    assert [entry.entry.call_id for entry in entries] == ["lost-c1"]
+    assert "approved call lost" in caplog.text
+
+
+async def test_an_approval_survives_until_it_is_used(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        await approve(approvals, found)
+    async with opened(url) as (after, _):
+        same = await after.open_call(subject(), expires_s=60)
+        await after.sweep()
+        used = await after.dispatch(found.id, same.round.key, CallId("c1"))
+
+    assert (same.is_new, same.round.status) == (False, Status.APPROVED)
+    assert used.call_id == "c1"
+
+
+async def test_a_quorum_that_was_not_recorded_is_recorded_later(url: str) -> None:
+    async with opened(url) as (approvals, store):
+        found = (await approvals.open_call(subject(needed=1), expires_s=60)).round
+        view = await approvals.read(found.id)
+        vote = await approvals._sign(view, "approve", CallerId("ann"), None, None)
+        await store.scripts.run(lambda: records.cast(found.id, vote))  # and the gateway is killed here
+        before = await approvals.read(found.id)
+        await approvals.sweep()
+        after = await approvals.read(found.id)
+
+    assert (before.level, after.level) == (Level.QUORUM, Level.HARD)
+
+
+async def test_votes_verify_with_another_library(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        cast = await approvals.vote(found.id, "approve", by=caller("ann"))
+
+    vote = cast.vote
+    message = f"toolpost-vote-v1\n{found.id}\n{found.subject_digest}\napprove\n{vote.signed_at}\n".encode()
+    key, signature = VerifyKey(base64.b64decode(vote.public_key)), base64.b64decode(vote.signature)
+    key.verify(message, signature)
+    for bit in range(0, len(signature) * 8, 37):
+        changed = bytearray(signature)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadSignatureError):
+            key.verify(message, bytes(changed))
+    with pytest.raises(BadSignatureError):
+        key.verify(message.replace(b"approve", b"deny"), signature)
+
+
+async def test_the_same_vote_again_changes_nothing_and_another_one_voids_both(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(needed=1), expires_s=60)).round
+        first = await approvals.vote(found.id, "approve", by=caller("ann"))
+        same = await approvals.vote(found.id, "approve", by=caller("ann"))
+        other = await approvals.vote(found.id, "deny", by=caller("ann"))
+        used = await approvals.dispatch(found.id, found.key, CallId("c1"))
+        last = await approvals.vote(found.id, "approve", by=caller("ben"))
+
+    assert (first.is_new, same.is_new) == (True, False)
+    assert same.vote == first.vote
+    assert first.view.status is Status.APPROVED
+    assert (other.view.status, other.view.tally.equivocators) == (Status.OPEN, ("ann",))
+    assert len(other.view.votes) == 2, "both are kept"
+    assert used.call_id is None, "the approval is void"
+    assert last.view.status is Status.APPROVED
+
+
+async def test_who_may_not_vote(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        with pytest.raises(Forbidden, match="`eve` may not vote"):
+            await approvals.vote(found.id, "approve", by=caller("eve"))
+        with pytest.raises(Forbidden, match="`mallory` may not vote"):
+            await approvals.vote(found.id, "approve", by=caller("mallory", is_admin=True))
+        with pytest.raises(Forbidden, match="agent"):
+            await approvals.vote(found.id, "approve", by=caller("ann", thread=ThreadId("t-1")))
+        with pytest.raises(NotFound):
+            await approvals.vote(RoundId(77), "approve", by=caller("ann"))
+        with pytest.raises(InvalidRequest, match="is no choice"):
+            await approvals.vote(found.id, "maybe", by=caller("ann"))  # type: ignore[arg-type]
+        assert (await approvals.read(found.id)).votes == []
+
+
+async def test_an_expired_round_takes_no_votes(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=0.1)).round
+        await asyncio.sleep(0.2)
+        with pytest.raises(InvalidRequest, match="expired"):
+            await approvals.vote(found.id, "approve", by=caller("ann"))
+        next_one = await approvals.open_call(subject(), expires_s=60)
+
+    assert next_one.is_new
+
+
+async def test_a_voter_may_sign_with_a_key_of_their_own(url: str) -> None:
+    key = SigningKey(bytes(range(32)))
+    async with opened(url, keys={"ann": key.public}) as (approvals, _):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        now = approvals.wall((await approvals.read(found.id)).now)
+
+        def signed(choice: Any, at: str = now) -> dict[str, str]:
+            message = message_of_vote(found.id, found.subject_digest, choice, at)
+            return {"signature": base64.b64encode(key.sign(message)).decode(), "signed_at": at}
+
+        ann = caller("ann")
+        with pytest.raises(InvalidRequest, match="signature is missing"):
+            await approvals.vote(found.id, "approve", by=ann)
+        with pytest.raises(Forbidden, match="not valid"):
+            await approvals.vote(found.id, "approve", by=ann, **signed("deny"))
+        with pytest.raises(InvalidArguments, match="time of the round"):
+            await approvals.vote(found.id, "approve", by=ann, **signed("approve", "2020-01-01T00:00:00Z"))
+        with pytest.raises(InvalidArguments, match="not base64"):
+            await approvals.vote(found.id, "approve", by=ann, signature="!", signed_at=now)
+        with pytest.raises(InvalidRequest, match="No public key of `ben`"):
+            await approvals.vote(found.id, "approve", by=caller("ben"), **signed("approve"))
+        cast = await approvals.vote(found.id, "approve", by=ann, **signed("approve"))
+
+    assert base64.b64decode(cast.vote.public_key) == key.public
+
+
+async def test_open_rounds_are_bounded(url: str) -> None:
+    async with opened(url, limit=2) as (approvals, _):
+        for amount in (1, 2):
+            await approvals.open_call(subject(arguments={"amount": amount}), expires_s=60)
+        with pytest.raises(QueueOverloaded):
+            await approvals.open_call(subject(arguments={"amount": 3}), expires_s=60)
+        same = await approvals.open_call(subject(arguments={"amount": 2}), expires_s=60)
+
+    assert not same.is_new
+
+
+async def test_a_waiter_hears_of_a_vote_in_another_process(url: str) -> None:
+    async with opened(url) as (one, _), opened(url) as (other, _):
+        found = (await one.open_call(subject(needed=1), expires_s=60)).round
+        waiting = asyncio.create_task(one.wait(found.id))
+        await asyncio.sleep(0.05)
+        await other.vote(found.id, "approve", by=caller("ann"))
+        view = await asyncio.wait_for(waiting, 5)
+
+    assert view.status is Status.APPROVED
+
+
+async def test_secrets_are_neither_shown_nor_guessable(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        found = (await approvals.open_call(subject(arguments={"pin_password": "1234"}), expires_s=60)).round
+        other = (await approvals.open_call(subject(arguments={"pin_password": "1235"}), expires_s=60)).round
+
+    assert "1234" not in found.shown + found.subject
+    assert found.id != other.id, "an approval is for the exact arguments"
