@@ -19,6 +19,7 @@ from toolpost.parts.approvals.rounds import Level, Round, RoundId, Status
 from toolpost.parts.approvals.service import Approvals, CallSubject
 from toolpost.parts.approvals.subject import message_of_vote
 from toolpost.store import AuditFilter, Store, open_store
+from toolpost.store.scripts import Statement
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ async def test_what_is_not_approved_is_not_dispatched(url: str, change: str) -> 
         if change == "record":
 
             def forget() -> Any:
-                yield records.Statement("UPDATE approval_rounds SET recorded_as = NULL")
+                yield Statement("UPDATE approval_rounds SET recorded_as = NULL")
 
             await store.scripts.run(forget)
         used = await approvals.dispatch(found.id, "other" if change == "key" else found.key, CallId("c1"))

@@ -64,7 +64,7 @@ class ApprovalsPart(Part):
             if host.is_brief:
                 yield
                 return
-            async with approvals.open_sweeping(), peers.open_exchanging():
+            async with approvals.open_sweeping(*peers.exchanges):
                 yield
 
         yield Provided(

@@ -11,9 +11,9 @@ import base64
 import binascii
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import anyio
@@ -96,14 +96,10 @@ class Peers:
         self._settings = settings
         self._keys = {name: read_public_key(peer.key, f"peers.{name}.key") for name, peer in settings.items()}
 
-    @asynccontextmanager
-    async def open_exchanging(self) -> AsyncIterator[None]:
-        """Exchange events with every peer at its interval, as long as this is open."""
-        async with anyio.create_task_group() as tasks:
-            for name, peer in self._settings.items():
-                tasks.start_soon(self._exchange_often, name, peer.interval_s)
-            yield
-            tasks.cancel_scope.cancel()
+    @property
+    def exchanges(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs in the background: an exchange with each peer at its interval."""
+        return [partial(self._exchange_often, name, peer.interval_s) for name, peer in self._settings.items()]
 
     async def exchange(self, name: str) -> Exchanged:
         """Send a peer what it has not got, and take what it has for us. A peer that is not configured gets nothing."""

@@ -7,8 +7,8 @@ import base64
 import binascii
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -264,13 +264,13 @@ class Approvals:
         return await self._store.scripts.read(lambda: records.other_approved(subject.caller, subject.tool, key))
 
     @asynccontextmanager
-    async def open_sweeping(self) -> AsyncIterator[None]:
-        """Renew what this gateway runs, and give up what others no longer do, as long as this is open."""
-        async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(anyio.create_task_group())
-            stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(self._sweep)
+    async def open_sweeping(self, *others: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+        """Renew what this gateway runs, and give up what others no longer do, as long as this is open; run `others` too."""
+        async with anyio.create_task_group() as tasks:
+            for background in (self._sweep, *others):
+                tasks.start_soon(background)
             yield
+            tasks.cancel_scope.cancel()
 
     async def sweep(self) -> list[Round]:
         """Give up lost calls, and record quorums that are not; returns what was lost."""

@@ -40,7 +40,7 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Meta(description="callers who may vote, and `role:NAME`; `cli` is the person at the command line"),
     ] = msgspec.field(default_factory=lambda: [OPERATOR_VOTER])
     votes: Annotated[
-        int | None, Meta(ge=1, description="how many approvals are needed; more than two thirds, if not set")
+        Count | None, Meta(description="how many approvals are needed; more than two thirds, if not set")
     ] = None
     expires_s: Annotated[Seconds, Meta(description="how long a round is open, and its approval can be used")] = 3_600.0
     requester_may_vote: Annotated[bool, Meta(description="whether who calls may vote on the call")] = False

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, CallerId
+from toolpost.base.redaction import redact
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -180,7 +181,8 @@ class TaskRunner:
     async def _store_task(self, run: _RunningTask) -> TaskRecord:
         call = run.call
         contract = call.tool.contract
-        is_repeatable = may_be_repeated(contract)
+        # Arguments with a secret are not written down, so such a call cannot be run again.
+        is_repeatable = may_be_repeated(contract) and redact(call.arguments) is call.arguments
         meta = {key: value for key, value in call.context.meta.items() if key in _STORED_META}
         task = NewTask(
             id=run.id,

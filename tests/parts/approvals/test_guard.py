@@ -1,0 +1,446 @@
+"""Calls that fall under a rule run once, after they were approved, whatever way they come."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from mcp import Client
+
+from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring, served
+from tests.parts.tasks.asking import Tasks
+from tests.upstreams.behind import hostile
+from tests.ways import BOTH, MODERN, QUICK_WAYS, Way
+from toolpost import CallRequest, CallResult, Next, Plugin
+from toolpost.app import open_app
+from toolpost.authoring.middleware import ToolInfo
+from toolpost.base.ids import META_KEY, PluginName, ToolName
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.middleware.fast_path import FastPath
+from toolpost.parts.approvals import part as part_module
+from toolpost.parts.approvals.rounds import Status
+from toolpost.parts.approvals.rules import Rules
+from toolpost.parts.approvals.service import parse_round_id
+from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
+from toolpost.parts.tasks.settings import TaskSettings
+from toolpost.settings import Config, PluginSettings
+from toolpost.store import AuditFilter
+from toolpost.testing import data_of, error_of
+
+pytestmark = pytest.mark.anyio
+
+
+def naming(found: str) -> Any:
+    """The `_meta` of a call that names its round."""
+    return {META_KEY: {"round_id": found}}
+
+
+async def status_of(app: Any, round_id: str) -> Status:
+    return (await approvals_of(app).read(parse_round_id(round_id))).status
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_an_approved_call_runs_once(way: Way) -> None:
+    paid: list[int] = []
+    async with served(requiring(), bank(paid), way=way) as (app, client):
+        first = await refused(client, amount=5)
+        pending = await refused(client, amount=5)
+        await cast(app, first["details"]["round_id"])
+        done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
+        again = await refused(client, amount=5)
+        free = data_of(await client.call_tool("bank__balance", {}))
+        ended = await status_of(app, first["details"]["round_id"])
+
+    assert (done, paid, free) == (1, [5], 5)
+    assert pending["details"]["round_id"] == first["details"]["round_id"]
+    assert "0 of 1" in first["message"]
+    assert "toolpost approvals approve" in first["hint"]
+    assert again["details"]["round_id"] != first["details"]["round_id"]
+    assert "its approval is used" in again["message"]
+    assert ended is Status.DONE
+
+
+async def test_on_both_stores(url: str) -> None:
+    paid: list[int] = []
+    async with served(requiring(url=url), bank(paid)) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+    async with served(requiring(url=url), bank(paid)) as (app, client):
+        done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
+
+    assert done == 1, "an approval survives a restart"
+
+
+async def test_changed_arguments_and_a_changed_contract_are_refused(url: str) -> None:
+    paid: list[int] = []
+    async with served(requiring(url=url), bank(paid)) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        other = await refused(client, amount=6)
+    async with served(requiring(url=url), bank(paid, currency="USD")) as (app, client):
+        changed = await refused(client, amount=5)
+        named = await client.call_tool("bank__pay", {"amount": 5}, meta=naming(found))
+
+    assert paid == []
+    assert f"Round {found} is approved, for other arguments" in other["message"]
+    assert f"Round {found} is approved, for other arguments or an earlier contract" in changed["message"]
+    assert "the contract of the tool" in error_of(named)["message"]
+
+
+async def test_a_call_may_name_its_round() -> None:
+    paid: list[int] = []
+    async with served(requiring(), bank(paid)) as (app, client):
+
+        async def pay(amount: int, named: str) -> Any:
+            return await client.call_tool("bank__pay", {"amount": amount}, meta=naming(named))
+
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        early = error_of(await pay(5, found))
+        await cast(app, found)
+        changed = error_of(await pay(6, found))
+        unknown = error_of(await pay(5, "99"))
+        nonsense = error_of(await pay(5, "../etc"))
+        done = data_of(await pay(5, found))
+        used = error_of(await pay(5, found))
+        rounds = await approvals_of(app).list_rounds(only_open=False)
+
+    assert "0 of 1" in early["message"]
+    assert "is for another call" in changed["message"]
+    assert (unknown["code"], nonsense["code"]) == ("NOT_FOUND", "NOT_FOUND")
+    assert (done, paid) == (1, [5])
+    assert "was used already" in used["message"]
+    assert len(rounds) == 1, "a call that names its round opens none"
+
+
+async def test_denial_and_expiry() -> None:
+    paid: list[int] = []
+    async with served(requiring(expires_s=0.5), bank(paid)) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found, "deny")
+        denied = await refused(client, amount=5)
+        late = (await refused(client, amount=6))["details"]["round_id"]
+        await cast(app, late)
+        await asyncio.sleep(0.6)
+        expired = await refused(client, amount=6)
+        over = await refused(client, amount=5)
+
+    assert paid == []
+    assert (denied["details"]["round_id"], denied["message"]) == (
+        found,
+        f"This call was denied in round {found}, by cli.",
+    )
+    assert f"Round {late} expired" in expired["message"]
+    assert over["details"]["round_id"] != found, "what was denied may be asked for again when its time is over"
+
+
+async def test_a_failed_call_uses_its_approval() -> None:
+    paid: list[int] = []
+    async with served(requiring(), bank(paid)) as (app, client):
+        found = (await refused(client, amount=13))["details"]["round_id"]
+        await cast(app, found)
+        failed = error_of(await client.call_tool("bank__pay", {"amount": 13}))
+        again = await refused(client, amount=13)
+        view = await approvals_of(app).read(parse_round_id(found))
+
+    assert failed["code"] == "HANDLER_ERROR"
+    assert (view.status, view.round.outcome) == (Status.FAILED, "HANDLER_ERROR")
+    assert again["details"]["round_id"] != found
+    assert paid == [13]
+
+
+async def test_invalid_arguments_open_no_round() -> None:
+    async with served(requiring(), bank([])) as (app, client):
+        wrong = error_of(await client.call_tool("bank__pay", {"amount": "much"}))
+        rounds = await approvals_of(app).list_rounds(only_open=False)
+
+    assert wrong["code"] == "INVALID_PARAMS"
+    assert rounds == []
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_call_may_wait_longer_than_its_tool_may_run(way: Way) -> None:
+    paid: list[int] = []
+    slow = Plugin("bank", version="1.0.0")
+
+    @slow.tool(timeout_s=0.3)
+    async def pay(amount: int) -> int:
+        """Pay."""
+        paid.append(amount)
+        return amount
+
+    messages: list[Any] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        messages.append(message)
+
+    async with served(requiring(wait=True), slow, way=way) as (app, client):
+        calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}, progress_callback=note))
+        await asyncio.sleep(0.8)
+        (view,) = await approvals_of(app).list_rounds(only_open=True)
+        assert paid == []
+        await cast(app, str(view.round.id))
+        done = data_of(await asyncio.wait_for(calling, 5))
+
+    assert (done, paid) == (5, [5])
+    assert any(f"round {view.round.id}" in str(message) for message in messages)
+
+
+async def test_a_waiting_call_is_told_of_denial_and_expiry() -> None:
+    async with served(requiring(wait=True, expires_s=1), bank([])) as (app, client):
+        calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}))
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        await cast(app, str(rounds[0].round.id), "deny")
+        denied = error_of(await asyncio.wait_for(calling, 5))
+        began = time.monotonic()
+        expired = await refused(client, amount=6)
+
+    assert "was denied" in denied["message"]
+    assert "expired before the call ran" in expired["message"]
+    assert time.monotonic() - began < 5
+
+
+async def test_two_equal_calls_that_wait_run_once() -> None:
+    paid: list[int] = []
+    async with served(requiring(wait=True), bank(paid)) as (app, client):
+        calling = [asyncio.create_task(client.call_tool("bank__pay", {"amount": 5})) for _ in range(5)]
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        await cast(app, str(rounds[0].round.id))
+        answers = await asyncio.gather(*calling)
+
+    assert paid == [5]
+    assert sorted(bool(answer.is_error) for answer in answers) == [False, True, True, True, True]
+
+
+async def test_a_cancelled_call_leaves_its_approval_to_the_next() -> None:
+    paid: list[int] = []
+    async with served(requiring(wait=True), bank(paid)) as (app, client):
+        calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}))
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        calling.cancel()
+        await asyncio.sleep(0.1)
+        await cast(app, str(rounds[0].round.id))
+        done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
+
+    assert (done, paid) == (1, [5])
+
+
+async def test_automatic_eval_is_held_to_the_rules() -> None:
+    paid: list[int] = []
+
+    async def evaluate(client: Client) -> Any:
+        return await client.call_tool("automatic_eval", {"toolName": "bank__pay", "arguments": {"amount": 5}})
+
+    async with served(requiring(BOTH), bank(paid)) as (app, client):
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert "automatic_eval" in listed
+        error = error_of(await evaluate(client))
+        await cast(app, error["details"]["round_id"])
+        answer = await evaluate(client)
+
+    assert not answer.is_error
+    assert paid == [5]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_mcp_tasks_are_held_to_the_rules(waits: bool) -> None:
+    paid: list[int] = []
+    config = requiring(wait=waits)
+    config = msgspec.structs.replace(config, parts={**config.parts, "tasks": TaskSettings(after_s=0)})
+    async with open_app(config, plugins=[bank(paid)]) as app:
+        from toolpost.endpoints.memory import open_memory_endpoint
+
+        tasks = Tasks()
+        endpoint = open_memory_endpoint(app.call_handler, app.sdk)
+        async with Client(endpoint, mode=MODERN, extensions=[tasks]) as client:
+            calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}))
+            while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+                await asyncio.sleep(0.01)
+            if not waits:
+                assert error_of(await calling)["code"] == "FORBIDDEN"
+            assert paid == []
+            await cast(app, str(rounds[0].round.id))
+            done = await (calling if waits else client.call_tool("bank__pay", {"amount": 5}))
+
+    assert data_of(done) == 1
+    assert paid == [5]
+    assert tasks.handles, "the calls were tasks"
+
+
+async def test_the_bus_is_held_to_the_rules() -> None:
+    async with served(requiring(tools=["bus__submit_task"])) as (app, client):
+        found = (await refused(client, "bus__submit_task", bead_id="b-1"))["details"]["round_id"]
+        before = data_of(await client.call_tool("bus__get_status", {}))
+        await cast(app, found)
+        after = data_of(await client.call_tool("bus__submit_task", {"bead_id": "b-1"}))
+
+    assert before["queue"] == []
+    assert after["queued"]
+
+
+async def test_middleware_cannot_change_what_was_approved() -> None:
+    paid: list[int] = []
+    raised = [0]
+
+    async def raise_amount(call: CallRequest, proceed: Next) -> CallResult:
+        return await proceed(call.with_arguments({"amount": call.arguments["amount"] + raised[0]}))
+
+    around = Plugin("around", middleware=[raise_amount])
+    async with served(requiring(), bank(paid), around) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        raised[0] = 1_000
+        other = await refused(client, amount=5)
+        raised[0] = 0
+        await client.call_tool("bank__pay", {"amount": 5})
+
+    assert other["details"]["round_id"] != found, "voters see what the tool will get"
+    assert paid == [5]
+
+
+async def test_middleware_that_tries_twice_needs_two_approvals() -> None:
+    paid: list[int] = []
+
+    async def try_twice(call: CallRequest, proceed: Next) -> CallResult:
+        await proceed(call)
+        return await proceed(call)
+
+    async with served(requiring(), bank(paid), Plugin("around", middleware=[try_twice])) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        await refused(client, amount=5)
+
+    assert paid == [5]
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(
+    ("rule", "confirmed", "caught"),
+    [
+        ({"tools": ["up__*"]}, [], {"up__echo"}),
+        ({"tools": ["*", "!up__*"]}, [], {"bank__pay", "bank__balance"}),
+        ({"tags": ["money"]}, [], {"bank__pay", "bank__balance"}),
+        ({"tags": ["far"]}, [], {"up__echo"}),
+        ({"annotations": {"readOnlyHint": False}}, [], {"bank__pay", "up__echo"}),
+        ({"annotations": {"destructiveHint": True}, "tools": ["up__*"]}, ["up"], {"up__echo"}),
+        ({"tools": ["bank__*"], "annotations": {"readOnlyHint": True}}, [], {"bank__balance"}),
+        ({"arguments": {"required": ["amount"], "properties": {"amount": {"minimum": 100}}}}, [], set()),
+        ({"arguments": {"required": ["amount"], "properties": {"amount": {"minimum": 5}}}}, [], {"bank__pay"}),
+    ],
+)
+async def test_what_rules_select(rule: dict[str, Any], confirmed: list[str], caught: set[str]) -> None:
+    settings = ApprovalSettings(rules={"r": RuleSettings(**rule)}, confirmed=confirmed)
+    plugins = PluginSettings(bundled=["time", "approvals"], tags={"bank": ["money"]})
+    config = msgspec.structs.replace(requiring(settings=settings), plugins=plugins)
+    server = hostile(tags=frozenset({"far"}))
+    calls: dict[str, dict[str, Any]] = {"bank__pay": {"amount": 5}, "bank__balance": {}, "up__echo": {"text": "hi"}}
+    async with served(config, bank([]), servers=[server]) as (_, client):
+        answers = {tool: await client.call_tool(tool, arguments) for tool, arguments in calls.items()}
+
+    assert {tool for tool, answer in answers.items() if answer.is_error} == caught
+
+
+@pytest.mark.parametrize(
+    ("is_upstream", "confirmed", "hints", "is_caught"),
+    [
+        (True, [], {"readOnlyHint": True}, True),
+        (True, ["up"], {"readOnlyHint": True}, False),
+        (True, ["up"], {}, True),
+        (True, ["other"], {"readOnlyHint": True}, True),
+        (False, [], {"readOnlyHint": True}, False),
+        (False, [], {}, True),
+    ],
+)
+def test_hints_of_a_server_count_where_they_are_confirmed(
+    is_upstream: bool, confirmed: list[str], hints: dict[str, bool], is_caught: bool
+) -> None:
+    """An unconfirmed server cannot talk its way out of a rule by calling its tools read-only."""
+    settings = ApprovalSettings(rules={"r": RuleSettings(annotations={"readOnlyHint": False})}, confirmed=confirmed)
+    tool = ToolInfo(name=ToolName("up__drop"), provider=PluginName("up"), is_upstream=is_upstream, annotations=hints)
+
+    assert bool(Rules(settings, lambda _: frozenset()).for_tool(tool)) is is_caught
+
+
+def test_voting_needs_no_approval_and_a_server_of_that_name_does() -> None:
+    rules = Rules(ApprovalSettings(rules={"all": RuleSettings()}), lambda _: frozenset())
+    name, provider = ToolName("approvals__consensus_vote"), PluginName("approvals")
+
+    assert rules.for_tool(ToolInfo(name=name, provider=provider, is_upstream=False)) == []
+    assert rules.for_tool(ToolInfo(name=name, provider=provider, is_upstream=True))
+
+
+@pytest.mark.wire
+async def test_tools_that_no_rule_can_match_keep_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    try_send = FastPath.try_send
+
+    def note(path: FastPath, call: Any) -> bool:
+        if is_sent := try_send(path, call):
+            sent.append(call.tool.contract.name)
+        return is_sent
+
+    monkeypatch.setattr(FastPath, "try_send", note)
+    config = requiring(tools=["up__pid"])
+    async with served(config, servers=[hostile()], way=Way("http", MODERN)) as (_, client):
+        await client.call_tool("up__echo", {"text": "started"})
+        sent.clear()
+        await client.call_tool("up__echo", {"text": "hi"})
+        await refused(client, "up__pid")
+
+    assert sent == ["up__echo"]
+
+
+async def test_every_refusal_is_in_the_audit() -> None:
+    async with served(requiring(), bank([])) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        await client.call_tool("bank__pay", {"amount": 5})
+        entries = await app.store.audit.entries(AuditFilter(), limit=10)
+
+    told = [(entry.entry.tool, entry.entry.outcome) for entry in entries]
+    assert told == [("bank__pay", "refused"), ("approvals__quorum", "ok"), ("bank__pay", "ok")]
+
+
+async def test_the_requester_may_not_vote_unless_the_rule_says_so() -> None:
+    async with served(requiring(voters=["local"]), bank([])) as (_, client):
+        alone = await refused(client, amount=5)
+    async with served(requiring(voters=["local"], requester_may_vote=True), bank([])) as (_, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        voted = data_of(await client.call_tool("approvals__consensus_vote", {"round_id": found}))
+        done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
+
+    assert "0 callers other than `local` may vote" in alone["message"]
+    assert voted["level"] == "ABSOLUTE"
+    assert done == 1
+
+
+async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(part_module, "make_approvals", fail)
+    with pytest.raises(BadConfiguration, match="cannot be enforced"):
+        async with served(requiring(), bank([])):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"rules": {"r": {"voters": ["role:none"]}}}, "no role `none`"),
+        ({"rules": {"r": {"voters": []}}}, "voters is empty"),
+        ({"rules": {"r": {"votes": 2}}}, "2 votes are needed"),
+        ({"rules": {"r": {"tools": [""]}}}, "a pattern is empty"),
+        ({"rules": {"r": {"arguments": {"type": "nonsense"}}}}, "no valid JSON Schema"),
+        ({"keys": {"ann": "short"}}, "no Ed25519 public key"),
+    ],
+)
+async def test_settings_that_make_no_sense(settings: Any, problem: str) -> None:
+    config: Config = requiring(settings=msgspec.convert(settings, ApprovalSettings))
+    with pytest.raises(BadConfiguration, match=problem):
+        async with open_app(config):
+            pass
