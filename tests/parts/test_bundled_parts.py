@@ -22,6 +22,7 @@ anyio.run(main)
 """
 
 SERVICES = {
+    "approvals": {"toolpost.parts.approvals.service", "nacl"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
     "workspace": {"toolpost.parts.workspace.service"},
@@ -33,12 +34,18 @@ SERVICES = {
 
 @pytest.mark.parametrize(
     ("bundled", "loaded"),
-    [((), ()), (("bus",), ("bus",)), (("models",), ("models",)), (("workspace",), ("workspace",))],
+    [
+        ((), ()),
+        (("approvals",), ("approvals",)),
+        (("bus",), ("bus",)),
+        (("models",), ("models",)),
+        (("workspace",), ("workspace",)),
+    ],
 )
 def test_a_gateway_loads_the_parts_that_it_uses(bundled: tuple[str, ...], loaded: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", SCRIPT, *bundled]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     parts, modules = json.loads(ran.stdout)
 
-    assert parts == ["bus", "conversations", "models", "tasks", "workspace"]
+    assert parts == ["approvals", "bus", "conversations", "models", "tasks", "workspace"]
     assert {name for name, of in SERVICES.items() if of & set(modules)} == set(loaded)

@@ -31,14 +31,7 @@ class ApprovalsPart(Part):
 
         Nothing here may fail quietly where there are rules: a part that is left out would let every call through.
         """
-        from toolpost.contracts.errors import BadConfiguration
         from toolpost.host import Provided
-        from toolpost.parts.approvals.api import routes_of
-        from toolpost.parts.approvals.guard import ApprovalGuard
-        from toolpost.parts.approvals.peers import Peers
-        from toolpost.parts.approvals.plugin import approvals_plugin
-        from toolpost.parts.approvals.rules import Rules
-        from toolpost.providers.plugin_host import PluginCandidate
 
         settings = APPROVALS.of(host.config)
         check_approvals(settings)
@@ -46,6 +39,14 @@ class ApprovalsPart(Part):
         if not settings.rules and not is_wanted and not PEERS.of(host.config):
             yield Provided()
             return
+        from toolpost.contracts.errors import BadConfiguration
+        from toolpost.parts.approvals.api import routes_of
+        from toolpost.parts.approvals.guard import ApprovalGuard
+        from toolpost.parts.approvals.peers import Peers
+        from toolpost.parts.approvals.plugin import approvals_plugin
+        from toolpost.parts.approvals.rules import Rules
+        from toolpost.providers.plugin_host import PluginCandidate
+
         try:
             approvals = make_approvals(host.config, host.store)
             await approvals.gateway_key()

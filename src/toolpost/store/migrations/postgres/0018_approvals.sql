@@ -10,7 +10,7 @@ CREATE TABLE approval_rounds (
     tool TEXT,
     rule TEXT,
     voters TEXT NOT NULL,
-    needed INTEGER NOT NULL,
+    needed BIGINT NOT NULL,
     status TEXT NOT NULL,
     created_at DOUBLE PRECISION NOT NULL,
     expires_at DOUBLE PRECISION NOT NULL,
