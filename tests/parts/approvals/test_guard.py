@@ -376,14 +376,14 @@ def test_voting_needs_no_approval_and_a_server_of_that_name_does() -> None:
 @pytest.mark.wire
 async def test_tools_that_no_rule_can_match_keep_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    try_send = FastPath.try_send
+    start = FastPath.start
 
-    def note(path: FastPath, call: Any) -> bool:
-        if is_sent := try_send(path, call):
+    def note(path: FastPath, call: Any, delivery: Any) -> bool:
+        if is_sent := start(path, call, delivery):
             sent.append(call.tool.contract.name)
         return is_sent
 
-    monkeypatch.setattr(FastPath, "try_send", note)
+    monkeypatch.setattr(FastPath, "start", note)
     config = requiring(tools=["up__pid"])
     async with served(config, servers=[hostile()], way=Way("http", MODERN)) as (_, client):
         await client.call_tool("up__echo", {"text": "started"})
