@@ -1,5 +1,6 @@
 """Every transaction on rounds and votes, as scripts for both databases. The clock is the store's."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -7,6 +8,9 @@ import msgspec
 
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
 from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vote, decide, tally
+from toolpost.store import AuditEntry
+from toolpost.store.audit import append_entries
+from toolpost.store.chain import values_of
 from toolpost.store.scripts import NOW, Row, Script, Statement, alone, change, marks
 
 _ROUND: Final = tuple(field.name for field in fields(Round))
@@ -122,11 +126,14 @@ def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
     return current, votes, True
 
 
-def record(found: RoundId, call_id: str) -> Script[bool]:
-    """Note the audit entry that has the quorum; False if there is one already."""
+def record(found: RoundId, entry: AuditEntry) -> Script[bool]:
+    """Add the quorum to the audit and note that in the round, both or neither; False if it is there already."""
     changed = yield change(
-        "UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2 AND recorded_as IS NULL", (call_id, found)
+        "UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2 AND status = 'approved' AND recorded_as IS NULL",
+        (entry.call_id, found),
     )
+    if changed:
+        yield from append_entries([values_of(entry)])
     return bool(changed)
 
 
@@ -166,8 +173,8 @@ def renew(owner: str, lease_s: float) -> Script[None]:
     )
 
 
-def find_lost(lease_s: float) -> Script[list[Round]]:
-    """Give up calls whose gateway no longer renews them; returns those that were given up now."""
+def find_lost(lease_s: float, entry_of: Callable[[Round], AuditEntry]) -> Script[list[Round]]:
+    """Give up calls whose gateway no longer renews them, and add that to the audit; returns those given up now."""
     ((now,),) = yield NOW
     # An ownership that ends later than one made now could end was made before the clock was set back.
     rows = yield Statement(
@@ -180,6 +187,8 @@ def find_lost(lease_s: float) -> Script[list[Round]]:
             "UPDATE approval_rounds SET status = 'lost', ended_at = ?1 WHERE id = ?2 AND status = 'dispatched'",
             (now, one.id),
         )
+    if lost:
+        yield from append_entries([values_of(entry_of(one)) for one in lost])
     return [replace(one, status=Status.LOST, ended_at=now) for one in lost]
 
 

@@ -34,7 +34,7 @@ from toolpost.parts.approvals.subject import (
     subject_of_call,
     subject_of_proposal,
 )
-from toolpost.store import AuditEntry, AuditFilter, Store
+from toolpost.store import AuditEntry, Store
 
 _log = logging.getLogger("toolpost.approvals")
 
@@ -250,13 +250,9 @@ class Approvals:
     async def record_quorum(self, current: Round, votes: list[Vote]) -> Round:
         """Record in the audit that a round has its quorum; from then on the approval can be used."""
         entry_id = CallId(f"round-{current.id}-{current.subject_digest[-12:]}")
-        # A gateway that was killed between the two writes has left its entry behind: it counts.
-        if not await self._store.audit.entries(AuditFilter(call_id=entry_id), limit=1):
-            evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
-            await self._store.audit.append(
-                _entry(current, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
-            )
-        await self._store.scripts.run(lambda: records.record(current.id, entry_id))
+        evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
+        entry = _entry(current, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
+        await self._store.scripts.run(lambda: records.record(current.id, entry))
         return (await self.read(current.id)).round
 
     async def others_approved(self, subject: CallSubject, key: str) -> list[int]:
@@ -274,7 +270,7 @@ class Approvals:
 
     async def sweep(self) -> list[Round]:
         """Give up lost calls, and record quorums that are not; returns what was lost."""
-        lost = await self._store.scripts.run(lambda: records.find_lost(LEASE_S), full=False)
+        lost = await self._store.scripts.run(lambda: records.find_lost(LEASE_S, _lost_entry), full=False)
         for one in lost:
             event(
                 _log,
@@ -285,9 +281,6 @@ class Approvals:
                 caller=one.caller,
                 call=one.call_id,
                 hint="it was started and never finished: whether it had an effect is unknown; its approval is used",
-            )
-            await self._store.audit.append(
-                _entry(one, CallId(f"lost-{one.call_id}"), tool="approvals__lost", result=None)
             )
             self._store.wakeups.ring(TOPIC)
         for one in await self._store.scripts.read(records.find_unrecorded):
@@ -411,6 +404,10 @@ def _entry(found: Round, entry_id: CallId, *, tool: str, result: str | None) -> 
         duration_ms=0.0,
         result=result,
     )
+
+
+def _lost_entry(found: Round) -> AuditEntry:
+    return _entry(found, CallId(f"lost-{found.call_id}"), tool="approvals__lost", result=None)
 
 
 def topic_of(found: RoundId) -> str:
