@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tests.discovery import test_automatic_eval, test_automatic_mcp
+from tests.parts.approvals import test_tools as of_approvals
 from tests.parts.bus import test_arguments as of_bus
 from tests.parts.conversations import test_bundled_plugins as of_agents
 from tests.parts.models import test_arguments as of_models
@@ -15,7 +16,7 @@ from toolpost.app import open_app
 
 pytestmark = pytest.mark.anyio
 
-PROVING = (of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_models, of_time, of_workspace)
+PROVING = (of_approvals, of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_models, of_time, of_workspace)
 """Where the proofs are: importing them writes down what they prove."""
 
 

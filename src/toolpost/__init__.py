@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Result,
         Tool,
         ToolCall,
+        ToolInfo,
         TurnInfo,
         tool,
     )
@@ -58,6 +59,7 @@ _HOMES = {
         "Result",
         "Tool",
         "ToolCall",
+        "ToolInfo",
         "TurnInfo",
         "tool",
     ),
@@ -114,6 +116,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolFailed",
+    "ToolInfo",
     "Toolpost",
     "ToolpostError",
     "TurnEnded",

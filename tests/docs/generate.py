@@ -87,7 +87,7 @@ def _section(name: str, part: dict[str, Any], schema: dict[str, Any]) -> Iterato
     yield f"{section['description']}\n"
     yield from _table({key: held for key, held in section["properties"].items() if key not in inner})
     for key, held in inner.items():
-        yield from _section(f"{name}.{key}", held, schema)
+        yield from _section(f"{name}.{key}" + (".NAME" if "additionalProperties" in held else ""), held, schema)
 
 
 def _referred(part: dict[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _type(part: dict[str, Any]) -> str:
     if "enum" in part:
         return " or ".join(f"`{json.dumps(value)}`" for value in part["enum"] if value is not None)
     if part["type"] == "object":
-        return f"table of {_type(part['additionalProperties'])}"
+        return f"table of {_type(part['additionalProperties'])}" if "additionalProperties" in part else "table"
     if part["type"] == "array":
         return f"list of {_type(part['items'])}"
     noun = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}[part["type"]]

@@ -48,6 +48,7 @@ NOT_RUN = (
 )
 
 MODULES = {
+    "approvals": ("nacl",),
     "workspace": ("tantivy", "tree_sitter", "re2", "pathspec", "watchfiles"),
     "harness": ("acp", "claude_agent_sdk"),
     "postgres": ("asyncpg",),

@@ -2,7 +2,7 @@
 
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import Conversations, InvokeOptions, ToolCall, TurnInfo
-from toolpost.authoring.middleware import CallRequest, CallResult, Middleware, Next
+from toolpost.authoring.middleware import CallRequest, CallResult, Middleware, Next, ToolInfo
 from toolpost.authoring.plugin import Plugin
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool, tool
@@ -19,6 +19,7 @@ __all__ = [
     "Result",
     "Tool",
     "ToolCall",
+    "ToolInfo",
     "TurnInfo",
     "tool",
 ]

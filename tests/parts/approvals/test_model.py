@@ -196,7 +196,7 @@ def test_rounds_agree_with_their_model(kind: str, request: pytest.FixtureRequest
         RoundMachine.loop = loop
         RoundMachine.stores = [loop.run_until_complete(store.__aenter__()) for store in stores]
         try:
-            run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            run_state_machine_as_test(
                 RoundMachine,
                 settings=settings(
                     max_examples=40,

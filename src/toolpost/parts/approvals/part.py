@@ -62,7 +62,7 @@ class ApprovalsPart(Part):
         async def run(gateway: "Gateway") -> AsyncIterator[None]:
             gateways.append(gateway)
             gateway.pipeline.forget_plans()
-            if host.is_brief:
+            if host.is_brief and not settings.rules:
                 yield
                 return
             async with approvals.open_sweeping(*peers.exchanges):

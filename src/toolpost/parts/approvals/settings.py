@@ -26,7 +26,7 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = None
     tags: Annotated[list[str] | None, Meta(description="tools of servers and plugins with one of these tags")] = None
     annotations: Annotated[
-        dict[str, Any],
+        dict[str, bool],
         Meta(
             description="hints that a tool must have, such as `{destructiveHint = true}`; what a tool does not say, and what an "
             "unconfirmed server says, counts as MCP's default"
@@ -37,7 +37,10 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = {}
     voters: Annotated[
         list[str],
-        Meta(description="callers who may vote, and `role:NAME`; `cli` is the person at the command line"),
+        Meta(
+            description="callers who may vote, and `role:NAME`; `cli` is the person at the command line",
+            extra_json_schema={"default": [OPERATOR_VOTER]},
+        ),
     ] = msgspec.field(default_factory=lambda: [OPERATOR_VOTER])
     votes: Annotated[
         Count | None, Meta(description="how many approvals are needed; more than two thirds, if not set")
