@@ -116,6 +116,25 @@ beads = "off"
 ttl_s = 60
 after_s = 0.5
 
+[approvals]
+roles = {accounting = ["ann", "ben"]}
+confirmed = ["github"]
+keys = {}
+limit = 100
+
+[approvals.rules.payments]
+tools = ["payments__*"]
+tags = ["money"]
+annotations = {destructiveHint = true}
+arguments = {required = ["amount"]}
+voters = ["role:accounting", "cli"]
+votes = 2
+expires_s = 60
+requester_may_vote = true
+wait = true
+
+[peers]
+
 [servers]
 
 [agents]

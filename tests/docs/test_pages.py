@@ -156,6 +156,7 @@ def test_commands_that_are_named_exist(page: Path) -> None:
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 _SIGNS = {
+    "approvals": re.compile(r"vrf_\w+ "),
     "workspace": re.compile(
         r"^toolpost workspace |workspace__\w+ |--with workspace|bundled = .*\"workspace\"", re.MULTILINE
     ),
