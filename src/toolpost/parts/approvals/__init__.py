@@ -8,6 +8,7 @@ records   every transaction on rounds and votes
 subject   what is voted on, and the bytes that are signed
 service   what guard, tools, commands and the HTTP API share
 results   rounds and votes as they are shown
+doctor    what `toolpost doctor` says of the rules
 plugin    `consensus_*` and `vrf_*`; `api` and `commands` are the other ways to vote
 peers     gossip: rounds, votes and audit heads exchanged with other gateways
 vrf       ECVRF-EDWARDS25519-SHA512-TAI

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from toolpost.base.ids import PluginName
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
-from toolpost.parts.base import Part
+from toolpost.parts.base import Part, PartDoctor
 from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ class ApprovalsPart(Part):
     name = "approvals"
     sections = (APPROVALS, PEERS)
     commands = next(entry.commands for entry in BUNDLED if entry.name == "approvals")
+
+    def doctor(self) -> PartDoctor:
+        """Look at the rules."""
+        from toolpost.parts.approvals.doctor import ApprovalsDoctor
+
+        return ApprovalsDoctor()
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:

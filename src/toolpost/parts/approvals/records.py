@@ -192,6 +192,11 @@ def find_lost(lease_s: float, entry_of: Callable[[Round], AuditEntry]) -> Script
     return [replace(one, status=Status.LOST, ended_at=now) for one in lost]
 
 
+def has_dispatched() -> Script[bool]:
+    """Whether some gateway runs an approved call, as far as is known."""
+    return bool((yield Statement("SELECT 1 FROM approval_rounds WHERE status = 'dispatched' LIMIT 1")))
+
+
 def find_unrecorded() -> Script[list[Round]]:
     """Return rounds with a quorum that is not in the audit: the gateway was killed in between."""
     rows = yield Statement(f"{_SELECT} status = 'approved' AND recorded_as IS NULL ORDER BY id LIMIT 1000")
@@ -208,12 +213,24 @@ def read_round(found: RoundId) -> Script[tuple[Round, list[Vote], float] | None]
     return parse_round(rows[0]), votes, now
 
 
-def list_rounds(*, only_open: bool, limit: int, before: int | None = None) -> Script[tuple[list[Round], float]]:
-    """Return the newest rounds, those that wait for votes or all, and the time."""
+def list_rounds(
+    *, only_open: bool, limit: int, before: int | None = None
+) -> Script[tuple[list[Round], dict[int, list[Vote]], float]]:
+    """Return the newest rounds, those that wait for votes or all, their votes, and the time."""
     ((now,),) = yield NOW
     where = "status = 'open' AND expires_at > ?1" if only_open else "CAST(?1 AS DOUBLE PRECISION) > 0"
     rows = yield Statement(f"{_SELECT} {where} AND id < ?2 ORDER BY id DESC LIMIT ?3", (now, before or 2**62, limit))
-    return [parse_round(row) for row in rows], now
+    rounds = [parse_round(row) for row in rows]
+    votes: dict[int, list[Vote]] = {one.id: [] for one in rounds}
+    if rounds:
+        found = yield Statement(
+            f"SELECT round, {VOTE_COLUMNS} FROM approval_votes WHERE round BETWEEN ?1 AND ?2 ORDER BY at, voter",
+            (rounds[-1].id, rounds[0].id),
+        )
+        for row in found:
+            if row[0] in votes:
+                votes[row[0]].append(Vote(**dict(zip(_VOTE, row[1:], strict=True))))
+    return rounds, votes, now
 
 
 def other_approved(caller: str, tool: str, key: str) -> Script[list[int]]:

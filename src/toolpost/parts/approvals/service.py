@@ -209,14 +209,10 @@ class Approvals:
 
     async def list_rounds(self, *, only_open: bool, limit: int = 100, before: int | None = None) -> list[View]:
         """Return rounds, the newest first."""
-        rounds, now = await self._store.scripts.read(
+        rounds, votes, now = await self._store.scripts.read(
             lambda: records.list_rounds(only_open=only_open, limit=limit, before=before)
         )
-        views = []
-        for one in rounds:
-            votes = await self._store.scripts.read(lambda found=one.id: records.votes_of(found))  # type: ignore[misc]
-            views.append(View(round=one, votes=votes, now=now))
-        return views
+        return [View(round=one, votes=votes[one.id], now=now) for one in rounds]
 
     async def wait(self, found: RoundId) -> View:
         """Wait until a round is decided or has expired."""
@@ -270,7 +266,13 @@ class Approvals:
 
     async def sweep(self) -> list[Round]:
         """Give up lost calls, and record quorums that are not; returns what was lost."""
-        lost = await self._store.scripts.run(lambda: records.find_lost(LEASE_S, _lost_entry), full=False)
+        # Mostly no call is in flight: then nothing is written.
+        has_running = await self._store.scripts.read(records.has_dispatched)
+        lost = (
+            await self._store.scripts.run(lambda: records.find_lost(LEASE_S, _lost_entry), full=False)
+            if has_running
+            else []
+        )
         for one in lost:
             event(
                 _log,
@@ -297,7 +299,8 @@ class Approvals:
     async def _sweep(self) -> None:
         while True:
             try:
-                await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), full=False)
+                if await self._store.scripts.read(records.has_dispatched):
+                    await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), full=False)
                 await self.sweep()
             except ToolpostError as error:
                 event(_log, logging.WARNING, "approvals not swept", exception=error)
