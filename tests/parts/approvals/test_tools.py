@@ -248,11 +248,11 @@ async def test_an_agent_is_held_to_the_rules_and_may_not_vote() -> None:
     heard: list[Any] = []
 
     async def calls(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        door = session.order.door
-        assert door is not None
-        headers = {"Authorization": f"Bearer {door.token}"}
+        access = session.order.gateway
+        assert access is not None
+        headers = {"Authorization": f"Bearer {access.token}"}
         async with httpx2.AsyncClient(headers=headers) as http:
-            async with Client(streamable_http_client(door.url, http_client=http)) as client:
+            async with Client(streamable_http_client(access.url, http_client=http)) as client:
                 answer = await client.call_tool("bank__pay", {"amount": 5})
                 heard.append(answer)
                 if answer.is_error:
