@@ -128,6 +128,7 @@ tags = ["money"]
 annotations = {destructiveHint = true}
 arguments = {required = ["amount"]}
 voters = ["role:accounting", "cli"]
+draw = 2
 votes = 2
 expires_s = 60
 requester_may_vote = true

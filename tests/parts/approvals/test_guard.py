@@ -19,6 +19,8 @@ from toolpost.base.ids import META_KEY, PluginName, ToolName
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import part as part_module
+from toolpost.parts.approvals import vrf
+from toolpost.parts.approvals.draw import order
 from toolpost.parts.approvals.rounds import Status
 from toolpost.parts.approvals.rules import Rules
 from toolpost.parts.approvals.service import parse_round_id
@@ -418,6 +420,25 @@ async def test_the_requester_may_not_vote_unless_the_rule_says_so() -> None:
     assert done == 1
 
 
+async def test_voters_are_drawn_verifiably_for_each_call() -> None:
+    pool = [f"voter-{number}" for number in range(9)]
+    async with served(requiring(voters=pool, draw=3), bank([])) as (app, client):
+        found = [(await refused(client, amount=amount))["details"]["round_id"] for amount in range(12)]
+        again = (await refused(client, amount=0))["details"]["round_id"]
+        rounds = [(await approvals_of(app).read(parse_round_id(one))).round for one in found]
+
+    assert again == found[0], "the same call has the same voters"
+    assert {len(one.voters) for one in rounds} == {3}
+    assert {one.needed for one in rounds} == {3}
+    assert len({one.voters for one in rounds}) > 1
+    for one in rounds:
+        shown = msgspec.json.decode(one.shown)["draw"]
+        public, alpha, proof = (bytes.fromhex(shown[name]) for name in ("public_key_hex", "input_hex", "proof_hex"))
+        output = vrf.verify(public, alpha, proof)
+        assert output is not None
+        assert set(one.voters) == set(order(tuple(shown["pool"]), output)[:3])
+
+
 async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("a bug")
@@ -434,6 +455,8 @@ async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytes
         ({"rules": {"r": {"voters": ["role:none"]}}}, "no role `none`"),
         ({"rules": {"r": {"voters": []}}}, "voters is empty"),
         ({"rules": {"r": {"votes": 2}}}, "2 votes are needed"),
+        ({"rules": {"r": {"draw": 2}}}, "cannot be drawn from 1"),
+        ({"rules": {"r": {"voters": ["a", "b"], "draw": 1, "votes": 2}}}, "2 votes are needed, and 1"),
         ({"rules": {"r": {"tools": [""]}}}, "a pattern is empty"),
         ({"rules": {"r": {"arguments": {"type": "nonsense"}}}}, "no valid JSON Schema"),
         ({"keys": {"ann": "short"}}, "no Ed25519 public key"),

@@ -5,6 +5,7 @@ rules     which rule a call falls under
 guard     holds calls to the rules: finds or opens a round, waits, uses the approval
 rounds    a round as a value: votes, levels, what may still happen; no I/O
 records   every transaction on rounds and votes
+draw      voters drawn from a pool, verifiably at random
 subject   what is voted on, and the bytes that are signed
 service   what guard, tools, commands and the HTTP API share
 results   rounds and votes as they are shown

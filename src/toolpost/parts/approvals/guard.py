@@ -16,6 +16,7 @@ from toolpost.base.ids import META_KEY, CallId
 from toolpost.contracts.errors import Forbidden, ToolpostError
 from toolpost.middleware import Call, Outcome, info_of
 from toolpost.middleware.interface import NextStep
+from toolpost.parts.approvals.draw import Draw
 from toolpost.parts.approvals.records import Opened
 from toolpost.parts.approvals.rounds import Round, RoundId, Status, tally
 from toolpost.parts.approvals.rules import Rule, Rules
@@ -88,11 +89,12 @@ class ApprovalGuard:
 
     async def _obtain(self, call: Call, rule: Rule) -> Round:
         """Return the approved round of a call. Raises `Forbidden` if there is none, after waiting if the rule says so."""
-        voters, needed = rule.electorate(call.caller.id)
+        drawn = await self._draw(call, rule)
+        voters, needed = rule.electorate(call.caller.id, drawn.voters)
         subject = _subject_of(call, rule=rule.name, voters=voters, needed=needed)
         if (named := _named_round(call)) is not None:
             return await self._obtain_named(subject, named)
-        opened = await self._approvals.open_call(subject, expires_s=rule.settings.expires_s)
+        opened = await self._approvals.open_call(subject, expires_s=rule.settings.expires_s, draw=drawn.shown)
         view = await self._approvals.read(opened.round.id)
         if view.status is Status.OPEN and rule.settings.wait:
             view = await self._wait(call, view)
@@ -101,6 +103,14 @@ class ApprovalGuard:
             others = await self._approvals.others_approved(subject, view.round.key) if opened.is_new else []
             raise self._refuse(view, opened=opened, others=others)
         return view.round
+
+    async def _draw(self, call: Call, rule: Rule) -> Draw:
+        """Return who may vote: all voters of the rule, or as many as it says, drawn for exactly this call."""
+        pool = rule.pool(call.caller.id)
+        if rule.settings.draw is None or rule.settings.draw >= len(pool):
+            return Draw(voters=pool)
+        subject = _subject_of(call, rule=rule.name, voters=pool, needed=rule.settings.draw)
+        return await self._approvals.draw(subject, pool, rule.settings.draw)
 
     async def _obtain_named(self, subject: CallSubject, named: RoundId) -> Round:
         view = await self._recorded(await self._approvals.read(named))

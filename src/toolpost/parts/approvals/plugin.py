@@ -19,7 +19,7 @@ from toolpost.parts.approvals.results import (
     render_vote,
 )
 from toolpost.parts.approvals.rounds import default_quorum
-from toolpost.parts.approvals.service import Approvals, View, parse_round_id
+from toolpost.parts.approvals.service import VRF_KEY, Approvals, View, parse_round_id
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, ROLE, voters_of
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _add_vrf(plugin: Plugin, host: "Host", vrf: Any) -> None:
         ] = None,
     ) -> Evaluated:
         """Compute a verifiable random output (ECVRF-EDWARDS25519-SHA512-TAI of RFC 9381) and its proof."""
-        private = _read_private(priv_key_hex) if priv_key_hex is not None else await host.store.keys.of("vrf")
+        private = _read_private(priv_key_hex) if priv_key_hex is not None else await host.store.keys.of(VRF_KEY)
         try:
             found = vrf.evaluate(private, alpha_of(seed_hex, input_hex))
         except (RuntimeError, ValueError):

@@ -46,11 +46,12 @@ class Rule:
         """Whether a call of a tool that may match does, by its arguments."""
         return self.condition is None or self.condition.is_valid(arguments)
 
-    def electorate(self, requester: str) -> tuple[tuple[str, ...], int]:
+    def pool(self, requester: str) -> tuple[str, ...]:
+        """Return who may be asked to vote on a call of this requester."""
+        return tuple(voter for voter in self.voters if self.settings.requester_may_vote or voter != requester)
+
+    def electorate(self, requester: str, voters: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
         """Return who may vote on a call of this requester, and how many approvals are needed. Raises if too few may vote."""
-        voters = self.voters
-        if not self.settings.requester_may_vote:
-            voters = tuple(voter for voter in voters if voter != requester)
         needed = self.settings.votes or default_quorum(len(voters))
         if needed > len(voters):
             raise Forbidden(

@@ -25,6 +25,7 @@ from toolpost.base.version import __version__
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, ToolpostError
 from toolpost.parts.approvals import records
+from toolpost.parts.approvals.draw import Draw, draw
 from toolpost.parts.approvals.records import NewRound, Opened
 from toolpost.parts.approvals.rounds import Choice, Level, Round, RoundId, Status, Tally, Vote, level_of, tally
 from toolpost.parts.approvals.subject import (
@@ -46,6 +47,8 @@ LOOK_S: Final = 2.0
 SKEW_S: Final = 300.0
 """How far the clock of a voter who signs may be off."""
 GATEWAY_KEY: Final = "signing:approvals"
+VRF_KEY: Final = "vrf"
+"""The gateway's own key of the verifiable random function."""
 TOPIC: Final = "approvals"
 
 
@@ -115,8 +118,13 @@ class Approvals:
         """Return the key that this gateway, and all others of the store, sign with."""
         return SigningKey(await self._store.keys.of(GATEWAY_KEY))
 
-    async def open_call(self, subject: CallSubject, *, expires_s: float) -> Opened:
-        """Find the round that decides on a call, or open one."""
+    async def draw(self, subject: CallSubject, pool: tuple[str, ...], count: int) -> Draw:
+        """Draw voters for a call from a pool; the same for the same call."""
+        key = await self.key_of(subject)
+        return draw(await self._store.keys.of(VRF_KEY), key.encode(), pool, count)
+
+    async def open_call(self, subject: CallSubject, *, expires_s: float, draw: JsonObject | None = None) -> Opened:
+        """Find the round that decides on a call, or open one; `draw` is the proof by which its voters were drawn."""
         exact = await self._digest(subject.arguments)
         made = subject_of_call(
             gateway=await self._gateway_id(),
@@ -131,7 +139,11 @@ class Approvals:
         return await self._open(
             made,
             key=_key(subject, exact),
-            shown={"arguments": redact(subject.arguments), "definition": subject.definition},
+            shown={
+                "arguments": redact(subject.arguments),
+                "definition": subject.definition,
+                **({"draw": draw} if draw is not None else {}),
+            },
             tool=subject.tool,
             rule=subject.rule,
             voters=subject.voters,

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -42,6 +43,10 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             extra_json_schema={"default": [OPERATOR_VOTER]},
         ),
     ] = msgspec.field(default_factory=lambda: [OPERATOR_VOTER])
+    draw: Annotated[
+        Count | None,
+        Meta(description="draw so many of the voters for each call, verifiably at random; all of them, if not set"),
+    ] = None
     votes: Annotated[
         Count | None, Meta(description="how many approvals are needed; more than two thirds, if not set")
     ] = None
@@ -87,30 +92,49 @@ def voters_of(names: list[str], roles: dict[str, list[str]]) -> tuple[str, ...]:
 
 def check_approvals(settings: ApprovalSettings) -> None:
     """Raise `BadConfiguration` for rules by which nothing could ever be approved, or that cannot be read."""
-    from toolpost.contracts.schema import compile_schema
-
     for name, rule in settings.rules.items():
         place = f"approvals.rules.{name}"
-        for voter in rule.voters:
-            if voter.startswith(ROLE) and voter.removeprefix(ROLE) not in settings.roles:
-                raise BadConfiguration(
-                    f"{place}.voters: there is no role `{voter.removeprefix(ROLE)}`.",
-                    hint="add it to [approvals.roles]",
-                )
-        voters = voters_of(rule.voters, settings.roles)
-        if not voters:
-            raise BadConfiguration(f"{place}.voters is empty: no call could be approved.")
-        if rule.votes is not None and rule.votes > len(voters):
-            raise BadConfiguration(f"{place}.votes: {rule.votes} votes are needed, and {len(voters)} callers may vote.")
-        if any(pattern.removeprefix("!") == "" for pattern in rule.tools or ()):
-            raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "github__*"')
-        if rule.arguments:
-            try:
-                compile_schema(rule.arguments, root_object=False)
-            except ValueError as error:
-                raise BadConfiguration(f"{place}.arguments is no valid JSON Schema: {error}.") from error
+        _check_voters(rule, settings.roles, place)
+        _check_conditions(rule, place)
     for voter, key in settings.keys.items():
         read_public_key(key, f"approvals.keys.{voter}")
+
+
+def _check_voters(rule: RuleSettings, roles: dict[str, list[str]], place: str) -> None:
+    for voter in rule.voters:
+        if voter.startswith(ROLE) and voter.removeprefix(ROLE) not in roles:
+            raise BadConfiguration(
+                f"{place}.voters: there is no role `{voter.removeprefix(ROLE)}`.", hint="add it to [approvals.roles]"
+            )
+    voters = voters_of(rule.voters, roles)
+    if not voters:
+        raise BadConfiguration(f"{place}.voters is empty: no call could be approved.")
+    if rule.draw is not None:
+        _check_draw(rule.draw, len(voters), place)
+        voters = voters[: rule.draw]
+    if rule.votes is not None and rule.votes > len(voters):
+        raise BadConfiguration(f"{place}.votes: {rule.votes} votes are needed, and {len(voters)} callers may vote.")
+
+
+def _check_conditions(rule: RuleSettings, place: str) -> None:
+    from toolpost.contracts.schema import compile_schema
+
+    if any(pattern.removeprefix("!") == "" for pattern in rule.tools or ()):
+        raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "github__*"')
+    if rule.arguments:
+        try:
+            compile_schema(rule.arguments, root_object=False)
+        except ValueError as error:
+            raise BadConfiguration(f"{place}.arguments is no valid JSON Schema: {error}.") from error
+
+
+def _check_draw(draw: int, voters: int, place: str) -> None:
+    if draw > voters:
+        raise BadConfiguration(f"{place}.draw: {draw} voters cannot be drawn from {voters}.")
+    if find_spec("nacl") is None:
+        raise BadConfiguration(
+            f"{place}.draw needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]'"
+        )
 
 
 def check_peer(name: str, peer: PeerSettings) -> None:
