@@ -260,7 +260,8 @@ class Approvals:
         entry_id = CallId(f"round-{current.id}-{current.subject_digest[-12:]}")
         evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
         entry = _entry(current, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
-        await self._store.scripts.run(lambda: records.record(current.id, entry))
+        # Not waiting for the disk: a power cut takes back both, and the sweep does it again.
+        await self._store.scripts.run(lambda: records.record(current.id, entry), full=False)
         return (await self.read(current.id)).round
 
     async def others_approved(self, subject: CallSubject, key: str) -> list[int]:
