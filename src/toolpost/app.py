@@ -212,7 +212,9 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
             provided[part.name] = await stack.enter_async_context(part.open(host))
         except BadConfiguration:
             raise
-        except Exception as error:  # noqa: BLE001 (a part may raise anything)
+        except Exception as error:
+            if part.must_open(host.config):
+                raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
     return OpenParts(provided=provided)
 

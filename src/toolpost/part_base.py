@@ -33,6 +33,10 @@ class Part:
         """Return the checks that it adds to `toolpost doctor`; None without any."""
         return None
 
+    def must_open(self, config: "Config") -> bool:  # noqa: ARG002 (to be overridden)
+        """Whether nothing may be served without this part, because its settings ask for a policy that it enforces."""
+        return False
+
     def open(self, host: "Host") -> AbstractAsyncContextManager["Provided"]:
         """Open the part; leaving closes it. `CapabilityMissing` leaves it out, with its message in `toolpost doctor`."""
         raise NotImplementedError

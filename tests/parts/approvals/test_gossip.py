@@ -16,11 +16,12 @@ from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requir
 from tests.ways import MODERN, Way
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest
+from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.peers import HEADER, Event, Message, Peers, find_fork, is_signed_event
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import PEERS, PeerSettings, check_peer
 from toolpost.running import App
-from toolpost.store import open_store
+from toolpost.store.part_migrations import open_part_store
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -29,7 +30,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 async def key_of(url: str) -> str:
-    async with open_store(url) as store:
+    async with open_part_store(url, "approvals", MIGRATIONS) as store:
         return base64.b64encode((await Approvals(store).gateway_key()).public).decode()
 
 

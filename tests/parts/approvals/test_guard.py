@@ -449,6 +449,13 @@ async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytes
             pass
 
 
+async def test_rules_without_tables_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_module.ApprovalsPart, "migrations", "toolpost.parts.tasks")  # a package without any
+    with pytest.raises(BadConfiguration, match="cannot be enforced"):
+        async with served(requiring(), bank([])):
+            pass
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

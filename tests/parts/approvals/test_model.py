@@ -14,9 +14,11 @@ from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId
 from toolpost.contracts.errors import ToolpostError
+from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.rounds import Choice, RoundId, Status
 from toolpost.parts.approvals.service import Approvals, CallSubject
-from toolpost.store import Store, open_store
+from toolpost.store import Store
+from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Script, Statement
 
 Result = TypeVar("Result")
@@ -192,7 +194,7 @@ def test_rounds_agree_with_their_model(kind: str, request: pytest.FixtureRequest
         url = f"sqlite:{tmp_path / 'store.db'}"
     loop = asyncio.new_event_loop()
     try:
-        stores = [open_store(url) for _ in range(2)]
+        stores = [open_part_store(url, "approvals", MIGRATIONS) for _ in range(2)]
         RoundMachine.loop = loop
         RoundMachine.stores = [loop.run_until_complete(store.__aenter__()) for store in stores]
         try:

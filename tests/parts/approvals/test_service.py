@@ -15,10 +15,12 @@ from toolpost.base.ids import CallerId, CallId, ThreadId
 from toolpost.base.signing import SigningKey
 from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, QueueOverloaded
 from toolpost.parts.approvals import records, service
+from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.rounds import Level, Round, RoundId, Status
 from toolpost.parts.approvals.service import Approvals, CallSubject
 from toolpost.parts.approvals.subject import message_of_vote
-from toolpost.store import AuditFilter, Store, open_store
+from toolpost.store import AuditFilter, Store
+from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Statement
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +47,7 @@ def subject(**options: Any) -> CallSubject:
 
 @asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Approvals, Store]]:
-    async with open_store(url) as store:
+    async with open_part_store(url, "approvals", MIGRATIONS) as store:
         yield Approvals(store, **options), store
 
 

@@ -19,14 +19,15 @@ from toolpost.cli.options import config_option, json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
-from toolpost.parts.approvals.part import encode_key, make_approvals
+from toolpost.parts.approvals.part import MIGRATIONS, encode_key, make_approvals
 from toolpost.parts.approvals.peers import Peers
 from toolpost.parts.approvals.results import RoundResult, render_round, render_vote
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, parse_round_id
 from toolpost.parts.approvals.settings import PEERS
 from toolpost.settings import Config, load_config
-from toolpost.store import Store, open_store, store_exists
+from toolpost.store import Store, store_exists
+from toolpost.store.part_migrations import open_part_store
 from toolpost.store.urls import shown_url
 
 as_option: Callable[[Any], Any] = click.option(
@@ -148,7 +149,7 @@ async def _open(config: Config, *, make: bool = False) -> AsyncIterator[tuple[Ap
             f"There is no store at {shown_url(config.store_url)} yet, and so no round.",
             hint="start the gateway first: `toolpost serve`",
         )
-    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+    async with open_part_store(config.store_url, "approvals", MIGRATIONS) as store:
         yield make_approvals(config, store), store
 
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from toolpost.base.ids import PluginName
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
@@ -18,12 +18,21 @@ if TYPE_CHECKING:
     from toolpost.store import Store
 
 
+MIGRATIONS: Final = "toolpost.parts.approvals.migrations"
+
+
 class ApprovalsPart(Part):
     """Calls that run only once others have approved them, and votes that anyone can verify."""
 
     name = "approvals"
     sections = (APPROVALS, PEERS)
     commands = next(entry.commands for entry in BUNDLED if entry.name == "approvals")
+
+    migrations = MIGRATIONS
+
+    def must_open(self, config: "Config") -> bool:
+        """Not without the guard where there are rules: every call would pass."""
+        return bool(APPROVALS.of(config).rules)
 
     def doctor(self) -> PartDoctor:
         """Look at the rules."""
@@ -33,10 +42,7 @@ class ApprovalsPart(Part):
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
-        """Bring the guard where there are rules, and the tools where their plugin is loaded.
-
-        Nothing here may fail quietly where there are rules: a part that is left out would let every call through.
-        """
+        """Bring the guard where there are rules, and the tools where their plugin is loaded."""
         from toolpost.host import Provided
 
         settings = APPROVALS.of(host.config)
@@ -45,7 +51,6 @@ class ApprovalsPart(Part):
         if not settings.rules and not is_wanted and not PEERS.of(host.config):
             yield Provided()
             return
-        from toolpost.contracts.errors import BadConfiguration
         from toolpost.parts.approvals.api import routes_of
         from toolpost.parts.approvals.guard import ApprovalGuard
         from toolpost.parts.approvals.peers import Peers
@@ -53,11 +58,8 @@ class ApprovalsPart(Part):
         from toolpost.parts.approvals.rules import Rules
         from toolpost.providers.plugin_host import PluginCandidate
 
-        try:
-            approvals = make_approvals(host.config, host.store)
-            await approvals.gateway_key()
-        except Exception as error:
-            raise BadConfiguration(f"[approvals] cannot be enforced: {error}") from error
+        approvals = make_approvals(host.config, host.store)
+        await approvals.gateway_key()
         peers = Peers(approvals, host.store, PEERS.of(host.config))
         gateways: list[Gateway] = []
 
