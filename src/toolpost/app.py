@@ -15,6 +15,7 @@ from anyio import CancelScope, create_task_group
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
+from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import INSTRUCTIONS
@@ -119,7 +120,12 @@ async def open_app(
     _find_beside(config)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s)
+            open_store(
+                config.store_url,
+                pool=config.store.pool,
+                retry_s=config.store.retry_s,
+                journals=Path(config.project) / OWN_FOLDER,
+            )
         )
         host = Host(
             config=config,

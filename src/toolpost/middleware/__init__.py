@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
 from toolpost.contracts.contract import Contract
-from toolpost.middleware.audit import AuditExit, audit_enter
+from toolpost.middleware.audit import AuditEnter, AuditExit
 from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
@@ -57,11 +57,12 @@ class Pipeline:
         guards: Sequence[Guard] = (),
     ) -> None:
         self._validation = Validation(validators)
+        self._audit_enter = AuditEnter(audit_log)
         self._audit = AuditExit(audit_log)
         self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
-        self._fast_path = FastPath(self._audit, self._lock)
+        self._fast_path = FastPath(self._audit_enter, self._audit, self._lock)
         self._plain_chain = self._chain_of((), ())
         self._chains: dict[tuple[object, ...], NextStep] = {}
         self._plans: dict[int, _Plan] = {}
@@ -118,7 +119,7 @@ class Pipeline:
                 *(guard.admit for guard in guards),
                 self._lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
-            [validation.validate_arguments, *(guard.check for guard in guards), audit_enter],
+            [validation.validate_arguments, *(guard.check for guard in guards), self._audit_enter],
             partial(dispatch, validation=validation),
         )
 
