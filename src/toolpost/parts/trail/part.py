@@ -29,15 +29,22 @@ class TrailPart(Part):
         if not host.wants_plugin("trail"):
             yield Provided()
             return
+        from toolpost.parts.trail.calls import CallRecorder
         from toolpost.parts.trail.plugin import trail_plugin
         from toolpost.parts.trail.service import Trail
         from toolpost.providers.plugin_host import PluginCandidate
 
         trail = await Trail.open(host.store)
+        # Those that a killed gateway has left: the store has just recorded what is known of them.
+        await trail.close_lost_calls()
+        recorder = CallRecorder(trail, TRAIL.of(host.config))
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
             return trail.open_following()
 
         yield Provided(
-            plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail))], services=[trail], run=run
+            plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail))],
+            middleware=[recorder],
+            services=[trail],
+            run=run,
         )

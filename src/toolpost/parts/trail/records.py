@@ -274,12 +274,38 @@ def list_sessions(owner: CallerId | None, limit: int) -> Script[list[Session]]:
     return [_session_of(row) for row in rows]
 
 
-def list_open_names() -> Script[list[tuple[str, str]]]:
-    """Return owner and name of every open session, those that changed last first, at most 100,000."""
-    rows = yield Statement(
-        "SELECT owner, name FROM trail_sessions WHERE seal IS NULL ORDER BY changed_at DESC LIMIT 100000"
-    )
+def list_names() -> Script[list[tuple[str, str]]]:
+    """Return owner and name of the sessions that changed last, at most 100,000."""
+    rows = yield Statement("SELECT owner, name FROM trail_sessions ORDER BY changed_at DESC LIMIT 100000")
     return [(owner, name) for owner, name in rows]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndedCall:
+    """A call whose result is in the audit and not in its session: its gateway was killed."""
+
+    session: int
+    owner: CallerId
+    name: str
+    hash: str
+    call_id: str
+    outcome: str
+    code: str | None
+    duration_ms: float
+    result: str | None
+
+
+def list_ended_calls(limit: int) -> Script[list[EndedCall]]:
+    """Return calls without a result, of which the audit knows what became of them."""
+    rows = yield Statement(
+        "SELECT r.session, s.owner, s.name, r.hash, r.call_id, a.outcome, a.code, a.duration_ms, a.result"
+        " FROM trail_records r JOIN trail_sessions s ON s.number = r.session JOIN audit a ON a.call_id = r.call_id"
+        " WHERE r.kind = 'call' AND NOT EXISTS"
+        " (SELECT 1 FROM trail_records e WHERE e.call_id = r.call_id AND e.kind = 'result')"
+        f" ORDER BY r.session, r.seq LIMIT {int(limit)}"
+    )
+    names = EndedCall.__dataclass_fields__
+    return [EndedCall(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def list_of_task(owner: CallerId | None, task: str | None, after: int, limit: int) -> Script[list[Session]]:

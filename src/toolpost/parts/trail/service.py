@@ -30,7 +30,7 @@ SIGNING_KEY: Final = "signing:trail"
 CHUNK: Final = 1_000
 """How many records are read and verified at a time: between two chunks others get their turn."""
 SESSIONS: Final = "trail sessions"
-"""The wake-up topic of sessions that were started or sealed."""
+"""The wake-up topic of sessions that were started."""
 REFRESH_S: Final = 30.0
 """After how long the open sessions are read again, whether or not something was rung."""
 
@@ -70,13 +70,13 @@ class Trail:
     def __init__(self, store: Store, key: SigningKey) -> None:
         self._store = store
         self._key = key
-        self._open: set[tuple[str, str]] = set()
+        self._names: set[tuple[str, str]] = set()
 
     @classmethod
     async def open(cls, store: Store) -> "Trail":
         """Make the trail of a store, with the key that its gateways share."""
         trail = cls(store, SigningKey(await store.keys.of(SIGNING_KEY)))
-        await trail._read_open()
+        await trail._read_names()
         return trail
 
     @property
@@ -86,7 +86,7 @@ class Trail:
 
     @asynccontextmanager
     async def open_following(self) -> AsyncIterator[None]:
-        """Follow the sessions that other gateways of the store start and seal."""
+        """Follow the sessions that other gateways of the store start."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
             try:
@@ -94,9 +94,14 @@ class Trail:
             finally:
                 tasks.cancel_scope.cancel()
 
-    def is_open(self, owner: CallerId, name: str) -> bool:
-        """Whether a session of this name is open, as far as this gateway has heard; without a look at the store."""
-        return (owner, name) in self._open
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any session."""
+        return bool(self._names)
+
+    def has_session(self, owner: CallerId, name: str) -> bool:
+        """Whether a session of this name was started, as far as this gateway has heard; without a look at the store."""
+        return (owner, name) in self._names
 
     async def start(self, owner: CallerId, name: str | None, intent: str, task_id: str | None) -> Session:
         """Start a session; one of this name that is open goes on."""
@@ -104,7 +109,7 @@ class Trail:
         opening = Opening(name=name or f"s-{secrets.token_hex(8)}", intent=intent, task_id=task_id, salt=salt)
         at = self._now()
         session = await self._store.scripts.run(lambda: records.open_session(owner, opening, at))
-        self._note_open(session)
+        self._note(session)
         return session
 
     async def find(self, owner: CallerId | None, session_id: str) -> Session:
@@ -176,14 +181,33 @@ class Trail:
                     return session, written[0]
 
         session, record = await self._store.scripts.run(write, is_short=True, full=full)
-        self._note_open(session)
+        self._note(session)
         return session, record
 
-    async def append_to(self, session: int, draft: Draft) -> Record | None:
-        """Add a record to exactly this session; None if it was sealed meanwhile."""
+    async def end_call(self, session: int, owner: CallerId, name: str, draft: Draft) -> None:
+        """Add the result of a call to its session; to the next one, if it was sealed while the call ran."""
         at = self._now()
         written = await self._store.scripts.run(lambda: records.append(session, [draft], at), is_short=True, full=False)
-        return written[0] if written is not None else None
+        if written is None:
+            await self.append(owner, name, draft, full=False)
+
+    async def close_lost_calls(self) -> int:
+        """Add the results of calls whose gateway was killed, as the audit has them; return how many."""
+        count = 0
+        while ended := await self._store.scripts.read(lambda: records.list_ended_calls(CHUNK)):
+            for call in ended:
+                draft = draft_result(
+                    call.owner,
+                    call.call_id,
+                    call.hash,
+                    outcome=call.outcome,
+                    code=call.code,
+                    duration_ms=call.duration_ms,
+                    result=call.result,
+                )
+                await self.end_call(call.session, call.owner, call.name, draft)
+            count += len(ended)
+        return count
 
     async def list(
         self,
@@ -238,10 +262,7 @@ class Trail:
     async def seal(self, session: Session) -> Session:
         """Seal a session; one that is sealed stays as it is."""
         at = self._now()
-        sealed = await self._store.scripts.run(lambda: records.seal(session.number, at, self._sign))
-        self._open.discard((sealed.owner, sealed.name))
-        self._store.wakeups.ring(SESSIONS)
-        return sealed
+        return await self._store.scripts.run(lambda: records.seal(session.number, at, self._sign))
 
     async def prove_inclusion(self, session: Session, record: str | int, size: int | None = None) -> JsonObject:
         """Prove that a record, named by its seq, its hash or its call, is in a session, or was when it had `size` records."""
@@ -329,9 +350,9 @@ class Trail:
     def _now(self) -> str:
         return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-    def _note_open(self, session: Session) -> None:
-        if session.seal is None and (session.owner, session.name) not in self._open:
-            self._open.add((session.owner, session.name))
+    def _note(self, session: Session) -> None:
+        if (session.owner, session.name) not in self._names:
+            self._names.add((session.owner, session.name))
             self._store.wakeups.ring(SESSIONS)
 
     async def _follow(self) -> None:
@@ -340,12 +361,14 @@ class Trail:
                 with anyio.move_on_after(REFRESH_S):
                     await listener.wait()
                 try:
-                    await self._read_open()
+                    await self._read_names()
                 except ToolpostError as error:
                     event(_log, logging.WARNING, "sessions of the trail not read", reason=error.message)
 
-    async def _read_open(self) -> None:
-        self._open = set(await self._store.scripts.read(records.list_open_names))
+    async def _read_names(self) -> None:
+        found = await self._store.scripts.read(records.list_names)
+        # What this gateway has started while it was read is kept.
+        self._names |= set(found)
 
 
 class _Check:
@@ -408,6 +431,32 @@ def _follow_record(walk: Walk, record: Record) -> None:
     beside = (record.seq, record.kind, record.type, record.task_id, record.call_id)
     if beside != (body["seq"], body["kind"], body.get("type"), body.get("task_id"), body.get("call_id")):
         raise Invalid(f"record {record.seq} was changed: its columns differ from what was hashed")
+
+
+def draft_result(
+    author: CallerId,
+    call_id: str,
+    call_hash: str,
+    *,
+    outcome: str,
+    code: str | None,
+    duration_ms: float,
+    result: str | None,
+) -> Draft:
+    """Draft the record of what became of a call."""
+    return Draft(
+        once=f"result {call_id}",
+        body={
+            "kind": "result",
+            "author": author,
+            "call_id": call_id,
+            "call": call_hash,
+            "outcome": outcome,
+            "code": code,
+            "duration_ms": round(duration_ms),
+            "result": result,
+        },
+    )
 
 
 def context_name(caller: Caller) -> str | None:

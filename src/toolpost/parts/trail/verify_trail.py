@@ -248,8 +248,14 @@ class Walk:
         self._known.add(record_hash)
 
     def _check_references(self, body: Dict[str, Any], where: str) -> None:
-        if body["kind"] == "result" and self._calls.get(body["call"]) != body["call_id"]:
-            raise Invalid("{} is the result of a call that is not in the session".format(where))
+        if (
+            body["kind"] == "result"
+            and body["call"] in self._known
+            and self._calls.get(body["call"]) != body["call_id"]
+        ):
+            raise Invalid("{} is the result of another call than it says".format(where))
+        if body["kind"] == "result" and body["call"] not in self._known:
+            self.foreign += 1  # the session of the call was sealed while it ran
         if body["kind"] == "call" and body["follows"] is not None and body["follows"] not in self._decisions:
             self.foreign += 1
         if body["kind"] == "thought":

@@ -20,7 +20,7 @@ CREATE TABLE trail_sessions (
     UNIQUE (owner, id)
 );
 CREATE INDEX trail_sessions_name ON trail_sessions (owner, name, number);
-CREATE INDEX trail_sessions_open ON trail_sessions (changed_at) WHERE seal IS NULL;
+CREATE INDEX trail_sessions_changed ON trail_sessions (changed_at);
 
 -- `body` is the JSON that is hashed; the other columns are for finding it.
 CREATE TABLE trail_records (
