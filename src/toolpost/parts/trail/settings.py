@@ -25,10 +25,6 @@ class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             ' `task_id`, such as `bus__worker_done = "bead_id"`'
         ),
     ] = {}
-    conversations: Annotated[
-        Literal["free", "decide"],
-        Meta(description="with `decide`, an agent whose turn ended without a decision is asked for one"),
-    ] = "free"
 
 
 TRAIL: Final = Section(name="trail", struct=TrailSettings, default=TrailSettings())
