@@ -7,7 +7,7 @@ survives the process, though not the machine, and takes a microsecond.
 
     call a enters -> slot 0    call b enters -> slot 1    a is recorded -> slot 0 is free    killed: b is still in slot 1
 
-Whoever opens the store next finds the file, whose lock its process has lost, and records each call in it as `lost`, in the
+The next process that opens the store finds the file, whose lock was lost with its process, and records each call as `lost`, in the
 transaction that looks whether the audit has the call already: so each is recorded once, also if several gateways start at the
 same time, or if one is killed before it has deleted the file. A store in PostgreSQL has these files in a folder of the gateway:
 they are found when a gateway is started there again.

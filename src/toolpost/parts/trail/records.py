@@ -368,7 +368,7 @@ def find_records(owner: CallerId | None, session: int | None, names: Sequence[st
 
 
 def has_decision(task: str) -> Script[bool]:
-    """Whether somebody has recorded a decision for a task."""
+    """Whether a decision was recorded for a task."""
     rows = yield Statement(
         "SELECT 1 FROM trail_records WHERE task_id = ?1 AND type = 'decision' AND kind = 'thought' LIMIT 1", (task,)
     )

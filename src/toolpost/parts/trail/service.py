@@ -305,7 +305,7 @@ class Trail:
         return await self._find_record(session, record)
 
     async def has_decision(self, task_id: str) -> bool:
-        """Whether a decision was recorded for a task, by anybody."""
+        """Whether a decision was recorded for a task."""
         return await self._store.scripts.read(lambda: records.has_decision(task_id))
 
     async def find_decision(self, owner: CallerId, name: str) -> Record:
@@ -464,7 +464,7 @@ def context_name(caller: Caller) -> str | None:
     if caller.thread is not None:
         return f"conversation:{caller.thread}"
     if caller.session is not None:
-        # Whoever has the id of an MCP session may use it: it is not written into a record.
+        # The id of an MCP session is as good as a password: it is not written into a record.
         return f"mcp:{sha256(caller.session.encode()).hexdigest()[:24]}"
     return None
 

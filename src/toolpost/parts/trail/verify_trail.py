@@ -1,7 +1,7 @@
 """Verifies an export of `toolpost trail`: python verify_trail.py FILE [--key PUBLIC_KEY]
 
 This file needs Python 3.8 and nothing else: it imports nothing but the standard library, so that it can be read in one sitting
-and run by somebody who does not trust the gateway that wrote the export. Toolpost itself computes its hashes with it.
+and run by a person who does not trust the gateway that wrote the export. Toolpost itself computes its hashes with it.
 
 What it checks
 - every record hashes to what it says, over all of its fields, its author, and the hash of the record before it;
