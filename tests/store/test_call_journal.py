@@ -106,7 +106,7 @@ def test_half_a_line_is_no_call(tmp_path: Path) -> None:
     abandon(journal)
     (path,) = tmp_path.iterdir()
     data = path.read_bytes()
-    for changed in (data[:50] + bytes(len(data) - 50), b"x" + data[1:], data[:300] + b"?" + data[301:]):
+    for changed in (data[:50] + bytes(len(data) - 50), b"\0" + data[1:], data[:1] + b"?" + data[2:], data[:1]):
         path.write_bytes(changed)
         assert calls_in(tmp_path / "calls-") == []
 

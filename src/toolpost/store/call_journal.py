@@ -7,14 +7,15 @@ survives the process, though not the machine, and takes a microsecond.
 
     call a enters -> slot 0    call b enters -> slot 1    a is recorded -> slot 0 is free    killed: b is still in slot 1
 
-The next process that opens the store finds the file, whose lock was lost with its process, and records each call as `lost`, in the
-transaction that looks whether the audit has the call already: so each is recorded once, also if several gateways start at the
+The next process that opens the store finds the file, whose lock was lost with its process, and records each call as `lost`, in
+the transaction that looks whether the audit has the call already. So each is recorded once, also if several gateways start at the
 same time, or if one is killed before it has deleted the file. A store in PostgreSQL has these files in a folder of the gateway:
 they are found when a gateway is started there again.
 
-A slot is one or more blocks of `BLOCK_BYTES`: a checksum, the JSON of the call and a zero byte. A free one begins with a zero
-byte. The file only grows to what was in flight at once, and has its disk space before it is written to: to write to a mapped
-page without space behind it would kill the process with a signal.
+A slot is one or more blocks of `BLOCK_BYTES`: a mark, the JSON of the call and a zero byte. A free one has a zero byte for a
+mark. The mark is set last, and a killed process has done all that came before: no slot that has it is half written. The file
+only grows to what was in flight at once, and has its disk space before it is written to: to write to a mapped page without
+space behind it would kill the process with a signal.
 """
 
 import contextlib
@@ -23,7 +24,6 @@ import mmap
 import os
 import secrets
 import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,7 +43,10 @@ _log = logging.getLogger("toolpost.store")
 BLOCK_BYTES: Final = 1024
 FIRST_BLOCKS: Final = 64
 """How many blocks a new file has; it doubles when they are used up."""
-_FREE: Final = b"\0"
+_FREE: Final = 0
+_TAKEN: Final = 1
+_END: Final = b"\0"
+"""Stands after the JSON of a call, which never holds it: JSON escapes it."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -74,11 +77,9 @@ class CallJournal:
 
         Raises StoreUnavailable if there is a journal and no space for the call.
         """
-        encoded = _encode(draft)
-        line = b"%08x %b\0" % (zlib.crc32(encoded), encoded)
-        count = -(-len(line) // BLOCK_BYTES)
-        free = self._free.get(count)
-        if free:
+        line = _encode(draft) + _END
+        count = len(line) // BLOCK_BYTES + 1  # with the mark
+        if free := self._free.get(count):
             first = free.pop()
         else:
             if self._map is None and not self._open():
@@ -89,7 +90,8 @@ class CallJournal:
             self._used += count
         assert self._map is not None
         start = first * BLOCK_BYTES
-        self._map[start : start + len(line)] = line
+        self._map[start + 1 : start + 1 + len(line)] = line
+        self._map[start] = _TAKEN
         self._in_flight += 1
         return first, count
 
@@ -98,8 +100,7 @@ class CallJournal:
         if self._map is None:
             return
         first, count = slot
-        start = first * BLOCK_BYTES
-        self._map[start : start + 1] = _FREE
+        self._map[first * BLOCK_BYTES] = _FREE
         self._free.setdefault(count, []).append(first)
         self._in_flight -= 1
 
@@ -206,20 +207,15 @@ def _is_abandoned(fd: int, path: Path) -> bool:
 def _entries_in(fd: int) -> Iterator[AuditEntry]:
     data = os.pread(fd, os.fstat(fd).st_size, 0)
     for start in range(0, len(data), BLOCK_BYTES):
-        if data[start : start + 1] != _FREE and (entry := _parse(data[start : data.find(_FREE, start)])) is not None:
+        # A block within a slot may begin with anything: what follows is no JSON of a call then.
+        if data[start] == _TAKEN and (entry := _parse(data[start + 1 : data.find(_END, start + 1)])) is not None:
             yield entry
 
 
-def _parse(line: bytes) -> AuditEntry | None:
-    """Return the entry of a call; None for a block within a slot, and for a line that was not written whole: its call had not
-    been dispatched.
-    """
-    checksum, _, encoded = line.partition(b" ")
+def _parse(encoded: bytes) -> AuditEntry | None:
     try:
-        if len(checksum) != 8 or int(checksum, 16) != zlib.crc32(encoded):
-            return None
         return lost_entry(_decode(encoded))
-    except (msgspec.DecodeError, ValueError, TypeError):
+    except (msgspec.DecodeError, TypeError):
         return None
 
 
