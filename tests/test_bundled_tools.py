@@ -17,7 +17,17 @@ from toolpost.app import open_app
 
 pytestmark = pytest.mark.anyio
 
-PROVING = (of_approvals, of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_models, of_time, of_trail, of_workspace)
+PROVING = (
+    of_approvals,
+    of_bus,
+    test_automatic_eval,
+    test_automatic_mcp,
+    of_agents,
+    of_models,
+    of_time,
+    of_trail,
+    of_workspace,
+)
 """Where the proofs are: importing them writes down what they prove."""
 
 
