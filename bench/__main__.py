@@ -19,6 +19,7 @@ from bench import (
     report,
     stdio_calls,
     store,
+    trail,
     workspace,
 )
 from bench.figures import Figures, Pace, Part, say
@@ -33,6 +34,7 @@ PARTS: tuple[Part, ...] = (
     stdio_calls.PART,
     proxy.PART,
     store.PART,
+    trail.PART,
     bus.PART,
     workspace.PART,
     models.PART,

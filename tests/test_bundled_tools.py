@@ -8,6 +8,7 @@ from tests.parts.approvals import test_tools as of_approvals
 from tests.parts.bus import test_arguments as of_bus
 from tests.parts.conversations import test_bundled_plugins as of_agents
 from tests.parts.models import test_arguments as of_models
+from tests.parts.trail import test_tools as of_trail
 from tests.parts.workspace import test_tools as of_workspace
 from tests.proofs import PROVEN
 from tests.providers import test_time_plugin as of_time
@@ -16,7 +17,17 @@ from toolpost.app import open_app
 
 pytestmark = pytest.mark.anyio
 
-PROVING = (of_approvals, of_bus, test_automatic_eval, test_automatic_mcp, of_agents, of_models, of_time, of_workspace)
+PROVING = (
+    of_approvals,
+    of_bus,
+    test_automatic_eval,
+    test_automatic_mcp,
+    of_agents,
+    of_models,
+    of_time,
+    of_trail,
+    of_workspace,
+)
 """Where the proofs are: importing them writes down what they prove."""
 
 

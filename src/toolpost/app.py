@@ -15,6 +15,7 @@ from anyio import CancelScope, create_task_group
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
+from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import INSTRUCTIONS
@@ -38,7 +39,7 @@ from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.gateway import Gateway
 from toolpost.host import Host, Notifications, OpenParts, Provided
-from toolpost.members import members_of, scopes_of
+from toolpost.members import TEST_TAG, members_of, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.middleware import Pipeline
 from toolpost.part_base import Part
@@ -119,7 +120,12 @@ async def open_app(
     _find_beside(config)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s)
+            open_store(
+                config.store_url,
+                pool=config.store.pool,
+                retry_s=config.store.retry_s,
+                journals=Path(config.project) / OWN_FOLDER,
+            )
         )
         host = Host(
             config=config,
@@ -223,7 +229,13 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
     if config.plugins.only is not None:
         return []
-    specs = [_spec_of(config, name) for name, server in config.servers.items() if server.enabled]
+    is_test = config.modes.mode == "test"
+    specs = [
+        _spec_of(config, name)
+        for name, server in config.servers.items()
+        # A server that the mode does not use is not started either.
+        if server.enabled and (not is_test or TEST_TAG in server.tags)
+    ]
     taken = {plugin.name for plugin in host.plugins if plugin.provider is not None}
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(

@@ -97,7 +97,7 @@ class Provided:
     middleware: Sequence[Middleware] = ()
     """Runs around every call, within what is configured and around that of plugins. A part that cannot open brings none: what
     must never be left out belongs into `middleware.load`. One with an attribute `may_apply` is left out of the calls of tools for
-    which that returns False."""
+    which that returns False, one with `applies_to_call` of the calls for which that does."""
     guards: Sequence[Guard] = ()
     """Decide whether calls may run, inside all middleware. A part that must not be left out raises BadConfiguration when it
     cannot open: then nothing serves."""

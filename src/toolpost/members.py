@@ -1,13 +1,17 @@
 """Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from toolpost.base.caller import Scope
+from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, Members, TokenVerifier, digest_of
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
+from toolpost.settings.callers import Mode
+
+TEST_TAG: Final = "test"
+"""The tag of servers that the mode `test` uses."""
 
 
 class VisibilityLimits(Protocol):
@@ -33,10 +37,22 @@ def scopes_of(limits: VisibilityLimits) -> tuple[Scope, ...]:
     return (scope,) if scope.is_limited else ()
 
 
+def mode_scope(config: Config, mode: Mode) -> Scope:
+    """Return what a mode limits a caller or the gateway to."""
+    if mode == "readonly":
+        return Scope(is_read_only=True, confirmed=frozenset(config.modes.confirmed))
+    if mode == "test":
+        return Scope(tags=frozenset({TEST_TAG}))
+    return Scope(tools=tuple(config.modes.minimal)) if mode == "minimal" else UNLIMITED
+
+
 def members_of(config: Config, before: Members | None = None) -> Members:
     """Read the callers and their tokens; keep the token verifier of `before`, with its cached keys, if its rules are the same."""
     tokens = config.caller_tokens()
-    callers = [_make_known_caller(name, caller, tokens[name]) for name, caller in config.callers.items()]
+    callers = [
+        _make_known_caller(name, caller, tokens[name], mode_scope(config, caller.mode))
+        for name, caller in config.callers.items()
+    ]
     if (token := config.token()) is not None:
         callers.append(KnownCaller(name="token", token=digest_of(token.encode()), is_admin=True))
     oauth = config.http.oauth
@@ -48,11 +64,12 @@ def members_of(config: Config, before: Members | None = None) -> Members:
     )
 
 
-def _make_known_caller(name: str, caller: CallerSettings, token: str | None) -> KnownCaller:
+def _make_known_caller(name: str, caller: CallerSettings, token: str | None, mode: Scope) -> KnownCaller:
     return KnownCaller(
         name=name,
         token=digest_of(token.encode()) if token is not None else None,
         scope=scope_of(caller),
+        mode=mode,
         is_admin=caller.admin,
         subjects=frozenset(caller.subjects),
         clients=frozenset(caller.clients),

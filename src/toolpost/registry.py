@@ -88,6 +88,16 @@ BUNDLED: Final = (
             )
         },
     ),
+    PartEntry(
+        name="trail",
+        reference="toolpost.parts.trail.part:TrailPart",
+        plugins=("trail",),
+        commands={
+            "trail": Command(
+                "toolpost.parts.trail.commands.group:trail", "Show, verify and export what agents decided and did."
+            )
+        },
+    ),
 )
 """The parts that come with Toolpost; a test compares them with the entry points in pyproject.toml."""
 

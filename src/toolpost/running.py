@@ -1,7 +1,7 @@
 """A running Toolpost, without its endpoints: how it is doing, and how it follows what changes behind it."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal, TypeVar
@@ -11,7 +11,7 @@ from anyio import Event, sleep, to_thread
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.discovery import Catalog
+from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import Mode
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
@@ -22,6 +22,7 @@ from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.gateway import Gateway
 from toolpost.host import OpenParts
+from toolpost.members import mode_scope
 from toolpost.providers import Provider
 from toolpost.providers.plugin_host import PluginHost
 from toolpost.providers.server_host import ServerHost
@@ -134,7 +135,7 @@ class Changes:
             before, mode = app.gateway.catalog, app.config.discovery.mode
             providers: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
-            made = await to_thread.run_sync(self._make, app.parts, providers, app.config.plugins.tags, mode)
+            made = await to_thread.run_sync(self._make, app.parts, providers, app.config, mode)
             app.gateway.catalog, app.call_handler.listing = made
             app.gateway.pipeline.forget_plans()
             app.finder.preparation.take(app.gateway.catalog)
@@ -146,9 +147,9 @@ class Changes:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(
-        self, parts: OpenParts, providers: Sequence[Provider], tags: Mapping[str, Iterable[str]], mode: Mode
+        self, parts: OpenParts, providers: Sequence[Provider], config: Config, mode: Mode
     ) -> tuple[Catalog, Listing]:
-        catalog = Catalog(parts.derive(providers), tags=tags)
+        catalog = _make_catalog(config, parts.derive(providers))
         return catalog, listing_of(self.config, catalog, mode)
 
 
@@ -187,7 +188,14 @@ class Hearsay:
 
 def catalog_of(config: Config, host: PluginHost, servers: ServerHost, parts: OpenParts) -> Catalog:
     """Make the catalog of all that can be called."""
-    return Catalog(parts.derive([*host.providers, *servers.providers.values()]), tags=config.plugins.tags)
+    return _make_catalog(config, parts.derive([*host.providers, *servers.providers.values()]))
+
+
+def _make_catalog(config: Config, providers: Sequence[Provider]) -> Catalog:
+    catalog = Catalog(providers, tags=config.plugins.tags)
+    # Before any view: a mode holds for every caller, also for agents and for commands in this process.
+    scope = mode_scope(config, config.modes.mode)
+    return catalog.narrow(EVERYTHING.within((scope,))) if scope.is_limited else catalog
 
 
 def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:

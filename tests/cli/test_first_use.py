@@ -75,7 +75,7 @@ async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
     async with Client(started_by_a_client(entry, tmp_path), mode=MODERN) as served:
         listed = {tool.name for tool in (await served.list_tools()).tools}
         called = await served.call_tool("fine__echo", {"text": "hello"})
-    assert {name for name in listed if not name.startswith(("bus", "time", "workspace"))} == {"fine__echo"}
+    assert {name for name in listed if not name.startswith(("bus", "time", "trail", "workspace"))} == {"fine__echo"}
     assert called.structured_content == {"text": "hello"}
     assert (tmp_path / ".toolpost" / ".gitignore").read_text() == "*\n"
     assert not Path("/.toolpost").exists()

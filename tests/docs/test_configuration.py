@@ -116,6 +116,15 @@ beads = "off"
 ttl_s = 60
 after_s = 0.5
 
+[trail]
+sessions = "all"
+decisions = { bus__worker_done = "bead_id" }
+
+[modes]
+mode = "readonly"
+confirmed = ["github"]
+minimal = ["time__*"]
+
 [approvals]
 roles = {accounting = ["ann", "ben"]}
 confirmed = ["github"]

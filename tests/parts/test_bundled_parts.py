@@ -25,6 +25,7 @@ SERVICES = {
     "approvals": {"toolpost.parts.approvals.service", "nacl"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
+    "trail": {"toolpost.parts.trail.service"},
     "workspace": {"toolpost.parts.workspace.service"},
     "agents": {"acp", "claude_agent_sdk", "toolpost.parts.conversations.acp_agent"},
     "chat": {"toolpost.parts.conversations.api.routes", "toolpost.parts.conversations.plugins.schedule"},
@@ -39,6 +40,7 @@ SERVICES = {
         (("approvals",), ("approvals",)),
         (("bus",), ("bus",)),
         (("models",), ("models",)),
+        (("trail",), ("trail",)),
         (("workspace",), ("workspace",)),
     ],
 )
@@ -47,5 +49,5 @@ def test_a_gateway_loads_the_parts_that_it_uses(bundled: tuple[str, ...], loaded
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     parts, modules = json.loads(ran.stdout)
 
-    assert parts == ["approvals", "bus", "conversations", "models", "tasks", "workspace"]
+    assert parts == ["approvals", "bus", "conversations", "models", "tasks", "trail", "workspace"]
     assert {name for name, of in SERVICES.items() if of & set(modules)} == set(loaded)

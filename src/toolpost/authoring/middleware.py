@@ -50,6 +50,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`automatic_eval` if the client named the tool in a call of that one."""
     annotations: Mapping[str, Any] = {}
     """The tool's hints, such as `readOnlyHint`. Those of a server are claims, and may be wrong."""
+    meta: Mapping[str, Any] = {}
+    """The `_meta` of the request."""
 
     def with_arguments(self, arguments: JsonObject) -> "CallRequest":
         """Return the same call with other arguments, to be handed to `proceed`."""
@@ -144,7 +146,12 @@ Middleware = Callable[[CallRequest, Next], Awaitable[CallResult]]
 """May have an attribute `may_apply`, a function from `ToolInfo` to bool: False promises that the middleware does nothing for this
 tool. It is then left out of the tool's calls, which costs them nothing. Evaluated once for each tool, and again when the
 catalog changes.
+
+May also have an attribute `applies_to_call`, an `Applies`: calls that it does not apply to pass as if it were not there.
 """
+
+Applies = Callable[[Caller, ToolName, Mapping[str, Any]], bool]
+"""Whether a call of this caller, of this tool, with this `_meta`, is to pass a middleware. Every call waits for it."""
 
 
 class NamedMiddleware(NamedTuple):

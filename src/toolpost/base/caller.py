@@ -1,9 +1,9 @@
 """Who is calling, and which tools they may see: what an endpoint finds out before it accepts a request."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
 from toolpost.base.ids import CallerId, ThreadId
 
@@ -51,9 +51,21 @@ class Scope:
     tools: tuple[str, ...] | None = None
     """Patterns of tool names, `github__*`; `!github__delete_*` excludes, in any position."""
 
+    is_read_only: bool = False
+    """Whether only tools that are annotated read-only are visible."""
+
+    confirmed: frozenset[str] = frozenset()
+    """Servers whose annotations an operator has confirmed; those of the others are claims, and do not count."""
+
     @property
     def is_limited(self) -> bool:
-        return self.tags is not None or self.tools is not None
+        return self.tags is not None or self.tools is not None or self.is_read_only
+
+    def allows(self, provider: str, annotations: Mapping[str, Any], *, is_upstream: bool) -> bool:
+        """Return whether a tool with these annotations may be called."""
+        if not self.is_read_only:
+            return True
+        return annotations.get("readOnlyHint") is True and (not is_upstream or provider in self.confirmed)
 
     def carries(self, tags: frozenset[str]) -> bool:
         """Return whether a provider with these tags is visible."""

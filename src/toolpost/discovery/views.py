@@ -61,6 +61,14 @@ class View:
         """Whether a tool or prompt with this name is visible, provided that its provider is."""
         return all(scope.admits(name) for scope in self.scopes)
 
+    def allows(self, tool: ProvidedTool) -> bool:
+        """Whether a tool that is visible by its name may be called by what it is annotated with."""
+        contract = tool.contract
+        return all(
+            scope.allows(tool.provider, contract.terms.annotations, is_upstream=contract.is_upstream)
+            for scope in self.scopes
+        )
+
     def own_name(self, name: str) -> str:
         """Return the name under which the prompt `provider__name` is listed."""
         return name.removeprefix(f"{self.source}{SEPARATOR}") if self.is_bare else name

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
 from toolpost.contracts.contract import Contract
-from toolpost.middleware.audit import AuditExit, audit_enter
+from toolpost.middleware.audit import AuditEnter, AuditExit
 from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
@@ -20,7 +20,7 @@ from toolpost.middleware.fast_path import Delivery, FastPath
 from toolpost.middleware.interface import Check, Guard, NextStep, Outcome, Step
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
-from toolpost.middleware.user import UserMiddleware
+from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ProvidedTool
 from toolpost.shares import Callers, Shares
@@ -38,8 +38,13 @@ class _Plan(NamedTuple):
 
     contract: Contract
     chain: NextStep
-    is_plain: bool
-    """Whether neither middleware nor a guard applies."""
+    middleware: tuple[NamedMiddleware, ...]
+    has_guards: bool
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether middleware or a guard may apply."""
+        return bool(self.middleware) or self.has_guards
 
 
 class Pipeline:
@@ -57,11 +62,12 @@ class Pipeline:
         guards: Sequence[Guard] = (),
     ) -> None:
         self._validation = Validation(validators)
+        self._audit_enter = AuditEnter(audit_log)
         self._audit = AuditExit(audit_log)
         self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
-        self._fast_path = FastPath(self._audit, self._lock)
+        self._fast_path = FastPath(self._audit_enter, self._audit, self._lock)
         self._plain_chain = self._chain_of((), ())
         self._chains: dict[tuple[object, ...], NextStep] = {}
         self._plans: dict[int, _Plan] = {}
@@ -75,12 +81,16 @@ class Pipeline:
 
     def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
         """Answer a plain call to a server without a task, through `delivery`; False if it needs one."""
-        # Middleware awaits, and may change the arguments: nothing is sent before it has run.
-        return not self.runs_code_for(call.tool) and self._fast_path.start(call, delivery)
+        # Middleware awaits, and may change the arguments: nothing that it applies to is sent before it has run.
+        if not self._is_open:
+            plan = self._plan_of(call.tool)
+            if plan.has_guards or any(applies_to(middleware, call) for middleware in plan.middleware):
+                return False
+        return self._fast_path.start(call, delivery)
 
     def runs_code_for(self, tool: ProvidedTool) -> bool:
         """Whether middleware or a guard runs in the tasks of this tool's calls."""
-        return not self._is_open and not self._plan_of(tool).is_plain
+        return not self._is_open and self._plan_of(tool).runs_code
 
     def forget_plans(self) -> None:
         """Ask middleware and guards again which tools they apply to: the catalog, or the tags of a server, changed."""
@@ -102,7 +112,7 @@ class Pipeline:
             chain = self._chains[key]
         if len(self._plans) >= _PLANS_LIMIT:
             self._plans.clear()
-        plan = self._plans[id(tool.contract)] = _Plan(tool.contract, chain, is_plain=chain is self._plain_chain)
+        plan = self._plans[id(tool.contract)] = _Plan(tool.contract, chain, middleware, has_guards=bool(guards))
         return plan
 
     def _chain_of(self, middleware: Sequence[NamedMiddleware], guards: Sequence[Guard]) -> NextStep:
@@ -118,7 +128,7 @@ class Pipeline:
                 *(guard.admit for guard in guards),
                 self._lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
-            [validation.validate_arguments, *(guard.check for guard in guards), audit_enter],
+            [validation.validate_arguments, *(guard.check for guard in guards), self._audit_enter],
             partial(dispatch, validation=validation),
         )
 

@@ -15,18 +15,51 @@ from toolpost.store import AuditEntry, AuditLog
 from toolpost.store import Outcome as AuditOutcome
 
 
-def audit_enter(call: Call) -> None:
-    """Note that the call passed every check: from here on the tool may have had an effect."""
-    call.has_entered = True
+class AuditEnter:
+    """Journals each call before it is dispatched, so that it is known of even if the gateway is killed while the tool runs."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._journal = log.calls
+
+    def __call__(self, call: Call) -> None:
+        """Note that the call passed every check: from here on the tool may have an effect."""
+        if self._journal is not None:
+            # A call enters again when the fast path has left it to a task, or a middleware runs it a second time, perhaps with
+            # other arguments.
+            before = call.journal_slot
+            prepare_entry(call)
+            assert call.audit_draft is not None
+            call.journal_slot = self._journal.enter(call.audit_draft.keywords)
+            if before is not None:
+                self._journal.leave(before)
+        call.has_entered = True
+
+    def undo(self, call: Call) -> None:
+        """Take back that a call has entered: it was not dispatched after all."""
+        call.has_entered = False
+        if self._journal is not None and call.journal_slot is not None:
+            self._journal.leave(call.journal_slot)
+            call.journal_slot = None
 
 
 class AuditExit:
-    """Writes one entry per call, and delays the answer until the entry is committed."""
+    """Writes one entry per call, and delays the answer until the entry is committed.
+
+    A call whose entry cannot be written stays in the journal of calls in flight.
+    """
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
+        self._journal = log.calls
         self.in_progress: set[Call] = set()
         """Calls that are in progress."""
+
+    def release(self, call: Call) -> None:
+        """Take a call out of those in flight: its entry is safe."""
+        self.in_progress.discard(call)
+        if self._journal is not None and call.journal_slot is not None:
+            self._journal.leave(call.journal_slot)
+            call.journal_slot = None
 
     def append_now(self, call: Call, outcome: Outcome) -> bool:
         """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
@@ -42,19 +75,27 @@ class AuditExit:
             outcome = await proceed(call)
         except ToolpostError as error:
             await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
+            self.release(call)
             raise
         except asyncio.CancelledError:
             # The task itself was cancelled from outside: the entry is queued, and there is no answer that would wait for it.
-            self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None))
+            queued = asyncio.ensure_future(self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None)))
+            queued.add_done_callback(partial(self._release_if_written, call))
             raise
         except Exception:
             await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
+            self.release(call)
             raise
         else:
             await self._log.append(_entry_of(call, outcome), alone=len(self.in_progress) == 1)
+            self.release(call)
             return outcome
         finally:
             self.in_progress.discard(call)
+
+    def _release_if_written(self, call: Call, queued: "asyncio.Future[None]") -> None:
+        if not queued.cancelled() and queued.exception() is None:
+            self.release(call)
 
 
 def _outcome_of(call: Call, error: ToolpostError) -> AuditOutcome:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import anyio
 
@@ -17,6 +18,7 @@ from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
 from toolpost.store import AuditEntry
+from toolpost.store.call_journal import Slot
 from toolpost.upstreams.server_requests import ClientChannel
 
 
@@ -35,6 +37,7 @@ class Call:
         "id",
         "is_counted",
         "is_logged",
+        "journal_slot",
         "progress",
         "requested_name",
         "running_middleware",
@@ -88,8 +91,10 @@ class Call:
         self.has_entered = False
         self.running_middleware: str | None = None
         """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
-        self.audit_draft: Callable[..., AuditEntry] | None = None
+        self.audit_draft: partial[AuditEntry] | None = None
         """Makes its audit entry, given the outcome; prepared while the tool runs."""
+        self.journal_slot: Slot | None = None
+        """Where it is in the journal of calls in flight."""
         self.requested_name: str | None = None
         """The former name of the tool, if the call used it."""
         self.start_task: Callable[[], None] | None = None

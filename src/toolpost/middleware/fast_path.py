@@ -18,7 +18,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.base.events import event
-from toolpost.middleware.audit import AuditExit, audit_enter, prepare_entry
+from toolpost.contracts.errors import ToolpostError
+from toolpost.middleware.audit import AuditEnter, AuditExit, prepare_entry
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import Outcome
 from toolpost.middleware.lock import Lock
@@ -45,7 +46,8 @@ class Delivery(NamedTuple):
 class FastPath:
     """Sends and finishes calls that have no task."""
 
-    def __init__(self, audit: AuditExit, lock: Lock) -> None:
+    def __init__(self, audit_enter: AuditEnter, audit: AuditExit, lock: Lock) -> None:
+        self._audit_enter = audit_enter
         self.audit = audit
         self.lock = lock
         self.sent: dict[_SentCall, None] = {}
@@ -63,8 +65,15 @@ class FastPath:
             or tool.contract.timeout_s <= PATIENCE_S
             or not self.lock.is_open_to(call)
             or not tool.contract.accepts_quickly(call.arguments)
-            or (sent := tool.early_request.send(call.arguments, call.context)) is None
         ):
+            return False
+        try:
+            # Before the request is sent: the server may act on it at once.
+            self._audit_enter(call)
+        except ToolpostError:
+            return False  # the task meets the same error and reports it
+        if (sent := tool.early_request.send(call.arguments, call.context)) is None:
+            self._audit_enter.undo(call)
             return False
         # The server is at work from here on: nothing below may raise.
         sent_call = _SentCall(call, delivery, sent, self)
@@ -115,7 +124,6 @@ class _SentCall:
         self._sent = sent
         self._fast_path = fast_path
         self.is_over = False
-        audit_enter(call)
         fast_path.sent[self] = None
         fast_path.audit.in_progress.add(call)
         fast_path.lock.enter(call)
@@ -123,7 +131,8 @@ class _SentCall:
         sent.pending.take_ahead = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
-        prepare_entry(call)
+        if call.audit_draft is None:
+            prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:
         """Start the task, which continues from here; does nothing the second time."""
@@ -202,7 +211,7 @@ class _AnsweredCall:
             self._answer()
 
     def _answer(self) -> None:
-        self._audit.in_progress.discard(self._call)
+        self._audit.release(self._call)
         try:
             self._delivery.send(self._response, self._outcome)
         except Exception as error:  # noqa: BLE001 (the reader of the server's pipe must go on)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolpost.authoring.middleware import CallRequest, CallResult, NamedMiddleware, Next
+from toolpost.authoring.middleware import Applies, CallRequest, CallResult, NamedMiddleware, Next
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolFailed, ToolpostError
 from toolpost.middleware.call import Call
@@ -37,9 +37,12 @@ class UserMiddleware:
 
     async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
         """Run them around a call; an exception that is no `ToolpostError` becomes a `GatewayError`."""
+        applying = [middleware for middleware in self._middleware if applies_to(middleware, call)]
+        if not applying:
+            return await proceed(call)
         run = _MiddlewareRun(call, proceed)
         chain: Next = run.proceed
-        for middleware in reversed(self._middleware):
+        for middleware in reversed(applying):
             chain = partial(run.enter, middleware, proceed=chain)
         result = await chain(_request_of(call))
         for outcome in run.outcomes:
@@ -71,6 +74,12 @@ class UserMiddleware:
         checking = self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
         if checking is not None:
             await checking
+
+
+def applies_to(middleware: NamedMiddleware, call: Call) -> bool:
+    """Whether a call is to pass a middleware."""
+    applies: Applies | None = getattr(middleware.function, "applies_to_call", None)
+    return applies is None or applies(call.caller, call.tool.contract.name, call.context.meta)
 
 
 class _MiddlewareRun:
@@ -135,6 +144,7 @@ def _request_of(call: Call) -> CallRequest:
         arguments=call.arguments,
         via=call.via,
         annotations=contract.terms.annotations,
+        meta=call.context.meta,
     )
 
 

@@ -5,6 +5,7 @@ bus            tasks for agent workers, with leases
 conversations  agents that people and plugins talk to
 models         models, agents and servers of which the best is asked
 tasks          MCP tasks: calls that outlive their requests
+trail          what agents planned, decided and called, provable
 workspace      a code index
 
 A part is found by its entry point in the group `toolpost.parts`; docs/guides/write-a-part.md writes one. The names are looked

@@ -19,6 +19,8 @@ CallerName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 RESERVED: Final = frozenset({"cli", "local", "oauth", "token"})
 """Names that the audit uses for callers without a configured name."""
 
+Mode = Literal["full", "readonly", "test", "minimal"]
+
 Tags = Annotated[list[str] | None, Meta(description="see only servers with one of these tags")]
 Tools = Annotated[
     list[str] | None, Meta(description="see only tools that match these patterns, such as `github__*`; `!…` excludes")
@@ -36,6 +38,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     token_file: Annotated[str | None, Meta(description="file with the caller's token")] = None
     tags: Tags = None
     tools: Tools = None
+    mode: Annotated[Mode, Meta(description="what it may call, as in `modes.mode`")] = "full"
     admin: Annotated[
         bool,
         Meta(description="may manage servers at `/api/servers`, read `/metrics`, and reset and retry bus tasks"),

@@ -15,6 +15,7 @@ from toolpost.plugins import BUNDLED
 from toolpost.settings.callers import (
     CallerName,
     CallerSettings,
+    Mode,
     OAuthSettings,
     Tags,
     Tools,
@@ -79,6 +80,22 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                     hint="write an address or a network, such as 10.0.0.7 or 10.0.0.0/8",
                 ) from error
         return networks
+
+
+class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the gateway serves at all."""
+
+    mode: Annotated[
+        Mode,
+        Meta(
+            description="`readonly`: only tools that are annotated read-only; `test`: only servers with the tag `test`;"
+            " `minimal`: only the tools that `minimal` names; `full`: everything"
+        ),
+    ] = "full"
+    confirmed: Annotated[
+        list[str], Meta(description="servers whose annotations are true; those of other servers are not believed")
+    ] = []
+    minimal: Annotated[list[str], Meta(description="patterns of tool names that the mode `minimal` serves")] = []
 
 
 class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -210,6 +227,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     http: HttpSettings = HttpSettings()
     stdio: StdioSettings = StdioSettings()
     callers: Annotated[dict[CallerName, CallerSettings], Meta(description="callers over HTTP, by name")] = {}
+    modes: ModeSettings = ModeSettings()
     store: StoreSettings = StoreSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()

@@ -11,6 +11,7 @@ part_tables    finds the tables of parts, for copying
 
 audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict
+call_journal   calls in flight, which are known after a kill
 chain          the hash chain over the records; no I/O
 batches        collects audit entries while others are written
 keys           secrets that the gateways of one store share

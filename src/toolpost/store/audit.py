@@ -11,6 +11,7 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
 from toolpost.store.batches import Batches
+from toolpost.store.call_journal import CallJournal
 from toolpost.store.chain import COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
 from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
 
@@ -41,9 +42,10 @@ Write = Callable[[Sequence[Values]], Awaitable[None]]
 class AuditLog:
     """The record of every call. Entries are added; none is ever changed."""
 
-    def __init__(self, scripts: Scripts, write: Write) -> None:
-        """`write` commits a batch of entries, all of them or none."""
+    def __init__(self, scripts: Scripts, write: Write, calls: CallJournal | None = None) -> None:
+        """`write` commits a batch of entries, all of them or none; `calls` has those in flight."""
         self._scripts = scripts
+        self.calls = calls
         self._batches = Batches(write)
 
     @property
@@ -105,6 +107,8 @@ class AuditLog:
     async def aclose(self) -> None:
         """Commit what is queued, and refuse new entries."""
         await self._batches.aclose()
+        if self.calls is not None:
+            self.calls.close()
 
 
 def append_entries(entries: Sequence[Values]) -> Script[None]:
@@ -119,6 +123,19 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     records = link_entries(entries, seq=seq, previous=previous)
     yield Many(_INSERT, records)
     yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
+
+
+def append_lost(entries: Sequence[AuditEntry]) -> Script[int]:
+    """Append the entries of calls that the audit does not have, and return how many; may be repeated."""
+    # The lock first: what a killed process had sent to the database is committed by now, or finds the head moved.
+    yield Statement(f"{_HEAD} /*lock*/")
+    missing: dict[str, Values] = {}
+    for entry in entries:
+        if not (yield Statement("SELECT 1 FROM audit WHERE call_id = ?1", (entry.call_id,))):
+            missing[entry.call_id] = values_of(entry)
+    if missing:
+        yield from append_entries(list(missing.values()))
+    return len(missing)
 
 
 def _read_head() -> Script[Head | None]:

@@ -7,7 +7,8 @@ import msgspec
 
 from toolpost.base.ids import CallerId, CallId, Digest, ToolName, TraceId
 
-Outcome = Literal["ok", "error", "refused", "cancelled"]
+Outcome = Literal["ok", "error", "refused", "cancelled", "lost"]
+"""`lost`: the gateway ended while the tool ran, so that what became of the call is not known."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):

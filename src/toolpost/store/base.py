@@ -67,17 +67,18 @@ class Store(ABC):
 
 @asynccontextmanager
 async def open_store(
-    url: str | Path, *, full: bool = False, pool: int = POOL, retry_s: float = RETRY_S
+    url: str | Path, *, full: bool = False, pool: int = POOL, retry_s: float = RETRY_S, journals: Path | None = None
 ) -> AsyncGenerator[Store]:
     """Open the store that a URL names: `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`.
 
     With `full`, what was acknowledged survives a power cut; without it, a killed process. PostgreSQL is always full: `pool` is
-    how many connections it may use, `retry_s` how long to wait for it while it is unreachable.
+    how many connections it may use, `retry_s` how long to wait for it while it is unreachable, `journals` the folder in which
+    calls in flight are journaled; SQLite has them beside its file.
     """
     location = parse_store_url(url)
     # Each kind is imported when it is opened: one that is not used need not be installed.
     if isinstance(location, PostgresLocation):
-        opened: Store = await _load_postgres().open(location, pool=pool, retry_s=retry_s)
+        opened: Store = await _load_postgres().open(location, pool=pool, retry_s=retry_s, journals=journals)
     else:
         from toolpost.store.sqlite.store import SqliteStore
 

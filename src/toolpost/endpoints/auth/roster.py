@@ -46,6 +46,8 @@ class KnownCaller:
     name: str
     token: TokenDigest | None = field(default=None, repr=False)
     scope: Scope = UNLIMITED
+    mode: Scope = UNLIMITED
+    """What its mode limits it to, in addition."""
     is_admin: bool = False
     subjects: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
@@ -279,7 +281,7 @@ class Roster:
         return self._scopes(next(one for one in known if one.name == name))
 
     def _scopes(self, known: KnownCaller) -> tuple[Scope, ...]:
-        return tuple(scope for scope in (self.members.endpoint, known.scope) if scope.is_limited)
+        return tuple(scope for scope in (self.members.endpoint, known.scope, known.mode) if scope.is_limited)
 
     def _renew_delegated(self) -> None:
         """Revoke delegated tokens whose caller was removed, and narrow the others to what their callers see now."""

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
-from toolpost.store.audit import AuditLog
+from toolpost.store.audit import AuditLog, append_lost
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
+from toolpost.store.call_journal import AbandonedCalls, CallJournal
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import list_migrations
 from toolpost.store.postgres.audit import ChainWriter
@@ -50,7 +53,9 @@ class _CommitUnknown(Exception):
 class PostgresStore(Store):
     """One schema of a database, which other gateways may use as well."""
 
-    def __init__(self, database: Database, pool: Pool, connection: ReconnectingConnection) -> None:
+    def __init__(
+        self, database: Database, pool: Pool, connection: ReconnectingConnection, calls: CallJournal | None = None
+    ) -> None:
         self.database = database
         self._pool = pool
         self._audit_connection = connection
@@ -60,23 +65,36 @@ class PostgresStore(Store):
         self._scripts = PostgresScripts(self)
         super().__init__(
             scripts=self._scripts,
-            audit=AuditLog(self._scripts, ChainWriter(database, connection).write),
+            audit=AuditLog(self._scripts, ChainWriter(database, connection).write, calls),
             wakeups=self._wakeups,
         )
 
     @classmethod
     async def open(
-        cls, location: PostgresLocation, *, pool: int = POOL, retry_s: float = RETRY_S, command_s: float = COMMAND_S
+        cls,
+        location: PostgresLocation,
+        *,
+        pool: int = POOL,
+        retry_s: float = RETRY_S,
+        command_s: float = COMMAND_S,
+        journals: Path | None = None,
     ) -> Self:
-        """Connect to the database, and apply the migrations that its schema lacks; raises `BadConfiguration`."""
+        """Connect to the database, apply the migrations that its schema lacks, and record calls that were lost on this machine.
+
+        Raises `BadConfiguration`.
+        """
         # Short: a database that is just starting is waited for, one that does not exist is reported soon.
         starting = Database(location=location, retry_s=min(retry_s, CONNECT_S))
         with _raise_as_configuration(location):
             await retry_transient(lambda: _migrate(starting), starting)
             database = Database(location=location, retry_s=retry_s, command_s=command_s)
-            store = cls(database, await database.open_pool(pool), ReconnectingConnection(database))
+            prefix = None if journals is None else _prefix_of(location, journals)
+            calls = None if prefix is None else CallJournal(prefix)
+            store = cls(database, await database.open_pool(pool), ReconnectingConnection(database), calls)
             try:
                 await store.read(lambda connection: synchronize_clock(connection, store.clock))
+                if prefix is not None:
+                    await store._record_lost(prefix)
             except BaseException:
                 await store.aclose()
                 raise
@@ -149,11 +167,24 @@ class PostgresStore(Store):
             except TimeoutError:
                 self._pool.terminate()
 
+    async def _record_lost(self, prefix: Path) -> None:
+        """Record the calls that killed gateways have left in flight here, each once."""
+        with closing(AbandonedCalls(prefix)) as abandoned:
+            if abandoned.entries:
+                await self._scripts.run(lambda: append_lost(abandoned.entries))
+            abandoned.delete()
+
     async def _with_connection(self, job: PostgresJob[Result]) -> Result:
         if self._is_closed:
             raise GatewayError("the store is closed")
         async with self._pool.acquire(timeout=CONNECT_S) as connection:
             return await job(connection)
+
+
+def _prefix_of(location: PostgresLocation, folder: Path) -> Path:
+    """Return how the journals of a store begin: gateways of several stores may share a folder."""
+    name = sha256(f"{location.display_url} {location.schema}".encode()).hexdigest()[:16]
+    return folder.absolute() / f"calls-{name}-"
 
 
 async def _migrate(database: Database) -> None:

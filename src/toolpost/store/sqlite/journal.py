@@ -39,6 +39,7 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit import AuditLog, Write
 from toolpost.store.audit_values import AuditEntry
+from toolpost.store.call_journal import CallJournal
 from toolpost.store.chain import Values, values_of
 from toolpost.store.scripts import Scripts
 
@@ -77,8 +78,8 @@ _DONE: Final = _Done()
 class JournaledAuditLog(AuditLog):
     """An audit log that acknowledges entries which come alone as soon as they are in the journal."""
 
-    def __init__(self, scripts: Scripts, write: Write, journal: "Journal") -> None:
-        super().__init__(scripts, write)
+    def __init__(self, scripts: Scripts, write: Write, journal: "Journal", calls: CallJournal) -> None:
+        super().__init__(scripts, write, calls)
         self._loop = asyncio.get_running_loop()
         self._journal: Journal | None = journal
         self._journaled: list[Values] = []

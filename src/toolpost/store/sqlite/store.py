@@ -1,17 +1,21 @@
 """A store in one SQLite file: one connection that writes, a few that read and never wait for it."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Self
 
 import anyio.to_thread
 
+from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration, GatewayError
-from toolpost.store.audit import AuditLog, append_entries
+from toolpost.store.audit import AuditLog, append_entries, append_lost
 from toolpost.store.base import Store, StoreFacts
+from toolpost.store.call_journal import AbandonedCalls, CallJournal
 from toolpost.store.chain import Values
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import list_migrations
@@ -25,6 +29,8 @@ from toolpost.store.sqlite.scripts import ScriptRunner, SqliteScripts, synchroni
 from toolpost.store.sqlite.sync import LogSync
 from toolpost.store.sqlite.wakeups import SqliteWakeups
 from toolpost.store.urls import MEMORY
+
+_log = logging.getLogger("toolpost.store")
 
 BUSY_TIMEOUT_S = 10.0
 
@@ -58,7 +64,12 @@ class SqliteStore(Store):
         # What must survive a power cut waits for the disk, and a journal in the page cache is of no use to it.
         journal = open_journal(path) if isinstance(path, Path) and not full else None
         write = partial(_append, writer)
-        audit = AuditLog(scripts, write) if journal is None else JournaledAuditLog(scripts, write, journal)
+        calls = CallJournal(_calls_of(path)) if isinstance(path, Path) else None
+        audit = (
+            AuditLog(scripts, write, calls)
+            if journal is None or calls is None
+            else JournaledAuditLog(scripts, write, journal, calls)
+        )
         return cls(path, writer, scripts, audit, SqliteWakeups(path))
 
     @property
@@ -98,12 +109,34 @@ def _open(
             if not isinstance(path, Path):
                 return connection, None
             recover_journals(path, connection, lambda on, entries: runner.run_script(on, append_entries(entries)))
+            # After the journals: a call that was answered is in one of them.
+            _record_lost(path, connection, runner)
             return connection, LogSync(path.with_name(path.name + "-wal"))
         except BaseException:
             connection.close()
             raise
     except (sqlite3.Error, OSError) as error:
         raise explain_error(error, path, BadConfiguration) from error
+
+
+def _calls_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-calls-")
+
+
+def _record_lost(path: Path, connection: sqlite3.Connection, runner: ScriptRunner) -> None:
+    """Record the calls that killed processes have left in flight, each once."""
+    with closing(AbandonedCalls(_calls_of(path))) as abandoned:
+        try:
+            if abandoned.entries:
+                connection.execute("BEGIN IMMEDIATE")
+                runner.run_script(connection, append_lost(abandoned.entries))
+                connection.execute("COMMIT")
+        except (GatewayError, sqlite3.Error) as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            event(_log, logging.WARNING, "lost calls not recorded", reason=str(error))
+        else:
+            abandoned.delete()
 
 
 def _append(writer: GroupCommit, entries: Sequence[Values]) -> "asyncio.Future[None]":

@@ -1,0 +1,9 @@
+"""The decision trail: what agents planned, decided and called, in chained, sealed and provable sessions.
+
+records       sessions and records: what is hashed, and the transactions that keep it
+service       Trail: sessions are started, added to, verified, sealed and proven
+merkle        a growing Merkle tree (RFC 6962), and what its proofs consist of
+verify_trail  verifies exports; a single file without Toolpost, which is exported with them
+plugin        the tools
+part          what the gateway is given
+"""

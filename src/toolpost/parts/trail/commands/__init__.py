@@ -1,0 +1,1 @@
+"""`toolpost trail`."""

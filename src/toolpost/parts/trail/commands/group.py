@@ -1,0 +1,322 @@
+"""`toolpost trail`: what agents planned, decided and called, shown, verified, proven and exported."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import show_error
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.show import cut, print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.contracts.errors import NotFound
+from toolpost.parts import open_part_store
+from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
+from toolpost.parts.trail.part import TrailPart
+from toolpost.parts.trail.plugin import render_record, render_root
+from toolpost.parts.trail.records import Record, Session
+from toolpost.parts.trail.service import Trail, Verdict
+from toolpost.parts.trail.verify_trail import Invalid, check_export, read_lines
+from toolpost.settings import Config
+from toolpost.store import store_exists
+from toolpost.store.urls import shown_url
+
+_caller_option = click.option(
+    "--caller", metavar="NAME", help="The caller whose session it is, where several have one."
+)
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost trail show", "the newest sessions"),
+        ("toolpost trail show work", "what was thought and called in one"),
+        ("toolpost trail verify", "check every session"),
+        ("toolpost trail export work -o work.jsonl", "for somebody who does not trust this gateway"),
+    ),
+)
+def trail() -> None:
+    """Show, verify and export what agents decided and did.
+
+    Sessions are written by the tools of the plugin `trail`: plugins.bundled = ["trail"].
+    """
+
+
+@trail.command(
+    epilog=examples(
+        ("toolpost trail show", "the newest sessions"),
+        ("toolpost trail show work --json | jq .content", "the records of one, for other programs"),
+    )
+)
+@click.argument("session", required=False)
+@_caller_option
+@click.option("--last", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="How many.")
+@config_option
+@json_option("Print one JSON object a line.")
+def show(session: str | None, caller: str | None, last: int, config_path: Path | None, *, as_json: bool) -> None:
+    """List sessions, or the records of one."""
+    config = configured(config_path)
+    if session is None:
+        _print_sessions(run_async(_read_sessions, config, caller, last), as_json=as_json)
+    else:
+        found, records = run_async(_read_session, config, session, caller, last)
+        _print_records(found, records, as_json=as_json)
+
+
+@trail.command(
+    epilog=examples(
+        ("toolpost trail verify", "every session in the store"),
+        ("toolpost trail verify work", "one of them"),
+        ("toolpost trail verify --file work.jsonl", "an export or a proof, without a store"),
+    )
+)
+@click.argument("session", required=False)
+@_caller_option
+@click.option(
+    "--file", "path", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="An export or a proof."
+)
+@click.option("--key", metavar="HEX", help="The public key that must have signed the file.")
+@config_option
+@json_option("Print `{valid, broken_count, record_count, …}` on one line.")
+def verify(
+    session: str | None,
+    caller: str | None,
+    path: str | None,
+    key: str | None,
+    config_path: Path | None,
+    *,
+    as_json: bool,
+) -> ExitCode:
+    """Verify hashes, authors, Merkle trees, seals and contents."""
+    if path is not None:
+        return _verify_file(path, key, as_json=as_json)
+    if key is not None:
+        raise click.UsageError("--key needs --file: in the store, each seal is verified with the key that it names")
+    verdict = run_async(_verify, configured(config_path), session, caller)
+    if as_json:
+        print_json_line(_render_verdict(verdict))
+    elif verdict.is_valid:
+        click.echo(f"all {verdict.record_count} records are intact")
+    else:
+        show_error(
+            f"{verdict.broken_count} of {verdict.record_count} records are not as they were written",
+            f"the first is record {verdict.first_broken_at} of the session {verdict.session_id}: {verdict.reason}",
+        )
+    return ExitCode.OK if verdict.is_valid else ExitCode.FAILED
+
+
+@trail.command(
+    epilog=examples(
+        ("toolpost trail prove work 7 -o proof.json", "that record 7 is in the session"),
+        ("toolpost trail prove work --first 5", "that the first 5 records are as they were"),
+    )
+)
+@click.argument("session")
+@click.argument("record", required=False)
+@click.option(
+    "--first", type=click.IntRange(min=1), metavar="N", help="Prove that the first N records are as they were."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it here, and the verifier beside it."
+)
+@_caller_option
+@config_option
+def prove(
+    session: str,
+    record: str | None,
+    first: int | None,
+    output: Path | None,
+    caller: str | None,
+    config_path: Path | None,
+) -> None:
+    """Prove that a record (its number, its hash or a call's id) is in a session."""
+    if (record is None) == (first is None):
+        raise click.UsageError("name a RECORD, or --first N")
+    line = run_async(_prove, configured(config_path), session, caller, record, first)
+    _write([line], output)
+
+
+@trail.command(
+    epilog=examples(
+        ("toolpost trail export work -o work.jsonl", "hashes only; verify_trail.py is put beside it"),
+        ("toolpost trail export work --content", "with what was thought"),
+    )
+)
+@click.argument("session")
+@click.option("--content", is_flag=True, help="Export contents too; without it, only commitments to them.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it here, and the verifier beside it."
+)
+@_caller_option
+@config_option
+def export(session: str, output: Path | None, caller: str | None, config_path: Path | None, *, content: bool) -> None:
+    """Export a session as lines of JSON, to be verified by `python verify_trail.py FILE`, without Toolpost."""
+    _write(run_async(_export, configured(config_path), session, caller, content), output)
+
+
+def _write(lines: list[JsonObject], output: Path | None) -> None:
+    if output is None:
+        for line in lines:
+            click.echo(encode_line(line))
+        return
+    with output.open("w", encoding="utf-8") as file:
+        file.writelines(f"{encode_line(line)}\n" for line in lines)
+    verifier = write_verifier(output.absolute().parent)
+    click.echo(printable(f"wrote {output}; verify it with: python {verifier.name} {output.name}"), err=True)
+
+
+def _verify_file(path: str, key: str | None, *, as_json: bool) -> ExitCode:
+    try:
+        sentences = list(check_export(read_lines(path), key))
+        if not sentences:
+            raise Invalid("there is nothing in it")
+    except (Invalid, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = str(error) if isinstance(error, Invalid) else f"malformed ({type(error).__name__}: {error})"
+        if as_json:
+            print_json_line({"valid": False, "reason": reason})
+        else:
+            show_error(f"{path} is not valid: {reason}", "compare with another export of the session")
+        return ExitCode.FAILED
+    if as_json:
+        print_json_line({"valid": True, "findings": sentences})
+    else:
+        click.echo("\n".join(map(printable, sentences)))
+    return ExitCode.OK
+
+
+async def _read_sessions(config: Config, caller: str | None, last: int) -> list[Session]:
+    async with _open_trail(config) as found:
+        return list(await found.sessions(_owner(caller), limit=last))
+
+
+async def _read_session(config: Config, session: str, caller: str | None, last: int) -> tuple[Session, list[Record]]:
+    async with _open_trail(config) as found:
+        chosen = await found.find(_owner(caller), session)
+        records = [record async for chunk in found.read(chosen) for record in chunk]
+        return chosen, records[-last:]
+
+
+async def _verify(config: Config, session: str | None, caller: str | None) -> Verdict:
+    async with _open_trail(config) as found:
+        if session is not None:
+            return await found.verify(await found.find(_owner(caller), session))
+        return await found.verify_all(_owner(caller), None)
+
+
+async def _prove(config: Config, session: str, caller: str | None, record: str | None, first: int | None) -> JsonObject:
+    async with _open_trail(config) as found:
+        chosen = await found.find(_owner(caller), session)
+        if first is not None:
+            proof = await found.prove_consistency(chosen, first)
+        else:
+            assert record is not None
+            proof = await found.prove_inclusion(chosen, record)
+        return await export_proof(found, chosen, proof)
+
+
+async def _export(config: Config, session: str, caller: str | None, with_content: bool) -> list[JsonObject]:
+    async with _open_trail(config) as found:
+        chosen = await found.find(_owner(caller), session)
+        return [line async for line in export_session(found, chosen, with_content=with_content)]
+
+
+@asynccontextmanager
+async def _open_trail(config: Config) -> AsyncIterator[Trail]:
+    if not await store_exists(config.store_url):
+        raise NotFound(
+            f"There is no store at {shown_url(config.store_url)} yet, and so no session.",
+            hint='load the plugin and serve: plugins.bundled = ["trail"]',
+        )
+    assert TrailPart.migrations is not None
+    async with open_part_store(config.store_url, TrailPart.name, TrailPart.migrations) as store:
+        yield await Trail.open(store)
+
+
+def _owner(caller: str | None) -> CallerId | None:
+    return None if caller is None else CallerId(caller)
+
+
+def _print_sessions(sessions: list[Session], *, as_json: bool) -> None:
+    if as_json:
+        for session in sessions:
+            print_json_line(_render_session(session))
+        return
+    if not sessions:
+        click.echo("no session yet", err=True)
+        return
+    rows = [
+        (
+            session.id,
+            session.owner,
+            str(session.size),
+            session.header_json["started_at"],
+            session.seal_json["sealed_at"] if session.seal_json else "open",
+            session.intent.decode(),
+        )
+        for session in sessions
+    ]
+    print_table(table("SESSION", "CALLER", "RECORDS", "STARTED", "SEALED", "INTENT", rows=rows))
+
+
+def _print_records(session: Session, records: list[Record], *, as_json: bool) -> None:
+    if as_json:
+        for record in records:
+            print_json_line(render_record(session.id, record))
+        return
+    rows = []
+    for record in records:
+        shown = render_record(session.id, record)
+        rows.append(
+            (
+                str(record.seq),
+                shown["at"],
+                record.type or record.kind,
+                shown["author"],
+                record.hash[:12],
+                _describe(shown),
+            )
+        )
+    print_table(table("SEQ", "TIME (UTC)", "WHAT", "AUTHOR", "HASH", "", rows=rows))
+    click.echo(printable(f"root {session.root}{'' if session.seal is None else ', sealed'}"))
+
+
+def _describe(record: JsonObject) -> str:
+    if record["kind"] == "thought":
+        return cut(" ".join(record["content"].split()), 200)
+    if record["kind"] == "call":
+        follows = f", after the decision {record['follows'][:12]}" if record["follows"] else ""
+        return f"{record['tool']}{follows}"
+    return f"{record['outcome']} {record['code'] or ''} of {record['call_id']}"
+
+
+def _render_session(session: Session) -> JsonObject:
+    header = session.header_json
+    return {
+        **render_root(session),
+        "caller": session.owner,
+        "intent": session.intent.decode(),
+        "task_id": session.task_id,
+        "started_at": header["started_at"],
+    }
+
+
+def _render_verdict(verdict: Verdict) -> JsonObject:
+    shown: dict[str, Any] = {
+        "valid": verdict.is_valid,
+        "broken_count": verdict.broken_count,
+        "record_count": verdict.record_count,
+    }
+    if not verdict.is_valid:
+        shown |= {
+            "first_broken_at": verdict.first_broken_at,
+            "session_id": verdict.session_id,
+            "reason": verdict.reason,
+        }
+    return shown

@@ -1,0 +1,487 @@
+"""The decision trail of a store: sessions are started, added to, verified, sealed and proven."""
+
+import base64
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.contracts.errors import InvalidArguments, NotFound, ToolpostError
+from toolpost.parts import Script, SigningKey, Store
+from toolpost.parts.trail import records
+from toolpost.parts.trail.merkle import consistency_path, inclusion_path
+from toolpost.parts.trail.records import Draft, Opening, Record, Session, ThoughtType
+from toolpost.parts.trail.verify_trail import Invalid, Walk, commit, fold, hash_of
+
+_log = logging.getLogger("toolpost.parts.trail")
+
+SIGNING_KEY: Final = "signing:trail"
+CHUNK: Final = 1_000
+"""How many records are read and verified at a time: between two chunks others get their turn."""
+SESSIONS: Final = "trail sessions"
+"""The wake-up topic of sessions that were started."""
+REFRESH_S: Final = 30.0
+"""After how long the open sessions are read again, whether or not something was rung."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thought:
+    """Something that an agent plans, finds, decides or looks back on."""
+
+    type: ThoughtType
+    task_id: str | None
+    agent_id: str
+    content: str
+    references: Sequence[str] = ()
+    """Hashes of records, or ids of calls, that it is based on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of verifying sessions."""
+
+    record_count: int = 0
+    broken_count: int = 0
+    first_broken_at: int | None = None
+    """The seq of the first record that is not as it was written."""
+    session_id: str | None = None
+    """Its session."""
+    reason: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.broken_count == 0
+
+
+class Trail:
+    """The sessions of one store."""
+
+    def __init__(self, store: Store, key: SigningKey) -> None:
+        self._store = store
+        self._key = key
+        self._names: set[tuple[str, str]] = set()
+
+    @classmethod
+    async def open(cls, store: Store) -> "Trail":
+        """Make the trail of a store, with the key that its gateways share."""
+        trail = cls(store, SigningKey(await store.keys.of(SIGNING_KEY)))
+        await trail._read_names()
+        return trail
+
+    @property
+    def public_key(self) -> str:
+        """The key that seals are signed with, as hexadecimal digits."""
+        return self._key.public.hex()
+
+    @asynccontextmanager
+    async def open_following(self) -> AsyncIterator[None]:
+        """Follow the sessions that other gateways of the store start."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any session."""
+        return bool(self._names)
+
+    def has_session(self, owner: CallerId, name: str) -> bool:
+        """Whether a session of this name was started, as far as this gateway has heard; without a look at the store."""
+        return (owner, name) in self._names
+
+    async def start(self, owner: CallerId, name: str | None, intent: str, task_id: str | None) -> Session:
+        """Start a session; one of this name that is open goes on."""
+        salt = secrets.token_hex(16)
+        opening = Opening(name=name or f"s-{secrets.token_hex(8)}", intent=intent, task_id=task_id, salt=salt)
+        at = self._now()
+        session = await self._store.scripts.run(lambda: records.open_session(owner, opening, at))
+        self._note(session)
+        return session
+
+    async def find(self, owner: CallerId | None, session_id: str) -> Session:
+        """Return a session by its id; raises NotFound."""
+        return await self._store.scripts.read(lambda: records.require_session(owner, session_id))
+
+    async def find_current(self, caller: Caller, session_id: str | None) -> Session:
+        """Return the session that a caller means: the one it names, that of its conversation or MCP session, or its last one."""
+        if session_id is not None:
+            return await self.find(caller.id, session_id)
+        name = context_name(caller)
+        found = None
+        if name is not None:
+            found = await self._store.scripts.read(lambda: records.find_newest(caller.id, name))
+        if found is None:
+            found = await self._store.scripts.read(lambda: records.find_last_open(caller.id))
+        if found is None:
+            raise NotFound("You have no open session.", hint="audit_session_start starts one")
+        return found
+
+    async def record(self, caller: Caller, thought: Thought, session_id: str | None) -> tuple[Session, Record]:
+        """Add a thought to the session that the caller means, or to a new one. Raises NotFound, InvalidArguments."""
+        if session_id is not None:
+            name = (await self.find(caller.id, session_id)).name
+        else:
+            name = context_name(caller) or ""
+            if not name:
+                last = await self._store.scripts.read(lambda: records.find_last_open(caller.id))
+                name = last.name if last is not None else "main"
+        referred = await self._store.scripts.read(
+            lambda: records.resolve_references(caller.id, thought.references, "references")
+        )
+        salt = secrets.token_hex(16)
+        draft = Draft(
+            once=salt,
+            body={
+                "kind": "thought",
+                "type": thought.type,
+                "author": caller.id,
+                "agent_id": thought.agent_id,
+                "task_id": thought.task_id,
+                "content": commit(thought.content, salt),
+                "references": [each.hash for each in referred],
+            },
+            content=thought.content,
+            salt=salt,
+        )
+        return await self.append(caller.id, name, draft, intent="", task_id=thought.task_id)
+
+    async def append(
+        self,
+        owner: CallerId,
+        name: str,
+        draft: Draft,
+        *,
+        intent: str = "",
+        task_id: str | None = None,
+        full: bool = True,
+    ) -> tuple[Session, Record]:
+        """Add a record to the open session of this name; a new one is started if there is none, or it is sealed."""
+        opening = Opening(name=name, intent=intent, task_id=task_id, salt=secrets.token_hex(16))
+        at = self._now()
+
+        def write() -> Script[tuple[Session, Record]]:
+            while True:
+                session = yield from records.open_session(owner, opening, at)
+                # None: sealed by another gateway since it was found, so that the next look finds or starts its successor.
+                if (written := (yield from records.append(session.number, [draft], at))) is not None:
+                    return session, written[0]
+
+        session, record = await self._store.scripts.run(write, is_short=True, full=full)
+        self._note(session)
+        return session, record
+
+    async def end_call(self, session: int, owner: CallerId, name: str, draft: Draft) -> None:
+        """Add the result of a call to its session; to the next one, if it was sealed while the call ran."""
+        at = self._now()
+        written = await self._store.scripts.run(lambda: records.append(session, [draft], at), is_short=True, full=False)
+        if written is None:
+            await self.append(owner, name, draft, full=False)
+
+    async def close_lost_calls(self) -> int:
+        """Add the results of calls whose gateway was killed, as the audit has them; return how many."""
+        count = 0
+        while ended := await self._store.scripts.read(lambda: records.list_ended_calls(CHUNK)):
+            for call in ended:
+                draft = draft_result(
+                    call.owner,
+                    call.call_id,
+                    call.hash,
+                    outcome=call.outcome,
+                    code=call.code,
+                    duration_ms=call.duration_ms,
+                    result=call.result,
+                )
+                await self.end_call(call.session, call.owner, call.name, draft)
+            count += len(ended)
+        return count
+
+    async def list(
+        self,
+        owner: CallerId,
+        *,
+        session_id: str | None,
+        task_id: str | None,
+        kinds: Sequence[str],
+        after: tuple[int, int],
+        limit: int,
+    ) -> Sequence[tuple[str, Record]]:
+        """Return records of an owner in order, each with the id of its session; past `after`, at most `limit`."""
+        session = None if session_id is None else (await self.find(owner, session_id)).number
+        return await self._store.scripts.read(
+            lambda: records.list_records(owner, session, task_id, kinds, after, limit)
+        )
+
+    async def sessions(self, owner: CallerId | None = None, *, limit: int = 100) -> Sequence[Session]:
+        """Return the newest sessions, the newest first."""
+        return await self._store.scripts.read(lambda: records.list_sessions(owner, limit))
+
+    async def verify_all(self, owner: CallerId | None, task_id: str | None) -> Verdict:
+        """Verify the sessions of an owner, or of everybody: all, or those with records of a task."""
+        verdict, after = Verdict(), 0
+        while True:
+            found = await self._store.scripts.read(partial(records.list_of_task, owner, task_id, after, 100))
+            if not found:
+                return verdict
+            for session in found:
+                verdict = _join(verdict, await self.verify(session))
+            after = found[-1].number
+
+    async def verify(self, session: Session) -> Verdict:
+        """Follow the chain of a session from its header to its head; compare its tree, its seal and its contents."""
+        check = _Check(session)
+        async for chunk in self.read(session):
+            await anyio.to_thread.run_sync(check.follow, chunk)
+        return check.end(self._verify_seal)
+
+    async def read(self, session: Session) -> AsyncIterator[Sequence[Record]]:
+        """Yield the records of a session, in order, up to the size that it had when it was looked up."""
+        after = 0
+        while after < session.size:
+            chunk = await self._store.scripts.read(
+                partial(records.read_records, session.number, after, CHUNK, session.size)
+            )
+            if not chunk:
+                return
+            yield chunk
+            after = chunk[-1].seq
+
+    async def seal(self, session: Session) -> Session:
+        """Seal a session; one that is sealed stays as it is."""
+        at = self._now()
+        return await self._store.scripts.run(lambda: records.seal(session.number, at, self._sign))
+
+    async def prove_inclusion(self, session: Session, record: str | int, size: int | None = None) -> JsonObject:
+        """Prove that a record, named by its seq, its hash or its call, is in a session, or was when it had `size` records."""
+        found = await self._find_record(session, record)
+        size = session.size if size is None else size
+        if not found.seq <= size <= session.size:
+            raise _out_of_range("size", f"the session has {session.size} records, and this is record {found.seq}")
+        path = inclusion_path(found.seq - 1, size)
+        proof = await self._store.scripts.read(lambda: records.read_nodes(session.number, path))
+        root = session.root if size == session.size else await self._root_of(session, size)
+        return {
+            "kind": "inclusion",
+            "session_id": session.id,
+            "seq": found.seq,
+            "record_hash": found.hash,
+            "size": size,
+            "root": root,
+            "proof": [each.hex() for each in proof],
+        }
+
+    async def prove_consistency(self, session: Session, first: int, size: int | None = None) -> JsonObject:
+        """Prove that the first records of a session are still what they were when there were so many."""
+        size = session.size if size is None else size
+        if not 0 < first <= size <= session.size:
+            raise _out_of_range("first", f"the session has {session.size} records")
+        path = consistency_path(first, size)
+        proof = await self._store.scripts.read(lambda: records.read_nodes(session.number, path))
+        return {
+            "kind": "consistency",
+            "session_id": session.id,
+            "first": first,
+            "first_root": await self._root_of(session, first),
+            "size": size,
+            "root": await self._root_of(session, size),
+            "proof": [each.hex() for each in proof],
+        }
+
+    async def read_record(self, session: Session, record: str | int) -> Record:
+        """Return a record of a session, by its seq, its hash or its call; raises NotFound."""
+        return await self._find_record(session, record)
+
+    async def has_decision(self, task_id: str) -> bool:
+        """Whether a decision was recorded for a task."""
+        return await self._store.scripts.read(lambda: records.has_decision(task_id))
+
+    async def find_decision(self, owner: CallerId, name: str) -> Record:
+        """Return the record that a call follows from; raises InvalidArguments if it is no decision of the owner's."""
+        (found,) = await self._store.scripts.read(lambda: records.resolve_references(owner, [name], "follows"))
+        if found.type != "decision":
+            raise InvalidArguments(
+                f"`follows` names `{name}`, which is no decision.", hint="name the hash of a record of type `decision`"
+            )
+        return found
+
+    async def _find_record(self, session: Session, record: str | int) -> Record:
+        if isinstance(record, int) or (record.isascii() and record.isdigit()):
+            seq = int(record)
+            rows = []
+            if 0 < seq <= session.size:
+                rows = await self._store.scripts.read(lambda: records.read_records(session.number, seq - 1, 1))
+            found = rows[0] if rows and rows[0].seq == seq else None
+        else:
+            by_name = await self._store.scripts.read(lambda: records.find_records(None, session.number, [str(record)]))
+            found = by_name.get(record)
+        if found is None:
+            raise NotFound(
+                f"There is no record `{record}` in the session `{session.id}`.",
+                hint="name its seq, its hash or the id of a call",
+            )
+        return found
+
+    async def _root_of(self, session: Session, size: int) -> str:
+        if size == session.size:
+            return session.root
+        peaks = await self._store.scripts.read(lambda: records.read_nodes(session.number, [(0, size)]))
+        return fold(peaks).hex()
+
+    def _verify_seal(self, session: Session, walk: Walk) -> None:
+        assert session.seal_json is not None
+        walk.check_seal(session.seal_json, session.signature or "", session.public_key or "")
+
+    def _sign(self, message: bytes) -> tuple[str, str]:
+        return base64.b64encode(self._key.sign(message)).decode(), self.public_key
+
+    def _now(self) -> str:
+        return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def _note(self, session: Session) -> None:
+        if (session.owner, session.name) not in self._names:
+            self._names.add((session.owner, session.name))
+            self._store.wakeups.ring(SESSIONS)
+
+    async def _follow(self) -> None:
+        async with self._store.wakeups.open_listener(SESSIONS) as listener:
+            while True:
+                with anyio.move_on_after(REFRESH_S):
+                    await listener.wait()
+                try:
+                    await self._read_names()
+                except ToolpostError as error:
+                    event(_log, logging.WARNING, "sessions of the trail not read", reason=error.message)
+
+    async def _read_names(self) -> None:
+        found = await self._store.scripts.read(records.list_names)
+        # What this gateway has started while it was read is kept.
+        self._names |= set(found)
+
+
+class _Check:
+    """Follows a chain past its breaks, so as to count them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._verdict = Verdict(session_id=session.id)
+        self._walk: Walk | None = None
+        try:
+            self._walk = Walk(session.header_json, hash_of(session.header_json))
+            if (session.header_json["owner"], session.header_json["session"]) != (session.owner, session.id):
+                raise Invalid("the header is that of another session")
+            if commit(session.intent.decode(), session.salt) != session.header_json["intent"]:
+                raise Invalid("the intent was changed")
+        except (Invalid, ValueError, KeyError, TypeError) as error:
+            self._break(0, str(error))
+
+    def follow(self, chunk: Sequence[Record]) -> None:
+        for record in chunk:
+            self._verdict = replace(self._verdict, record_count=self._verdict.record_count + 1)
+            if self._walk is None:
+                self._break(record.seq, "the header is not valid")
+                continue
+            try:
+                _follow_record(self._walk, record)
+            except (Invalid, ValueError, KeyError, TypeError) as error:
+                self._break(record.seq, str(error))
+                # Go on behind it, so that one changed record is one break and not all that follow.
+                self._walk.size, self._walk.head = record.seq, record.hash
+                self._walk.note_hash(record.hash)
+
+    def end(self, check_seal: Callable[[Session, Walk], None]) -> Verdict:
+        session, walk = self._session, self._walk
+        if walk is not None and not self._verdict.broken_count:
+            if (walk.size, walk.head) != (session.size, session.head):
+                self._break(walk.size + 1, f"it is missing: the session has {session.size} records")
+            elif walk.root() != session.root:
+                self._break(session.size, "the Merkle tree is not that of the records")
+            elif session.seal is not None:
+                try:
+                    check_seal(session, walk)
+                except (Invalid, ValueError, KeyError, TypeError) as error:
+                    self._break(session.size, str(error))
+        return self._verdict
+
+    def _break(self, seq: int, reason: str) -> None:
+        first = self._verdict.broken_count == 0
+        self._verdict = replace(self._verdict, broken_count=self._verdict.broken_count + 1)
+        if first:
+            self._verdict = replace(self._verdict, first_broken_at=seq, reason=reason)
+
+
+def _follow_record(walk: Walk, record: Record) -> None:
+    """Follow one record; raise `Invalid` also if a column beside its body was changed."""
+    body: dict[str, Any] = record.body_json
+    walk.follow(body, record.hash)
+    if record.kind == "thought" and commit((record.content or b"").decode(), record.salt or "") != body["content"]:
+        raise Invalid(f"the content of record {record.seq} was changed")
+    beside = (record.seq, record.kind, record.type, record.task_id, record.call_id)
+    if beside != (body["seq"], body["kind"], body.get("type"), body.get("task_id"), body.get("call_id")):
+        raise Invalid(f"record {record.seq} was changed: its columns differ from what was hashed")
+
+
+def draft_result(
+    author: CallerId,
+    call_id: str,
+    call_hash: str,
+    *,
+    outcome: str,
+    code: str | None,
+    duration_ms: float,
+    result: str | None,
+) -> Draft:
+    """Draft the record of what became of a call."""
+    return Draft(
+        once=f"result {call_id}",
+        body={
+            "kind": "result",
+            "author": author,
+            "call_id": call_id,
+            "call": call_hash,
+            "outcome": outcome,
+            "code": code,
+            "duration_ms": round(duration_ms),
+            "result": result,
+        },
+    )
+
+
+def context_name(caller: Caller) -> str | None:
+    """Return the name of the session that belongs to a conversation or an MCP session; None if a caller has neither."""
+    if caller.thread is not None:
+        return f"conversation:{caller.thread}"
+    if caller.session is not None:
+        # The id of an MCP session is as good as a password: it is not written into a record.
+        return f"mcp:{sha256(caller.session.encode()).hexdigest()[:24]}"
+    return None
+
+
+def _join(one: Verdict, other: Verdict) -> Verdict:
+    is_first = not one.broken_count and other.broken_count
+    return Verdict(
+        record_count=one.record_count + other.record_count,
+        broken_count=one.broken_count + other.broken_count,
+        first_broken_at=other.first_broken_at if is_first else one.first_broken_at,
+        session_id=other.session_id if is_first else one.session_id,
+        reason=other.reason if is_first else one.reason,
+    )
+
+
+def _out_of_range(name: str, fact: str) -> InvalidArguments:
+    return InvalidArguments(
+        f"`{name}` is out of range: {fact}.",
+        issues=[{"path": f"/{name}", "keyword": "range", "message": fact}],
+    )

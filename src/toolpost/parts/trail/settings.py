@@ -1,0 +1,30 @@
+"""`[trail]`: which calls are in the decision trail, and what needs a decision."""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.settings.section import Section
+
+
+class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The decision trail: what agents planned, decided and called, in signed sessions."""
+
+    sessions: Annotated[
+        Literal["started", "all"],
+        Meta(
+            description="whose calls are recorded: of conversations and MCP sessions in which a session was `started`, or of"
+            " `all` of them"
+        ),
+    ] = "started"
+    decisions: Annotated[
+        dict[str, str],
+        Meta(
+            description="tools that are refused until a decision was recorded for a task, each with the argument that has its"
+            ' `task_id`, such as `bus__worker_done = "bead_id"`'
+        ),
+    ] = {}
+
+
+TRAIL: Final = Section(name="trail", struct=TrailSettings, default=TrailSettings())

@@ -1,0 +1,35 @@
+"""What the tests of the trail share: the stores they are held to."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import Postgres
+from toolpost.parts import open_part_store
+from toolpost.parts.trail.part import TrailPart
+from toolpost.parts.trail.service import Trail
+
+OpenTrail = Callable[[], AbstractAsyncContextManager[Trail]]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new place in each kind of store."""
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_url()
+    return f"sqlite:{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def open_trail(url: str) -> OpenTrail:
+    """Open the trail of one store; several of them are several gateways."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Trail]:
+        async with open_part_store(url, TrailPart.name, TrailPart.migrations or "") as store:
+            yield await Trail.open(store)
+
+    return opened
