@@ -88,7 +88,7 @@ async def open_app(
     middleware: Sequence[Middleware] = (),
     bundled: bool = True,
     servers: Sequence[ServerSpec] | None = None,
-    holds: bool = True,
+    enforces_lock: bool = True,
     learn_limit_s: float | None = None,
     on_wait: Callable[[Collection[str]], None] | None = None,
     is_brief: bool = False,
@@ -97,7 +97,7 @@ async def open_app(
 
     `parts` are those that come with Toolpost and those that are installed, unless given; `more_parts` are opened after them.
     `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
-    that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `holds` is false.
+    that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `enforces_lock` is false.
     `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
     `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command.
     """
@@ -150,7 +150,7 @@ async def open_app(
             known=store.known_tools,
             promises=Promises(
                 pins=store.pins,
-                locked=read_lock(config.lock_path) if holds else None,
+                locked=read_lock(config.lock_path) if enforces_lock else None,
                 judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
             ),
             contracts=config.contracts,

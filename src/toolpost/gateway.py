@@ -26,7 +26,7 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES, resolve_call
 from toolpost.discovery.automatic_eval import refuse_arguments
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.middleware import Call, Delivery, Outcome, Pipeline, ProgressNotification, ProgressShaper
+from toolpost.middleware import Call, CheckedResult, Delivery, Pipeline, ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
 from toolpost.upstreams.server_requests import ClientChannel
@@ -133,8 +133,8 @@ class Gateway:
         self.admitted += 1
         progress = None
         if on_progress is not None:
-            holds = caller.transport == "stdio"
-            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name, holds=holds)
+            is_delayed = caller.transport == "stdio"
+            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name, is_delayed=is_delayed)
         call = Call(
             call_id=call_id,
             trace_id=trace_id,
@@ -168,7 +168,7 @@ class Gateway:
         `start_task` is called if the call turns out to need a task, which must await `call`.
         """
 
-        def send_result(response: bytes, outcome: Outcome) -> None:
+        def send_result(response: bytes, outcome: CheckedResult) -> None:
             try:
                 send(response)
             finally:
@@ -183,7 +183,7 @@ class Gateway:
         self._calls.add(call)
         return True
 
-    def _on_fast_result(self, call: Call, outcome: Outcome) -> None:
+    def _on_fast_result(self, call: Call, outcome: CheckedResult) -> None:
         # As `_finish`, without making the answer a second time.
         self._release(call)
         self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
@@ -249,7 +249,7 @@ class Gateway:
             self._idle.set()
 
 
-def success_answer(call: Call, outcome: Outcome) -> Answer:
+def success_answer(call: Call, outcome: CheckedResult) -> Answer:
     """Make the answer of a call whose tool returned, even if its result says `isError`."""
     style = call.tool.contract.terms.style
     return Answer(

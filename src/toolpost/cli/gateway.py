@@ -41,15 +41,20 @@ def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Re
 
 @asynccontextmanager
 async def open_quiet_app(
-    config: Config, *, holds: bool = True, servers: Sequence[ServerSpec] | None = None
+    config: Config, *, enforces_lock: bool = True, servers: Sequence[ServerSpec] | None = None
 ) -> AsyncIterator[App]:
     """Open the gateway; only the command's result goes to stdout.
 
-    `holds=False` skips quarantine by lock and pins. `servers` replaces those that are configured.
+    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured.
     """
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
-        options: Any = {"holds": holds, "servers": servers, "learn_limit_s": LEARN_LIMIT_S, "on_wait": _print_waiting}
+        options: Any = {
+            "enforces_lock": enforces_lock,
+            "servers": servers,
+            "learn_limit_s": LEARN_LIMIT_S,
+            "on_wait": _print_waiting,
+        }
         async with open_app(config, is_brief=True, **options) as app:
             yield app
 

@@ -1,5 +1,6 @@
-"""The steps that every call passes, in this order: users' middleware → guards → tool-lock → schema-validate → audit-enter →
-dispatch → audit-exit. Middleware and guards that cannot apply to a tool are left out of its calls.
+"""The steps that every call passes, outermost first: audit, deadline, users' middleware, guards, tool-lock; then the checks
+(schema-validate, guards again, audit-enter); then dispatch. The audit writes its entry on the way out. Middleware and guards that
+cannot apply to a tool are left out of its calls.
 
 A *step* wraps the rest of the chain, as middleware does in ASGI. A *check* only looks at the call: it raises, returns None,
 or returns an awaitable in the rare case that it has to wait. Checks cost no coroutine of their own, which is why validation
@@ -17,7 +18,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
-from toolpost.middleware.interface import Check, Guard, NextStep, Outcome, Step
+from toolpost.middleware.interface import Check, CheckedResult, Guard, NextStep, Step
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware, applies_to
@@ -27,7 +28,7 @@ from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
-__all__ = ["Call", "Delivery", "Guard", "Outcome", "Pipeline", "ProgressNotification", "ProgressShaper"]
+__all__ = ["Call", "CheckedResult", "Delivery", "Guard", "Pipeline", "ProgressNotification", "ProgressShaper"]
 
 _PLANS_LIMIT: Final = 50_000
 """How many tools' plans are kept; servers may list their tools again and again."""
@@ -76,7 +77,7 @@ class Pipeline:
         """
         self._is_open = not middleware and not guards
 
-    def __call__(self, call: Call) -> Awaitable[Outcome]:
+    def __call__(self, call: Call) -> Awaitable[CheckedResult]:
         return self._plain_chain(call) if self._is_open else self._plan_of(call.tool).chain(call)
 
     def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
@@ -144,7 +145,7 @@ def info_of(tool: ProvidedTool) -> ToolInfo:
     )
 
 
-async def _validate_first(call: Call, proceed: NextStep, *, validation: Validation) -> Outcome:
+async def _validate_first(call: Call, proceed: NextStep, *, validation: Validation) -> CheckedResult:
     if (pending := validation.validate_arguments(call)) is not None:
         await pending
     return await proceed(call)
@@ -153,7 +154,7 @@ async def _validate_first(call: Call, proceed: NextStep, *, validation: Validati
 def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> NextStep:
     """Chain steps, outermost first, with the checks and `last` behind them."""
 
-    def run_checks(call: Call) -> Awaitable[Outcome]:
+    def run_checks(call: Call) -> Awaitable[CheckedResult]:
         for number, check in enumerate(checks, 1):
             if (pending := check(call)) is not None:
                 return _run_rest_later(call, pending, _compose((), checks[number:], last))
@@ -165,6 +166,6 @@ def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> 
     return chain
 
 
-async def _run_rest_later(call: Call, pending: Awaitable[None], proceed: NextStep) -> Outcome:
+async def _run_rest_later(call: Call, pending: Awaitable[None], proceed: NextStep) -> CheckedResult:
     await pending
     return await proceed(call)

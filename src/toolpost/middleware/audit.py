@@ -10,9 +10,8 @@ from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, GatewayError, ToolpostError
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import NextStep, Outcome
-from toolpost.store import AuditEntry, AuditLog
-from toolpost.store import Outcome as AuditOutcome
+from toolpost.middleware.interface import CheckedResult, NextStep
+from toolpost.store import AuditEntry, AuditLog, Outcome
 
 
 class AuditEnter:
@@ -61,15 +60,15 @@ class AuditExit:
             self._journal.leave(call.journal_slot)
             call.journal_slot = None
 
-    def append_now(self, call: Call, outcome: Outcome) -> bool:
+    def append_now(self, call: Call, outcome: CheckedResult) -> bool:
         """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
         return self._log.note(_entry_of(call, outcome))
 
-    def append(self, call: Call, outcome: Outcome) -> asyncio.Future[None]:
+    def append(self, call: Call, outcome: CheckedResult) -> asyncio.Future[None]:
         """Queue the entry of a call, to be committed with others; the future is done when it is committed."""
         return asyncio.ensure_future(self._log.append(_entry_of(call, outcome)))
 
-    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
+    async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         self.in_progress.add(call)
         try:
             outcome = await proceed(call)
@@ -98,7 +97,7 @@ class AuditExit:
             self.release(call)
 
 
-def _outcome_of(call: Call, error: ToolpostError) -> AuditOutcome:
+def _outcome_of(call: Call, error: ToolpostError) -> Outcome:
     if isinstance(error, CallCancelled):
         return "cancelled"
     if isinstance(error, GatewayError):
@@ -136,13 +135,13 @@ def prepare_entry(call: Call) -> None:
     )
 
 
-def _entry_of(call: Call, outcome: Outcome) -> AuditEntry:
+def _entry_of(call: Call, outcome: CheckedResult) -> AuditEntry:
     if outcome.is_error:
         return _entry(call, "error", ErrorCode.HANDLER_ERROR, outcome)
     return _entry(call, "ok", None, outcome)
 
 
-def _entry(call: Call, outcome: AuditOutcome, code: ErrorCode | None, result: Outcome | None) -> AuditEntry:
+def _entry(call: Call, outcome: Outcome, code: ErrorCode | None, result: CheckedResult | None) -> AuditEntry:
     if call.audit_draft is None:
         prepare_entry(call)
     assert call.audit_draft is not None

@@ -89,6 +89,7 @@ class Call:
             Deadline(self.ends_at) if tool.is_remote and not runs_code else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
+        """Whether it passed every check, so that the tool may have had an effect."""
         self.running_middleware: str | None = None
         """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
         self.audit_draft: partial[AuditEntry] | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolpost.middleware.call import Call
-    from toolpost.middleware.interface import NextStep, Outcome
+    from toolpost.middleware.interface import CheckedResult, NextStep
 
 
 class Deadline:
@@ -49,7 +49,7 @@ class Deadline:
         return self.cancel_called and task is not None and task.uncancel() <= 0 and kind is asyncio.CancelledError
 
 
-async def apply_deadline(call: "Call", proceed: "NextStep") -> "Outcome":
+async def apply_deadline(call: "Call", proceed: "NextStep") -> "CheckedResult":
     """Run the rest of the chain under the call's scope; raise `ToolTimedOut` or `CallCancelled` if it was stopped."""
     call.raise_if_ended()
     waited_for_client = False
@@ -63,7 +63,7 @@ async def apply_deadline(call: "Call", proceed: "NextStep") -> "Outcome":
         if not call.scope.cancel_called:
             return outcome
         # The tool swallowed the cancellation and returned a result: it is too late, the call counts as stopped.
-    # Nor does a middleware that hangs.
+    # A middleware that hangs does not count against the server either.
     if not call.is_cancelled and not waited_for_client and call.running_middleware is None:
         call.report_failure(
             f"`{call.tool.contract.terms.name}` did not answer within {call.tool.contract.timeout_s:g} s"

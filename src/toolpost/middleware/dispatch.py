@@ -8,7 +8,7 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError, UpstreamRefused
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import Outcome
+from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.passthrough import check_passthrough
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ToolReturn
@@ -17,7 +17,7 @@ _log = logging.getLogger("toolpost.dispatch")
 _encode = msgspec.json.Encoder().encode
 
 
-async def dispatch(call: Call, *, validation: Validation) -> Outcome:
+async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
     """Run the tool, check its result, encode it once. Failures are logged here, with their cause."""
     # A call that was cancelled while it waited must not run: a tool without an await would not notice.
     call.raise_if_ended()
@@ -31,7 +31,7 @@ async def dispatch(call: Call, *, validation: Validation) -> Outcome:
             raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
         if (checking := validation.check_result(call, returned.value, encoded)) is not None:
             await checking
-        return Outcome(encoded, returned.content, facts=returned.facts)
+        return CheckedResult(encoded, returned.content, facts=returned.facts)
     except ToolpostError as error:
         _log_failure(call, error)
         raise

@@ -21,7 +21,7 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import ToolpostError
 from toolpost.middleware.audit import AuditEnter, AuditExit, prepare_entry
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import Outcome
+from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import read_plain_outcome
 from toolpost.upstreams.supervisor import SentRequest
@@ -37,8 +37,8 @@ class Delivery(NamedTuple):
 
     start_task: Callable[[], None]
     """Starts a task that runs the call through the chain and answers it."""
-    write: Callable[[Outcome], bytes]
-    send: Callable[[bytes, Outcome], None]
+    write: Callable[[CheckedResult], bytes]
+    send: Callable[[bytes, CheckedResult], None]
     fail: Callable[[Exception], None]
     """Answers that the audit entry could not be written."""
 
@@ -128,7 +128,7 @@ class _SentCall:
         fast_path.audit.in_progress.add(call)
         fast_path.lock.enter(call)
         call.start_task = self.start_task
-        sent.pending.take_ahead = self._take
+        sent.pending.on_result = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
         if call.audit_draft is None:
@@ -170,7 +170,7 @@ class _SentCall:
         self.is_over = True
         del self._fast_path.sent[self]
         self.call.start_task = None
-        self._sent.pending.take_ahead = None
+        self._sent.pending.on_result = None
         self._sent.pending.answer.remove_done_callback(self.start_task)
 
 
@@ -179,7 +179,7 @@ class _AnsweredCall:
 
     __slots__ = ("_audit", "_call", "_delivery", "_outcome", "_response")
 
-    def __init__(self, call: Call, delivery: Delivery, audit: AuditExit, outcome: Outcome) -> None:
+    def __init__(self, call: Call, delivery: Delivery, audit: AuditExit, outcome: CheckedResult) -> None:
         self._call = call
         self._delivery = delivery
         self._audit = audit

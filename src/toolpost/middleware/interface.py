@@ -10,7 +10,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.middleware.call import Call
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CheckedResult(msgspec.Struct, frozen=True):
     """A tool's result, validated and encoded once."""
 
     encoded: bytes
@@ -23,8 +23,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Sent beside the result, under our key in `_meta`."""
 
 
-NextStep = Callable[[Call], Awaitable[Outcome]]
-Step = Callable[[Call, NextStep], Awaitable[Outcome]]
+NextStep = Callable[[Call], Awaitable[CheckedResult]]
+Step = Callable[[Call, NextStep], Awaitable[CheckedResult]]
 Check = Callable[[Call], Awaitable[None] | None]
 """Raises to refuse a call. Returns an awaitable only if the check cannot be made at once, which is rare."""
 
@@ -46,7 +46,7 @@ class Guard(Protocol):
         """Whether calls of this tool have to pass; evaluated once for each tool, and again when the catalog changes."""
         ...
 
-    async def admit(self, call: Call, proceed: NextStep) -> Outcome:
+    async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
         """Let the call go on, or raise."""
         ...
 

@@ -6,7 +6,7 @@ import msgspec
 
 from toolpost.contracts.contract import Keyed
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import NextStep, Outcome
+from toolpost.middleware.interface import CheckedResult, NextStep
 from toolpost.shares import Callers, FairQueue, Shares
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -40,7 +40,7 @@ class Lock:
             call.is_counted = False
             self._shares.give_back(call.caller.id)
 
-    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
+    async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         if not call.is_counted:  # `enter`, inlined: every call passes here
             self._shares.take(call.caller.id)
             call.is_counted = True

@@ -10,7 +10,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json
 from toolpost.contracts.errors import InvalidResult
 from toolpost.middleware.call import Call
-from toolpost.middleware.interface import Outcome
+from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.input_required import is_input_required
@@ -30,11 +30,11 @@ async def check_passthrough(
     fields: Mapping[str, msgspec.Raw],
     results: Literal["enforce", "warn", "off"],
     validation: Validation,
-) -> Outcome:
+) -> CheckedResult:
     """Check a server's result as strictly as `results` says. Raises `InvalidResult` with "enforce"; "warn" only logs it."""
     if is_input_required(fields):
         # `input_required`: the result that the output schema describes comes in a later round.
-        return Outcome(_encode(fields), passed=fields)
+        return CheckedResult(_encode(fields), passed=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     if call.tool.contract.result_schema is not None and not is_error and results != "off":
         try:
@@ -55,10 +55,10 @@ async def check_passthrough(
                 tool=call.tool.contract.name,
                 reason=error.message,
             )
-    return Outcome(_encode(fields), passed=fields, is_error=is_error)
+    return CheckedResult(_encode(fields), passed=fields, is_error=is_error)
 
 
-def read_plain_outcome(call: Call, raw: bytes) -> Outcome | None:
+def read_plain_outcome(call: Call, raw: bytes) -> CheckedResult | None:
     """Read a result that can be passed on as it is; None leaves it to the call's task, because it is invalid, too large to
     check on the event loop, or asks for input.
     """
@@ -75,7 +75,7 @@ def read_plain_outcome(call: Call, raw: bytes) -> Outcome | None:
         limit_bytes = min(gives.quick_bytes, PLAIN_LIMIT_BYTES)
         if len(memoryview(raw_result)) > limit_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
             return None
-    return Outcome(_encode(fields), passed=fields, is_error=is_error)
+    return CheckedResult(_encode(fields), passed=fields, is_error=is_error)
 
 
 def _decode_structured(call: Call, raw: msgspec.Raw) -> Json:

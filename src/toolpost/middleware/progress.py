@@ -52,11 +52,11 @@ class ProgressShaper:
     """Takes every report of one call, and emits those that a client can use."""
 
     def __init__(
-        self, emit: Callable[[ProgressNotification], None], *, call_id: CallId, tool: ToolName, holds: bool = False
+        self, emit: Callable[[ProgressNotification], None], *, call_id: CallId, tool: ToolName, is_delayed: bool = False
     ) -> None:
-        """`holds` is for pipes: nothing is sent right before the answer."""
+        """`is_delayed` is for pipes: nothing is sent right before the answer."""
         self._emit = emit
-        self._holds = holds
+        self._is_delayed = is_delayed
         self._id = call_id
         self._tool = tool
         self._loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ class ProgressShaper:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deliver and not self._holds and self._waiting is not None and not self._is_closed:
+        if deliver and not self._is_delayed and self._waiting is not None and not self._is_closed:
             self._send(self._waiting)
         self._waiting = None
         self._is_closed = True
@@ -101,7 +101,7 @@ class ProgressShaper:
             return
         self._waiting = report
         if self._timer is None:
-            delay_s = max(self._wait_s(), HOLD_S if self._holds else 0.0)
+            delay_s = max(self._wait_s(), HOLD_S if self._is_delayed else 0.0)
             if delay_s <= 0:
                 self._flush()
             else:

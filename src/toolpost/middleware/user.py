@@ -17,7 +17,7 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolFailed, ToolpostError
 from toolpost.middleware.call import Call
 from toolpost.middleware.dispatch import is_being_cancelled
-from toolpost.middleware.interface import NextStep, Outcome
+from toolpost.middleware.interface import CheckedResult, NextStep
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return
@@ -35,7 +35,7 @@ class UserMiddleware:
         self._middleware = tuple(middleware)
         self._validation = validation
 
-    async def __call__(self, call: Call, proceed: NextStep) -> Outcome:
+    async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         """Run them around a call; an exception that is no `ToolpostError` becomes a `GatewayError`."""
         applying = [middleware for middleware in self._middleware if applies_to(middleware, call)]
         if not applying:
@@ -50,7 +50,7 @@ class UserMiddleware:
                 return outcome
         return await self._make_outcome(call, result, run)
 
-    async def _make_outcome(self, call: Call, result: CallResult, run: "_MiddlewareRun") -> Outcome:
+    async def _make_outcome(self, call: Call, result: CallResult, run: "_MiddlewareRun") -> CheckedResult:
         """Make an outcome of a result that did not come from the tool unchanged; raise `InvalidResult` if it breaks the
         schema.
         """
@@ -64,11 +64,11 @@ class UserMiddleware:
                 raise ToolFailed(_text_of(returned.value))
             await self._check(call, returned, encoded)
             facts = run.outcomes[-1].facts if run.outcomes else None
-            return Outcome(encoded, returned.content, facts=facts)
+            return CheckedResult(encoded, returned.content, facts=facts)
         if not result.is_error:
             await self._check(call, returned, encoded)
         fields = _fields_of(call, result, returned.value, returned.content)
-        return Outcome(_encode(fields), passed=fields, is_error=result.is_error)
+        return CheckedResult(_encode(fields), passed=fields, is_error=result.is_error)
 
     async def _check(self, call: Call, returned: ToolReturn, encoded: bytes) -> None:
         checking = self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
@@ -88,7 +88,7 @@ class _MiddlewareRun:
     def __init__(self, call: Call, proceed: NextStep) -> None:
         self._call = call
         self._proceed = proceed
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[CheckedResult] = []
         """The tool's outcomes, one for each time that a middleware called `proceed`."""
 
     async def enter(self, middleware: NamedMiddleware, request: CallRequest, proceed: Next) -> CallResult:
@@ -152,7 +152,7 @@ def _error_of(middleware: NamedMiddleware, error: BaseException) -> GatewayError
     return GatewayError(f"The middleware `{middleware.name}` raised {type(error).__name__}: {error}", cause=error)
 
 
-def _decode_outcome(call: Call, outcome: Outcome) -> tuple[Json, Sequence[JsonObject]]:
+def _decode_outcome(call: Call, outcome: CheckedResult) -> tuple[Json, Sequence[JsonObject]]:
     try:
         if outcome.passed is None:
             return msgspec.json.decode(outcome.encoded), outcome.content
@@ -170,7 +170,7 @@ def _decode_field(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
 def _fields_of(call: Call, result: CallResult, data: Json, content: Sequence[JsonObject]) -> dict[str, msgspec.Raw]:
     """Build the result of an upstream's tool: what a middleware replaced, and the rest as the server sent it."""
     origin = result.origin
-    fields = dict(origin.passed) if isinstance(origin, Outcome) and origin.passed is not None else {}
+    fields = dict(origin.passed) if isinstance(origin, CheckedResult) and origin.passed is not None else {}
     if "data" in result.replaced:
         fields.pop("structuredContent", None)
         if isinstance(data, dict) or (data is not None and call.tool.contract.result_schema is not None):

@@ -21,6 +21,7 @@ class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     passed: Mapping[str, msgspec.Raw] | None = None
     """The fields of a server's result, unchanged; None for the result of a function."""
     results: Literal["enforce", "warn", "off"] = "enforce"
+    """How strictly `passed` is checked against the output schema: the setting `results` of the server."""
     facts: JsonObject | None = None
     """Added to the answer's `_meta`, under Toolpost's own key."""
 

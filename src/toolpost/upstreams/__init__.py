@@ -3,7 +3,7 @@
 spec, report              a server as configured, and its state as `toolpost servers` shows it
 transport                 the interface for requests to one server, in either era
 stdio, http/, sse         the three transports; `peer` and `outbox` carry JSON-RPC over a two-way channel
-message, envelope         incoming messages parsed, outgoing requests written
+message, request_writer   incoming messages parsed, outgoing requests written
 server_requests           requests of a server to the client of a call: elicitation, sampling, roots
 notifications             log messages and changes that a server announces, and which clients they concern
 handshake, lists          which era a server speaks, its capabilities, and its lists read page by page

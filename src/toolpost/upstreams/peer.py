@@ -26,7 +26,6 @@ from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message, parse_progress_token
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -36,6 +35,7 @@ from toolpost.upstreams.notifications import (
     NotificationListener,
     send_log_to_clients,
 )
+from toolpost.upstreams.request_writer import RequestWriter
 from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
@@ -55,7 +55,7 @@ _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?
 class PendingMessage:
     """A request in flight on the channel."""
 
-    __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "raw", "take_ahead")
+    __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "on_result", "raw")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PendingMessage:
         self.answer = answer
         self.on_progress = on_progress
         self.client_channel = client_channel
-        self.take_ahead: Callable[[bytes], bool] | None = None
+        self.on_result: Callable[[bytes], bool] | None = None
         """See `PendingRequest`."""
 
     @property
@@ -96,7 +96,7 @@ class Peer:
         self._pending: dict[int, PendingMessage] = {}
         self._abandoned: dict[int, None] = {}
         """Cancelled requests whose answers may still come, the oldest first."""
-        self._envelope = Envelope({})
+        self._envelope = RequestWriter({})
         self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
         self._lost: str | None = None
@@ -104,7 +104,7 @@ class Peer:
         """How many messages of the server made no sense."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
-        self._envelope = Envelope(envelope)
+        self._envelope = RequestWriter(envelope)
 
     def request(
         self,
@@ -132,7 +132,7 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> PendingMessage:
-        """Send a request; await `answer_to` unless `take_ahead` accepts the result. Raises `ConnectionLost`."""
+        """Send a request; await `answer_to` unless `on_result` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
@@ -229,7 +229,7 @@ class Peer:
             pending.answer.set_exception(parse_error(error))
         else:
             result = bytes(message.result) or b"{}"
-            if pending.take_ahead is not None and pending.take_ahead(result):
+            if pending.on_result is not None and pending.on_result(result):
                 self._forget(pending)
             else:
                 pending.answer.set_result(result)

@@ -234,7 +234,7 @@ class Supervisor:
     ) -> SentRequest | None:
         """Send a request now if a shared instance is ready, else return None.
 
-        The instance is acquired: `request` must follow with `sent`, unless `take_ahead` accepts the result and the instance is
+        The instance is acquired: `request` must follow with `sent`, unless `on_result` accepts the result and the instance is
         released.
         """
         instance = self._find_ready("", caller) if self.spec.strategy == "shared" else None

@@ -42,10 +42,10 @@ class PendingRequest(Protocol):
 
     @property
     def answer(self) -> "asyncio.Future[Any]":
-        """Done when the request is answered or lost; never, if `take_ahead` accepted the result."""
+        """Done when the request is answered or lost; never, if `on_result` accepted the result."""
         ...
 
-    take_ahead: Callable[[bytes], bool] | None
+    on_result: Callable[[bytes], bool] | None
     """Called with the JSON of a result as soon as it arrives; True accepts it, and ends the request. Must not raise."""
 
 
@@ -86,7 +86,7 @@ class Transport(Protocol):
         client_channel: "ClientChannel | None",
         caller: CallerId,
     ) -> PendingRequest | None:
-        """Send a request if that needs no waiting, else return None; await `answer_to` unless `take_ahead` accepts the result."""
+        """Send a request if that needs no waiting, else return None; await `answer_to` unless `on_result` accepts the result."""
         ...
 
     async def answer_to(self, pending: Any, /) -> bytes:

@@ -60,7 +60,7 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
     alone = msgspec.structs.replace(without_store(config), plugins=PluginSettings(installed=False), servers={})
     conceal = make_concealer(spec)
     began = time.monotonic()
-    async with open_app(alone, bundled=False, servers=[spec], holds=False) as app:
+    async with open_app(alone, bundled=False, servers=[spec], enforces_lock=False) as app:
         source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()

@@ -203,7 +203,7 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
-    async with open_quiet_app(alone, holds=False) as app:
+    async with open_quiet_app(alone, enforces_lock=False) as app:
         return [_check_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
 
 

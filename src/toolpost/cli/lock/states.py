@@ -89,7 +89,7 @@ class LiveTools:
 
 async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveTools:
     """Load every plugin and start every server once; with `only`, the plugins and servers of these names."""
-    async with open_quiet_app(without_store(config), holds=False) as app:
+    async with open_quiet_app(without_store(config), enforces_lock=False) as app:
         missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
         sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(
             app.servers.providers

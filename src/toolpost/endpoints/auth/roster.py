@@ -127,7 +127,7 @@ class Admission:
         self._is_invalid = False
 
     @property
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """False once the token has expired or was removed: authenticate again."""
         return not self._is_invalid and (self._until is None or time.time() < self._until)
 
@@ -216,7 +216,7 @@ class Roster:
         if (admission := self._by_token.get(digest)) is not None:
             return admission
         admission = self._delegated.get(digest) or self._verified.get(digest)
-        return admission if admission is not None and admission.holds else None
+        return admission if admission is not None and admission.is_valid else None
 
     def delegate(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
         """Accept a delegated token as this caller until it is revoked.

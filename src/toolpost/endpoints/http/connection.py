@@ -368,7 +368,7 @@ class ServerConnection(asyncio.Protocol):
         self._used_at = self.loop.time()
         head = self._head
         # The same bytes mean the same headers and the same caller, as long as its token has neither expired nor been removed.
-        if head is None or not data.startswith(self._head_raw) or not head.admission.holds:
+        if head is None or not data.startswith(self._head_raw) or not head.admission.is_valid:
             self._begin_head(data)
         else:
             self._take_body(head, data)

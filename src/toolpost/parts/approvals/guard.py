@@ -14,7 +14,7 @@ import anyio
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.ids import META_KEY, CallId
 from toolpost.contracts.errors import Forbidden, ToolpostError
-from toolpost.middleware import Call, Outcome, info_of
+from toolpost.middleware import Call, CheckedResult, info_of
 from toolpost.middleware.interface import NextStep
 from toolpost.parts.approvals.draw import Draw
 from toolpost.parts.approvals.records import Opened
@@ -43,7 +43,7 @@ class ApprovalGuard:
         """Whether some call of this tool may fall under a rule."""
         return bool(self._rules.for_tool(tool))
 
-    async def admit(self, call: Call, proceed: NextStep) -> Outcome:
+    async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
         """Let a call go on that needs no approval, or has one; note how it ended."""
         rule = self._rules.find(info_of(call.tool), call.arguments)
         if rule is None:

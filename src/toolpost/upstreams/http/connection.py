@@ -97,13 +97,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.answer: asyncio.Future[Response] | None = None
         """The answer to the request in flight; None if there is none."""
         self._lingering: asyncio.TimerHandle | None = None
-        self.take_ahead: Callable[[Response], bool] | None = None
+        self.on_result: Callable[[Response], bool] | None = None
         """Called with the answer before the future is resolved; True accepts it, and ends the request."""
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._reset(None, is_head_method=False)
 
     def _reset(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
-        self.take_ahead = None
+        self.on_result = None
         self._on_event = on_event
         self._is_head_method = is_head_method
         self._status = 0
@@ -271,7 +271,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._response = Response(self._status, self._headers, bytes(self._body))
 
     def _resolve(self) -> None:
-        """Resolve the future of the answer, or have `take_ahead` accept it."""
+        """Resolve the future of the answer, or have `on_result` accept it."""
         assert self.answer is not None
         assert self._response is not None
         # A server that answers before it has read the whole request may read the rest of it as the next one.
@@ -281,7 +281,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.answer.done():
             return
         answer, self.answer = self.answer, None
-        if self.take_ahead is None or not self.take_ahead(self._response):
+        if self.on_result is None or not self.on_result(self._response):
             self.answer = answer
             answer.set_result(self._response)
 

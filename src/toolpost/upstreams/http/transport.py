@@ -23,7 +23,6 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers, header_value
 from toolpost.shares import FairQueue
-from toolpost.upstreams.envelope import Envelope
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
 from toolpost.upstreams.message import IncomingMessage
@@ -35,6 +34,7 @@ from toolpost.upstreams.notifications import (
     NotificationListener,
     send_log_to_clients,
 )
+from toolpost.upstreams.request_writer import RequestWriter
 from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
@@ -82,7 +82,7 @@ class _DetachedOwner(NamedTuple):
 class _PostedRequest:
     """A request that `send_ahead` sent."""
 
-    __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "started", "take_ahead")
+    __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "on_result", "started")
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class _PostedRequest:
         self.exchange = exchange
         self.client_channel = client_channel
         self.caller = caller
-        self.take_ahead: Callable[[bytes], bool] | None = None
+        self.on_result: Callable[[bytes], bool] | None = None
 
 
 class HttpTransport:
@@ -111,7 +111,7 @@ class HttpTransport:
         self._client = client
         self._on_notification = on_notification
         self._ids = itertools.count(1)
-        self._envelope = Envelope({})
+        self._envelope = RequestWriter({})
         self._headers: Headers = ()
         self._lines: dict[str, HeaderLines] = {}
         """The encoded headers of `tools/call`, by the tool's name."""
@@ -127,7 +127,7 @@ class HttpTransport:
         self._attribution = Attribution()
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        self._envelope = Envelope(envelope)
+        self._envelope = RequestWriter(envelope)
         self._is_modern = bool(envelope)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
@@ -185,17 +185,17 @@ class HttpTransport:
             return None
         self._calls[exchange.number] = client_channel
         request = _PostedRequest(method, started, exchange, client_channel, caller)
-        started.connection.take_ahead = partial(self._take_ahead, request)
+        started.connection.on_result = partial(self._on_result, request)
         return request
 
     async def answer_to(self, request: _PostedRequest, /) -> bytes:
         responding = self._client.finish(request.started)
         return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
 
-    def _take_ahead(self, request: _PostedRequest, response: Response) -> bool:
-        if request.take_ahead is None or (result := find_plain_result(response, request.exchange)) is None:
+    def _on_result(self, request: _PostedRequest, response: Response) -> bool:
+        if request.on_result is None or (result := find_plain_result(response, request.exchange)) is None:
             return False
-        if not request.take_ahead(result):
+        if not request.on_result(result):
             return False
         self._end(request.exchange.number, request.client_channel, request.caller)
         self._client.release(request.started)

@@ -5,7 +5,7 @@ from toolpost.upstreams.server_requests import ClientChannel, make_meta
 from toolpost.upstreams.transport import write_params
 
 
-class Envelope:
+class RequestWriter:
     """The `_meta` that the agreed revision puts into every request; empty in the handshake era."""
 
     __slots__ = ("_carried", "_plain")
