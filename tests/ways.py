@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")
 MODERN = "2026-07-28"
 BEHAVIOURS = "tests.plugins.behaviours:plugin"
-COLIBRI = "tests.plugins.colibri:plugin"
+SHAPES = "tests.plugins.shapes:plugin"
 
 OURS = PluginSettings(bundled=list(BUNDLED))
 """Every plugin that comes with Toolpost."""

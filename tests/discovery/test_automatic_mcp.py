@@ -14,7 +14,7 @@ from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
 from tests.proofs import proves
 from tests.upstreams.behind import gateway, hostile, until
-from tests.ways import AUTOMATIC, BOTH, COLIBRI, MODERN, QUICK_WAYS, WAYS, Way
+from tests.ways import AUTOMATIC, BOTH, MODERN, QUICK_WAYS, SHAPES, WAYS, Way
 from tests.wire.callers import client_of
 from toolpost.app import open_http
 from toolpost.discovery import View
@@ -95,10 +95,10 @@ async def test_without_a_query_what_is_new_comes_a_few_at_a_time_until_all_is_kn
 
 
 async def test_of_a_few_tools_all_are_sent_whatever_the_query() -> None:
-    async with MEMORY.client(COLIBRI, config=AUTOMATIC) as client:
-        found = await ask(client, "eval a vrf from a seed")
+    async with MEMORY.client(SHAPES, config=AUTOMATIC) as client:
+        found = await ask(client, "how often was each model called")
 
-    assert names_of(found)[0] == "colibri__vrf_eval"
+    assert names_of(found)[0] == "shapes__count_uses"
     assert len(found["tools"]) == found["totalAvailable"] < 15
 
 

@@ -4,32 +4,30 @@ import json
 
 import pytest
 
-from tests.plugins.colibri import ARGUMENTS, SHAPES
-from tests.ways import BEHAVIOURS, COLIBRI, WAYS, Way
+from tests.plugins.shapes import USES
+from tests.ways import BEHAVIOURS, SHAPES, WAYS, Way
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-async def test_the_eight_tools_pass_a_validating_client(way: Way) -> None:
-    async with way.client(COLIBRI) as client:
+async def test_results_pass_a_validating_client_and_wrong_ones_are_errors(way: Way) -> None:
+    async with way.client(SHAPES) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        answers = {name: await client.call_tool(f"colibri__{name}", ARGUMENTS.get(name, {})) for name in SHAPES}
-        wrong = await client.call_tool("colibri__wrong_shape", {})
-        after = await client.call_tool("colibri__router_stats", {})
+        answer = await client.call_tool("shapes__count_uses", {})
+        wrong = await client.call_tool("shapes__wrong_shape", {})
+        after = await client.call_tool("shapes__count_uses", {})
 
-    for name, (_, _, result) in SHAPES.items():
-        answer = answers[name]
-        assert listed[f"colibri__{name}"].output_schema is not None
-        assert answer.structured_content == {"ok": True, "data": result}
-        assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
-        assert not answer.is_error
+    assert listed["shapes__count_uses"].output_schema is not None
+    assert answer.structured_content == {"ok": True, "data": USES}
+    assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
+    assert not answer.is_error
     error = error_of(wrong)
     assert error["code"] == "OUTPUT_VALIDATION_FAILED"
     assert error["details"]["result"] == {"modles": [1, 2, 3]}
     assert {issue["path"] for issue in error["details"]["issues"]} == {"", "/modles"}
-    assert data_of(after) == {"models": {"opus": {"calls": 3}}}
+    assert data_of(after) == USES
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.ways import BEHAVIOURS, COLIBRI, IN_MEMORY, MODERN, QUICK_WAYS, Way, limited, plugin_of, stdio_peer
+from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, QUICK_WAYS, SHAPES, Way, limited, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
 from toolpost.discovery import Catalog
@@ -17,7 +17,7 @@ from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
-    async with way.client(BEHAVIOURS, COLIBRI, config=limited(page_size=7)) as client:
+    async with way.client(BEHAVIOURS, SHAPES, config=limited(page_size=7)) as client:
         pages = [await client.list_tools()]
         while cursor := pages[-1].next_cursor:
             pages.append(await client.list_tools(cursor=cursor))
@@ -27,7 +27,7 @@ async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
 
     names = [tool.name for page in pages for tool in page.tools]
     assert names == sorted(set(names))
-    assert {"does__echo", "colibri__vrf_eval"} <= set(names)
+    assert {"does__echo", "shapes__count_uses"} <= set(names)
     assert all(len(page.tools) == 7 for page in pages[:-1])
     assert refused.value.code == -32602
     assert [tool.name for tool in from_the_start.tools] == names[:7]
@@ -37,7 +37,7 @@ async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
 
 @pytest.mark.anyio
 async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
-    async with open_app(IN_MEMORY, plugins=[plugin_of(COLIBRI)], bundled=False) as app:
+    async with open_app(IN_MEMORY, plugins=[plugin_of(SHAPES)], bundled=False) as app:
         listing = Listing(Catalog(app.host.providers), scope="public")
     pages = {version: listing.page(revision, None, request_id=b"1") for version, revision in REVISIONS.items()}
     again = listing.page(REVISIONS[MODERN], None, request_id=b"1")
