@@ -75,6 +75,7 @@ def test_status_says_what_there_is(invoke: Run, postgres: Postgres, tmp_path: Pa
 def test_a_store_moves_and_comes_back(invoke: Run, postgres: Postgres, tmp_path: Path) -> None:
     for _ in range(3):
         invoke("call", "demo__echo", "text=x", *PLUGIN)
+    first = invoke("store", "status", "--json").json["url"]
     url = postgres.new_url()
     looked = invoke("store", "migrate", "--to", url, "--dry-run", "--json")
     moved = invoke("store", "migrate", "--to", url)
@@ -82,7 +83,7 @@ def test_a_store_moves_and_comes_back(invoke: Run, postgres: Postgres, tmp_path:
     invoke("call", "demo__echo", "text=x", *PLUGIN)
     verified = invoke("audit", "--verify", "--json")
     back = invoke("store", "migrate", "--to", f"sqlite:{tmp_path}/back.db", "--json")
-    (tmp_path / "toolpost.toml").unlink()
+    configure(tmp_path, first)
     older = invoke("store", "migrate", "--to", url)
 
     assert looked.json["written"]["audit"] == 3
