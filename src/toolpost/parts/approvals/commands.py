@@ -48,7 +48,13 @@ def approvals() -> None:
     """See which calls wait for approval, and vote on them."""
 
 
-@approvals.command("list")
+@approvals.command(
+    "list",
+    epilog=examples(
+        ("toolpost approvals list", "rounds that wait for votes"),
+        ("toolpost approvals list --all --json", "all of them, for other programs"),
+    ),
+)
 @click.option("--all", "shows_all", is_flag=True, help="Decided and expired rounds too.")
 @config_option
 @json_option("Print `{rounds}` on one line.")
@@ -68,7 +74,12 @@ def list_rounds(config_path: Path | None, *, shows_all: bool, as_json: bool) -> 
     print_table(table("round", "level", "status", "votes", "by", "what", rows=rows))
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
+        ("toolpost approvals show 7 --json", "for other programs"),
+    )
+)
 @click.argument("round_id")
 @config_option
 @json_option("Print the round on one line.")
@@ -81,7 +92,12 @@ def show(round_id: str, config_path: Path | None, *, as_json: bool) -> None:
         _print_round(shown)
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals approve 7", "as `cli`, the person at the command line"),
+        ("toolpost approvals approve 7 --as ann", "as another caller"),
+    )
+)
 @click.argument("round_id")
 @as_option
 @config_option
@@ -91,7 +107,12 @@ def approve(round_id: str, voter: str, config_path: Path | None, *, as_json: boo
     _vote(round_id, "approve", voter, config_path, as_json=as_json)
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals deny 7", "as `cli`, the person at the command line"),
+        ("toolpost approvals deny 7 --as ann", "as another caller"),
+    )
+)
 @click.argument("round_id")
 @as_option
 @config_option
@@ -101,7 +122,12 @@ def deny(round_id: str, voter: str, config_path: Path | None, *, as_json: bool) 
     _vote(round_id, "deny", voter, config_path, as_json=as_json)
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals watch", "new rounds and votes, until Ctrl-C"),
+        ("toolpost approvals watch --json", "one JSON object in each line"),
+    )
+)
 @config_option
 @json_option("Print each round that changed on a line of its own.")
 def watch(config_path: Path | None, *, as_json: bool) -> None:
@@ -109,14 +135,24 @@ def watch(config_path: Path | None, *, as_json: bool) -> None:
     run_async(_watch, load_config(config_path), as_json)
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals key", "what peers put into [peers.NAME]"),
+        ("toolpost approvals key --config other/toolpost.toml", "of another project"),
+    )
+)
 @config_option
 def key(config_path: Path | None) -> None:
     """Print the public key of this gateway, for the `[peers.NAME]` of others."""
     click.echo(run_async(_key, load_config(config_path)))
 
 
-@approvals.command()
+@approvals.command(
+    epilog=examples(
+        ("toolpost approvals peers", "when each answered, and forks of their chains"),
+        ("toolpost approvals peers --json", "for other programs"),
+    )
+)
 @config_option
 @json_option("Print `{forks}` on one line, with both signed heads of each.")
 def peers(config_path: Path | None, *, as_json: bool) -> None:
