@@ -94,6 +94,14 @@ class Contract:
         except (RecursionError, TypeError, ValueError):
             return False
 
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """The tool's hints, such as `readOnlyHint`. Those of a server are claims, and may be wrong."""
+        if self.upstream_definition is None:
+            return self.terms.annotations
+        claimed = self.upstream_definition.get("annotations")
+        return claimed if isinstance(claimed, dict) else {}
+
     @cached_property
     def definition(self) -> JsonObject:
         """The tool as `tools/list` shows it."""

@@ -9,6 +9,7 @@ ToolpostError
 │   ├── NoIndex                  NO_INDEX
 │   ├── Unauthorized             UNAUTHORIZED
 │   ├── Forbidden                FORBIDDEN
+│   │   └── NotReadOnly          FORBIDDEN
 │   ├── CallCancelled            CANCELLED
 │   ├── QueueOverloaded          QUEUE_OVERLOADED
 │   └── StaleLease               STALE_LEASE
@@ -155,6 +156,10 @@ class Forbidden(CallerError):
     """The caller may not do this."""
 
     code = ErrorCode.FORBIDDEN
+
+
+class NotReadOnly(Forbidden):
+    """Only tools that are annotated read-only may be called."""
 
 
 class CallCancelled(CallerError):

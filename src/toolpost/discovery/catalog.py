@@ -11,9 +11,10 @@ from functools import cached_property, lru_cache
 from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
-from toolpost.contracts.errors import Forbidden, UnknownTool
+from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, tags_of
 from toolpost.providers import ProvidedTool, Provider
+from toolpost.providers.quarantine import forbid
 
 VIEWS_LIMIT = 32
 """How many narrowed catalogs are cached: callers choose the tags of a path, and can combine them in many ways."""
@@ -54,8 +55,6 @@ class Catalog:
         """The untrusted `instructions` of each provider; indexed, and never shown."""
         self.servers = tuple(sorted({tool.provider for tool in tools.values()}))
         """The servers and plugins that have at least one tool."""
-        self._not_read_only: frozenset[ToolName] = frozenset()
-        """Tools that are left out because they are not annotated read-only: a caller is told so."""
         self._narrow_cached = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._limit_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._limit)
 
@@ -80,11 +79,6 @@ class Catalog:
             tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._quarantined.get(wanted)
         if tool is not None:
             return tool
-        if wanted in self._not_read_only:
-            raise Forbidden(
-                f"`{name}` is not marked as read-only, and only such tools may be called in the mode `readonly`.",
-                hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
-            )
         server = PluginName(name.partition("__")[0])
         if server in self.tags and server not in self.servers:
             # Its server has not started yet, or cannot: similar names would be tools of other servers.
@@ -128,9 +122,13 @@ class Catalog:
         quarantined: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in tools}
         for candidates, selected in ((self._tools, tools), (self._quarantined, quarantined)):
             for name, tool in candidates.items():
-                if tool.provider in selected and view.admits(name) and view.allows(tool):
-                    selected[tool.provider][name] = tool
-        catalog = Catalog(
+                if tool.provider in selected and view.admits(name):
+                    if view.allows(tool):
+                        selected[tool.provider][name] = tool
+                    else:
+                        # Not listed, and answers every call with the reason, which a name that is unknown would hide.
+                        quarantined[tool.provider][name] = forbid(tool)
+        return Catalog(
             (
                 FilteredProvider(
                     name=name,
@@ -143,10 +141,6 @@ class Catalog:
             ),
             is_bare=view.is_bare,
         )
-        catalog._not_read_only = self._not_read_only | {
-            name for name, tool in self._tools.items() if view.admits(name) and not view.allows(tool)
-        }
-        return catalog
 
     def _similar_names(self, name: str) -> list[str]:
         """Preselect by shared trigrams: an edit distance to thousands of names would block the event loop."""

@@ -65,8 +65,7 @@ class View:
         """Whether a tool that is visible by its name may be called by what it is annotated with."""
         contract = tool.contract
         return all(
-            scope.allows(tool.provider, contract.terms.annotations, is_upstream=contract.is_upstream)
-            for scope in self.scopes
+            scope.allows(tool.provider, contract.annotations, is_upstream=contract.is_upstream) for scope in self.scopes
         )
 
     def own_name(self, name: str) -> str:

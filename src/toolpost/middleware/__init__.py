@@ -141,7 +141,7 @@ def info_of(tool: ProvidedTool) -> ToolInfo:
         name=contract.name,
         provider=tool.provider,
         is_upstream=contract.is_upstream,
-        annotations=contract.terms.annotations,
+        annotations=contract.annotations,
     )
 
 

@@ -8,7 +8,14 @@ from functools import lru_cache, partial
 
 from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
-from toolpost.contracts.errors import CallCancelled, ContractChanged, ErrorCode, GatewayError, ToolpostError
+from toolpost.contracts.errors import (
+    CallCancelled,
+    ContractChanged,
+    ErrorCode,
+    GatewayError,
+    NotReadOnly,
+    ToolpostError,
+)
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult, NextStep
 from toolpost.store import AuditEntry, AuditLog, Outcome
@@ -102,8 +109,8 @@ def _outcome_of(call: Call, error: ToolpostError) -> Outcome:
         return "cancelled"
     if isinstance(error, GatewayError):
         return "error"  # a bug, in a middleware for instance; not a refusal
-    # A quarantined tool is entered only to raise this.
-    return "error" if call.has_entered and not isinstance(error, ContractChanged) else "refused"
+    # A tool that is quarantined or forbidden is entered only to raise these.
+    return "error" if call.has_entered and not isinstance(error, ContractChanged | NotReadOnly) else "refused"
 
 
 def format_time(at: float) -> str:

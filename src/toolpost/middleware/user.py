@@ -143,7 +143,7 @@ def _request_of(call: Call) -> CallRequest:
         provider=call.tool.provider,
         arguments=call.arguments,
         via=call.via,
-        annotations=contract.terms.annotations,
+        annotations=contract.annotations,
         meta=call.context.meta,
     )
 

@@ -6,7 +6,7 @@ from typing import Final
 from toolpost.authoring.context import Context
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.errors import ContractChanged
+from toolpost.contracts.errors import ContractChanged, NotReadOnly
 from toolpost.contracts.schema import compile_schema
 from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Promises
 from toolpost.providers.tool import ProvidedTool, ToolReturn
@@ -33,6 +33,18 @@ def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -
         invoke=refuse,
         early_request=None,
     )
+
+
+def forbid(tool: ProvidedTool) -> ProvidedTool:
+    """Make the form of a tool that is not annotated read-only, where only such tools may be called."""
+
+    async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
+        raise NotReadOnly(
+            f"`{tool.contract.name}` is not marked as read-only, and only such tools may be called in the mode `readonly`.",
+            hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
+        )
+
+    return replace(tool, invoke=refuse, early_request=None)
 
 
 def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
