@@ -79,7 +79,7 @@ def test_schedules_are_not_listed_without_their_extra(
 
     assert with_all == {"delegate", "history", "logs", "schedule", "tasks"}
     assert {tool["name"].partition("__")[0] for tool in without.json} == with_all - {"schedule"}
-    assert "`schedule` needs cronsim, which is missing: pip install 'toolpost[harness]' brings it" in without.err
+    assert "`schedule` needs cronsim, which is not installed: pip install 'toolpost[harness]'" in without.err
     assert "pip install 'toolpost[harness]' brings it" in json.dumps(doctor.json["groups"][0])
 
 

@@ -108,7 +108,7 @@ class Endpoint:
 
     def read_head(self, raw: bytes) -> Any:
         length = int(raw.rpartition(b": ")[2])
-        return type("Head", (), {"length": length, "admission": type("Admission", (), {"holds": True})})
+        return type("Head", (), {"length": length, "admission": type("Admission", (), {"is_valid": True})})
 
     def start(self, front: ServerConnection, _head: Any, body: bytes) -> bool:
         self.bodies.append(body)
