@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import (
+    approvals,
     bus,
     compat,
     harness,
@@ -19,6 +20,7 @@ from bench import (
     report,
     stdio_calls,
     store,
+    telemetry,
     trail,
     workspace,
 )
@@ -33,8 +35,10 @@ PARTS: tuple[Part, ...] = (
     http_calls.PART,
     stdio_calls.PART,
     proxy.PART,
+    telemetry.PART,
     store.PART,
     trail.PART,
+    approvals.PART,
     bus.PART,
     workspace.PART,
     models.PART,

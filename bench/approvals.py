@@ -1,7 +1,4 @@
-"""What approvals cost: calls that no rule matches, a vote, an approved call, and rounds by the ten thousand.
-
-.venv/bin/python -m bench.approvals
-"""
+"""What approvals cost: calls that no rule matches, a vote, many rounds. `python -m bench.approvals` does it alone."""
 
 import asyncio
 import statistics
@@ -15,6 +12,7 @@ from typing import Any
 import msgspec
 import uvloop
 
+from bench.figures import MS, OURS, PERCENT, US, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import open_app
 from toolpost.base.caller import OPERATOR, Caller
 from toolpost.base.ids import CallerId
@@ -23,16 +21,28 @@ from toolpost.parts.approvals.service import Approvals, CallSubject
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
+from toolpost.settings.model import AuditSettings
 from toolpost.upstreams.spec import ServerSpec
 
-ROUNDS = 40
-CALLS = 250
+BLOCKS = 300
+CALLS = 50
+OPEN = 10_000
 EVE = Caller(id=CallerId("eve"), transport="http")
 ECHO = Path(__file__).parents[1] / "tests/upstreams/servers/hostile.py"
 
+SCENARIO = "approvals"
+PLAIN = Metric(SCENARIO, "call of a server's tool without rules, processor time", US)
+UNMATCHED = Metric(SCENARIO, "the same with a rule that does not match", US)
+SAMPLED = Metric(SCENARIO, "the same with audit.sample = 0.05", US)
+MORE = Metric(SCENARIO, "more for a rule that does not match, median of neighboring blocks", PERCENT)
+MORE_SAMPLED = Metric(SCENARIO, "more for audit.sample = 0.05", PERCENT)
+OPENING = Metric(SCENARIO, f"open a round, with up to {OPEN:,} open", MS)
+VOTE = Metric(SCENARIO, f"vote and record the quorum, with {OPEN:,} open", MS)
+LIST = Metric(SCENARIO, f"list 100 of {OPEN:,} open rounds", MS)
 
-def config_of(folder: Path, name: str, **rules: RuleSettings) -> Config:
-    config = Config(store=StoreSettings(url=f"sqlite:{folder / name}.db"))
+
+def config_of(folder: Path, name: str, *, sample: float = 0.0, **rules: RuleSettings) -> Config:
+    config = Config(store=StoreSettings(url=f"sqlite:{folder / name}.db"), audit=AuditSettings(sample=sample))
     return msgspec.structs.replace(config, parts={"approvals": ApprovalSettings(rules=rules)}) if rules else config
 
 
@@ -54,37 +64,36 @@ async def call(app: App) -> None:
     await done
 
 
-async def measure_plain_calls(folder: Path) -> dict[str, float]:
-    """Compare a gateway with a rule for another tool to one without rules, a block of calls each, in turn."""
+async def measure_calls(folder: Path, figures: Figures) -> None:
+    """Compare a gateway without rules to one with a rule for another tool, and to one with a sample: a block each, in pairs."""
     spec = ServerSpec(name="up", command=(sys.executable, "-S", "-E", str(ECHO), "--version", "2025-11-25"))
-    took: dict[str, list[float]] = {"without": [], "with": []}
+    configs = {
+        PLAIN: config_of(folder, "a"),
+        UNMATCHED: config_of(folder, "b", money=RuleSettings(tools=["bank__*"])),
+        SAMPLED: config_of(folder, "d", sample=0.05),
+    }
     async with AsyncExitStack() as stack:
         apps = {
-            "without": await stack.enter_async_context(open_app(config_of(folder, "a"), servers=[spec])),
-            "with": await stack.enter_async_context(
-                open_app(config_of(folder, "b", money=RuleSettings(tools=["bank__*"])), servers=[spec])
-            ),
+            metric: await stack.enter_async_context(open_app(config, servers=[spec]))
+            for metric, config in configs.items()
         }
         for app in apps.values():
             for _ in range(CALLS):
                 await call(app)
-        for number in range(ROUNDS):
-            for name in sorted(apps, reverse=bool(number % 2)):
-                # The time of the processor: it is what a rule costs, and is not changed by what else the machine does.
-                began = time.process_time()
-                for _ in range(CALLS):
-                    await call(apps[name])
-                took[name].append((time.process_time() - began) / CALLS * 1e6)
-    medians = {name: statistics.median(values) for name, values in took.items()}
-    ratios = [after / before for before, after in zip(took["without"], took["with"], strict=True)]
-    return {
-        "call without rules, us of processor time": medians["without"],
-        "call that no rule matches, us of it": medians["with"],
-        "more, %": (statistics.median(ratios) - 1) * 100,
-    }
+        for other, more in ((UNMATCHED, MORE), (SAMPLED, MORE_SAMPLED)):
+            for number in range(BLOCKS):
+                took = {}
+                for metric in (other, PLAIN) if number % 2 else (PLAIN, other):
+                    # The time of the processor: it is what a rule costs, whatever else the machine does.
+                    began = time.process_time()
+                    for _ in range(CALLS):
+                        await call(apps[metric])
+                    took[metric] = (time.process_time() - began) / CALLS * 1e6
+                    figures.add(metric, OURS, took[metric])
+                figures.add(more, OURS, (took[other] / took[PLAIN] - 1) * 100)
 
 
-async def measure_rounds(folder: Path, count: int = 10_000) -> dict[str, float]:
+async def measure_rounds(folder: Path, figures: Figures) -> None:
     """Open many rounds, then vote in some and list them."""
 
     def subject(number: int) -> CallSubject:
@@ -102,33 +111,57 @@ async def measure_rounds(folder: Path, count: int = 10_000) -> dict[str, float]:
 
     async with open_app(config_of(folder, "c", money=RuleSettings(tools=["bank__*"]))) as app:
         approvals: Approvals = app.service(Approvals)
-        opening = [await _timed(approvals.open_call(subject(number), expires_s=3_600)) for number in range(count)]
-        newest = await approvals.list_rounds(only_open=True, limit=500)
-        voting = [await _timed(approvals.vote(view.round.id, "approve", by=OPERATOR)) for view in newest]
-        listing = [await _timed(approvals.list_rounds(only_open=True)) for _ in range(5)]
-    return {
-        "open a round, ms": statistics.median(opening),
-        f"the same with {count:,} open, ms": statistics.median(opening[-200:]),
-        "vote, ms": statistics.median(voting),
-        "vote, 99th percentile, ms": statistics.quantiles(voting, n=100)[98],
-        "list 100 rounds, ms": statistics.median(listing),
-    }
+        for number in range(OPEN):
+            figures.add(OPENING, OURS, await _time(approvals.open_call(subject(number), expires_s=3_600)))
+        for view in await approvals.list_rounds(only_open=True, limit=500):
+            figures.add(VOTE, OURS, await _time(approvals.vote(view.round.id, "approve", by=OPERATOR)))
+        for _ in range(5):
+            figures.add(LIST, OURS, await _time(approvals.list_rounds(only_open=True)))
+    worst = statistics.quantiles(figures.values[VOTE][OURS], n=100)[98]
+    figures.note(f"99th percentile of a vote: {worst:.2f} ms")
 
 
-async def _timed(doing: Any) -> float:
+async def _time(doing: Any) -> float:
     began = time.perf_counter()
     await doing
     return (time.perf_counter() - began) * 1_000
 
 
-async def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for name, value in {
-            **await measure_plain_calls(Path(folder)),
-            **await measure_rounds(Path(folder)),
-        }.items():
-            print(f"{name:42} {value:10.3f}")
+def measure(figures: Figures, _pace: Pace) -> None:
+    """Measure calls, then rounds."""
+
+    async def both(folder: Path) -> None:
+        say("approvals: calls")
+        await measure_calls(folder, figures)
+        say(f"approvals: {OPEN:,} rounds")
+        await measure_rounds(folder, figures)
+
+    with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
+        uvloop.run(both(Path(folder)))
+
+
+def targets(figures: Figures) -> list[Target]:
+    """Compare with the aims: rules that do not match cost nearly nothing, and a vote is quick."""
+    found = [(MORE, 3.0, PERCENT), (VOTE, 5.0, MS)]
+    return [
+        at_most(metric.name, value, limit, unit)
+        for metric, limit, unit in found
+        if (value := figures.median(metric, OURS)) is not None
+    ]
+
+
+PART = Part(name="approvals", title="Approvals", measure=measure, targets=targets)
+
+
+def main() -> None:
+    """Measure, and print medians."""
+    figures = Figures()
+    measure(figures, Pace(rounds=1, seconds=1))
+    for metric in figures.values:
+        print(f"{metric.name}: {figures.median(metric, OURS):.3f} {metric.unit}")
+    for note in figures.notes:
+        print(note)
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    main()

@@ -17,7 +17,7 @@ from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, 
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOrder
+from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOptions
 from toolpost.parts.conversations.acp_agent import AcpAgent
 from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
 from toolpost.running import App
@@ -55,7 +55,7 @@ async def _measured(figures: Figures) -> None:
 async def _own_time() -> float:
     """Ask an agent with nothing in between."""
     agent = AcpAgent(AgentSpec(name="script", kind="acp", command=acp_agent_command()))
-    order = SessionOrder(
+    order = SessionOptions(
         thread=None, model=None, cwd=Path.cwd(), permissions="deny", gateway=None, resume=None, on_gone=lambda _: None
     )
     times = []

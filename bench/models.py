@@ -9,10 +9,10 @@ import anyio.lowlevel
 from bench.figures import MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
-from toolpost.parts.models.endpoint import Completion, Prompt, TextListener
+from toolpost.parts.models.endpoint import Completion, ModelPrompt, TextListener
 from toolpost.parts.models.part import ModelsPart
 from toolpost.parts.models.router import Model, Router
-from toolpost.parts.models.score import FACTORS, Candidate, Rules, Scorer, ScoreRequest
+from toolpost.parts.models.score import FACTORS, Candidate, Scorer, ScoreRequest, ScoreWeights
 from toolpost.parts.models.stats import Stats
 from toolpost.store.part_migrations import open_part_store
 
@@ -31,7 +31,7 @@ class InstantModel:
 
     acts = False
 
-    async def answer(self, prompt: Prompt, caller: Caller, on_text: TextListener | None) -> Completion:  # noqa: ARG002
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:  # noqa: ARG002
         return Completion(text="done", input_tokens=100, output_tokens=1)
 
 
@@ -59,13 +59,13 @@ async def _measure_calls() -> list[float]:
     ]
     async with open_part_store("sqlite::memory:", ModelsPart.name, str(ModelsPart.migrations)) as store:
         stats = Stats(store)
-        router = Router(models, Scorer(candidates, Rules(dict.fromkeys(FACTORS, 1.0))), stats)
+        router = Router(models, Scorer(candidates, ScoreWeights(dict.fromkeys(FACTORS, 1.0))), stats)
         times = []
         async with stats.open_writing():
             for number in range(WARM_UP + CALLS):
                 text = (SENTENCE.format(number=number) * 3)[:300]
                 began = time.perf_counter()
-                await router.call(Prompt.of_text(text), ScoreRequest(prompt=text), caller=CALLER, timeout_s=30)
+                await router.call(ModelPrompt.of_text(text), ScoreRequest(prompt=text), caller=CALLER, timeout_s=30)
                 times.append((time.perf_counter() - began) * 1000)
                 await anyio.lowlevel.checkpoint()
     return quantiles(times[WARM_UP:], n=100)

@@ -92,7 +92,7 @@ def _config() -> dict[str, str]:
 def _register_once() -> dict[str, Any]:
     from toolpost.discovery import Catalog
     from toolpost.endpoints.listing import Listing
-    from toolpost.protocol.era import MODERN
+    from toolpost.protocol.era import STATELESS
     from toolpost.providers import FunctionProvider
 
     wanted = toucan.tools_by_plugin()
@@ -101,10 +101,10 @@ def _register_once() -> dict[str, Any]:
     time_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     began = time.perf_counter()
     listing = Listing(Catalog(sources), scope="public")
-    _all_pages(listing, MODERN)
+    _all_pages(listing, STATELESS)
     first_ms = (time.perf_counter() - began) * 1000
     began = time.perf_counter()
-    _all_pages(listing, MODERN)
+    _all_pages(listing, STATELESS)
     later_ms = (time.perf_counter() - began) * 1000
     refusals = [refusal for source in sources for refusal in source.refused]
     return {

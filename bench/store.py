@@ -55,15 +55,15 @@ def measure(figures: Figures, pace: Pace) -> None:
             places["PostgreSQL, two gateways"] = (url, 2, True)
         for number in range(1, pace.rounds + 1):
             say(f"round {number}/{pace.rounds}: store")
-            for name, (url, stores, full) in places.items():
-                rate = asyncio.run(appended(url, stores=stores, full=full, seconds=pace.seconds))
+            for name, (url, stores, durable) in places.items():
+                rate = asyncio.run(appended(url, stores=stores, durable=durable, seconds=pace.seconds))
                 figures.add(Metric(SCENARIO, f"appends on {name}", "appends/s"), WHO, rate)
 
 
-async def appended(url: str, *, stores: int, full: bool, seconds: float) -> float:
+async def appended(url: str, *, stores: int, durable: bool, seconds: float) -> float:
     """Return how many entries a second are committed, and check that all of them are there, in one chain."""
     async with AsyncExitStack() as stack:
-        logs = [(await stack.enter_async_context(open_store(url, full=full))).audit for _ in range(stores)]
+        logs = [(await stack.enter_async_context(open_store(url, durable=durable))).audit for _ in range(stores)]
         before = await logs[0].newest()
         started = time.perf_counter()
         counts = await asyncio.gather(

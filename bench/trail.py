@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -13,6 +15,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts import open_part_store
 from toolpost.parts.trail import records
+from toolpost.parts.trail.export import encode_line, export_session, write_verifier
 from toolpost.parts.trail.part import TrailPart
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail
@@ -28,34 +31,22 @@ ANN = Caller(id=CallerId("ann"), transport="memory")
 PROOF = Metric(SCENARIO, f"inclusion proof for one of {RECORDS:,} records", "ms")
 SIZE = Metric(SCENARIO, "its size", "bytes")
 RECORD = Metric(SCENARIO, "thought_record in the same session", "ms")
+EXPORTED = min(RECORDS, 100_000)
+VERIFY = Metric(SCENARIO, f"offline verification of {EXPORTED:,} records", "s")
 
 
 def measure(figures: Figures, pace: Pace) -> None:
     """Fill one session, then prove and record in it."""
     with tempfile.TemporaryDirectory(prefix="toolpost-bench-") as folder:
-        asyncio.run(_measure(f"sqlite:{Path(folder)}/trail.db", figures, pace))
+        asyncio.run(_measure(Path(folder), figures, pace))
 
 
-async def _measure(url: str, figures: Figures, pace: Pace) -> None:
+async def _measure(folder: Path, figures: Figures, pace: Pace) -> None:
     assert TrailPart.migrations is not None
-    async with open_part_store(url, TrailPart.name, TrailPart.migrations) as store:
+    async with open_part_store(f"sqlite:{folder}/trail.db", TrailPart.name, TrailPart.migrations) as store:
         trail = await Trail.open(store)
-        started = await trail.start(ANN.id, "long", "bench", None)
-        say(f"trail: writing {RECORDS:,} records")
-        body: JsonObject = {
-            "kind": "thought",
-            "type": "plan",
-            "author": "ann",
-            "agent_id": "a",
-            "task_id": None,
-            "references": [],
-        }
-        for start in range(0, RECORDS, AT_ONCE):
-            drafts = [
-                Draft(once=f"{number}", body=body | {"content": "0" * 64}, content="x", salt="00")
-                for number in range(start, min(start + AT_ONCE, RECORDS))
-            ]
-            await store.scripts.run(partial(records.append, started.number, drafts, AT), full=False)
+        await _measure_verification(trail, folder, figures, pace)
+        await _fill(trail, "long", RECORDS)
         for _ in range(pace.rounds):
             session = await trail.find(ANN.id, "long")
             for seq in range(1, RECORDS + 1, max(1, RECORDS // 100)):
@@ -71,10 +62,43 @@ async def _measure(url: str, figures: Figures, pace: Pace) -> None:
                 figures.add(RECORD, WHO, (time.perf_counter() - began) * 1000)
 
 
+async def _measure_verification(trail: Trail, folder: Path, figures: Figures, pace: Pace) -> None:
+    """Export a sealed session, and verify it in a process of its own that has no Toolpost."""
+    await _fill(trail, "exported", EXPORTED)
+    session = await trail.seal(await trail.find(ANN.id, "exported"))
+    with (folder / "exported.jsonl").open("w") as file:
+        async for line in export_session(trail, session, with_content=False):
+            file.write(f"{encode_line(line)}\n")
+    command = [sys.executable, "-I", str(write_verifier(folder)), str(folder / "exported.jsonl")]
+    for _ in range(pace.rounds):
+        began = time.perf_counter()
+        await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
+        figures.add(VERIFY, WHO, time.perf_counter() - began)
+
+
+async def _fill(trail: Trail, name: str, count: int) -> None:
+    say(f"trail: writing {count:,} records")
+    started = await trail.start(ANN.id, name, "bench", None)
+    body: JsonObject = {
+        "kind": "thought",
+        "type": "plan",
+        "author": "ann",
+        "agent_id": "a",
+        "task_id": None,
+        "references": [],
+    }
+    for start in range(0, count, AT_ONCE):
+        drafts = [
+            Draft(once=f"{number}", body=body | {"content": "0" * 64}, content="x", salt="00")
+            for number in range(start, min(start + AT_ONCE, count))
+        ]
+        await trail._store.scripts.run(partial(records.append, started.number, drafts, AT), durable=False)  # noqa: SLF001
+
+
 def targets(figures: Figures) -> list[Target]:
     """Compare the worst proof with the aims: every one has to be short and quick."""
     found = []
-    for metric, limit in ((PROOF, 5.0), (SIZE, 2048.0)):
+    for metric, limit in ((PROOF, 5.0), (SIZE, 2048.0), (VERIFY, 5.0)):
         worst = max(figures.values.get(metric, {}).get(WHO, [float("inf")]))
         found.append(
             Target(

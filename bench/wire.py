@@ -11,13 +11,13 @@ from bench.processes import Measured
 Era = Literal["modern", "handshake"]
 ERAS: tuple[Era, ...] = ("modern", "handshake")
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 HANDSHAKE = "2025-11-25"
 SLOT = "@@@@@@@@"
 """Where the load generator puts a request's id."""
 
 META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 _START = {
@@ -123,7 +123,7 @@ def _headers_of_all() -> dict[str, str]:
 
 
 def _headers(era: Era, method: str, name: str | None, session_id: str | None) -> dict[str, str]:
-    headers = _headers_of_all() | {"MCP-Protocol-Version": MODERN if era == "modern" else HANDSHAKE}
+    headers = _headers_of_all() | {"MCP-Protocol-Version": STATELESS if era == "modern" else HANDSHAKE}
     if era == "modern":
         headers["Mcp-Method"] = method
         if name:

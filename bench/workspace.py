@@ -181,12 +181,12 @@ def _definitions(root: Path) -> Iterator[Definition]:
 
 
 def _is_first(service: WorkspaceService, name: str, places: set[tuple[str, int]]) -> bool:
-    hits = service.search_now(SearchRequest(query=name, top=1), None, Event())["hits"]
+    hits = service.search_blocking(SearchRequest(query=name, top=1), None, Event())["hits"]
     return bool(hits) and any(_is_at(hits[0], name, path, line) for path, line in places)
 
 
 def _is_among_ten(service: WorkspaceService, one: Definition) -> bool:
-    hits = service.search_now(SearchRequest(query=_first_sentence(one.doc), top=10), None, Event())["hits"]
+    hits = service.search_blocking(SearchRequest(query=_first_sentence(one.doc), top=10), None, Event())["hits"]
     return any(_is_at(hit, one.name, one.path, one.line) for hit in hits)
 
 

@@ -2,25 +2,33 @@
 
 import functools
 import inspect
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
+import hypothesis
 import psutil
 import pytest
 
-from tests import distribution, tiers
+from tests import distribution, shared_schemas, tiers
 from tests.plugins import behaviours
 from tests.postgres import NoPostgres, Postgres, open_postgres
 
 LONGEST_S = 110.0
 
+# An example that takes long has failed nothing: on a busy machine any of them takes more than Hypothesis' 200 ms.
+hypothesis.settings.register_profile("toolpost", deadline=None)
+hypothesis.settings.load_profile("toolpost")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what commands remember without a configuration out of the home of whoever runs the tests."""
+    shared_schemas.install()
     guard = tiers.Guard()
     guard.install()
     config.pluginmanager.register(guard, "tiers")
@@ -51,6 +59,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         timeout = item.get_closest_marker("timeout")
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and timeout is None:
             item.obj = _limited(item.obj)
+
+
+@pytest.fixture(autouse=True)
+def _root_logger() -> Iterator[None]:
+    """Give the next test the root logger as this one found it: a command that runs in this process sets it up for itself."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield
+    root.handlers, root.level = before
 
 
 def _has_its_data(item: pytest.Item) -> bool:
@@ -88,10 +105,34 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture
+def keychain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A real backend of keyring that keeps its entries in a file."""
+    import keyring
+    from keyrings.alt.file import PlaintextKeyring
+
+    monkeypatch.setattr(PlaintextKeyring, "file_path", str(tmp_path / "keychain.cfg"))
+    before = keyring.get_keyring()
+    keyring.set_keyring(PlaintextKeyring())
+    yield
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
 def left() -> Callable[[], set[psutil.Process]]:
     """Find the children that are here since the test began: what a failed test left behind is its own fault alone."""
     before = set(psutil.Process().children())
     return lambda: set(psutil.Process().children()) - before
+
+
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, empty_folder: Path) -> None:
+    """Keep a gateway without a project from the repository's own files: reading its lock is two thirds of opening a gateway."""
+    monkeypatch.chdir(empty_folder)
 
 
 @pytest.fixture(autouse=True)

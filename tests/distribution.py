@@ -11,6 +11,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 TOGETHER = (
+    "upstreams/test_oidc_provider.py",
     "upstreams/test_faithfulness.py",
     "upstreams/test_npm_servers.py",
     "cli/test_chat.py",
@@ -31,7 +32,6 @@ APART = (
     "store/test_wakeups.py",
     "upstreams/test_scale.py",
     "parts/bus/test_model.py",
-    "test_pytest_plugin.py",
     "cli/test_store_command.py",
     "parts/workspace/test_attacks.py",
     "parts/workspace/test_builds.py",
@@ -39,7 +39,21 @@ APART = (
     "hostile/test_kills.py",
     "hostile/test_fuzz.py",
 )
-_LONG = {f"tests/{name}": place for place, name in enumerate((*TOGETHER, *APART))}
+SLOW = (
+    "parts/test_installed_part.py",
+    "cli/test_schedules.py",
+    "cli/test_login.py",
+    "cli/test_call_gateway.py",
+    "cli/test_serve.py",
+    "wire/test_cancellation.py",
+    "store/test_call_journal.py",
+    "parts/bus/test_beads.py",
+    "test_pytest_plugin.py",
+    "cli/test_narrow.py",
+)
+"""They have few tests, and would come last by their number: begun after those above, and before all others."""
+_SLOW = {f"tests/{name}" for name in SLOW}
+_LONG = {f"tests/{name}": place for place, name in enumerate((*TOGETHER, *APART, *SLOW))}
 _APART = {f"tests/{name}" for name in APART}
 
 
@@ -66,5 +80,6 @@ def put_in_order(items: list[pytest.Item]) -> None:
     keys: dict[int, tuple[int, int, int]] = {}
     for item, file in zip(items, files, strict=True):
         met[file] += file in _APART
-        keys[id(item)] = (0, met[file], _LONG[file]) if file in _LONG else (1, -sizes[file], 0)
+        turn = len(items) if file in _SLOW else met[file]
+        keys[id(item)] = (0, turn, _LONG[file]) if file in _LONG else (1, -sizes[file], 0)
     items.sort(key=lambda item: keys[id(item)])

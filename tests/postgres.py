@@ -67,7 +67,7 @@ class Postgres:
         pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         os.kill(pid, signal.SIGKILL)
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(family, timeout=30)
 
     def start(self) -> None:
         # The options of the last start are kept with the data.

@@ -53,6 +53,12 @@ class Internal:
         ]
 
 
+def mcp_server() -> Any:
+    from mcp.server.mcpserver import MCPServer
+
+    return MCPServer("any")
+
+
 def has_attributes(make: Callable[[], object], *names: str) -> Callable[[], object]:
     """Hold an object to having these attributes."""
 
@@ -115,10 +121,10 @@ def cycle_class() -> Any:
     return RequestResponseCycle
 
 
-def uvicorn_server() -> Any:
-    import uvicorn
+def server_state() -> Any:
+    from uvicorn.server import ServerState
 
-    return uvicorn.Server
+    return ServerState()
 
 
 def sdk_session() -> Any:
@@ -177,7 +183,7 @@ FRONT = (
     " tests/wire/test_front.py and tests/hostile/test_http_grammar.py show whether it still works"
 )
 SERVER = (
-    "compare `_Server` there with the new `uvicorn.Server`;"
+    "see what the new `HttpToolsProtocol` does with it, and `uvicorn.Server` at its end;"
     " tests/wire/test_shutdown.py and tests/hostile/test_connections.py show whether it still works"
 )
 SDK = (
@@ -249,27 +255,17 @@ INTERNALS = [
     ),
     Internal(
         package="uvicorn",
-        what="Server.startup, which ours replaces",
-        seen_as=r"\(uvicorn\.Server\)",
+        what="ServerState, which is made without a server, and has the connections and the tasks of requests",
+        seen_as=r"ServerState\(\)",
         remedy=SERVER,
-        holds=reads(lambda: uvicorn_server().startup, "2bfdba268bb8"),
+        holds=has_attributes(server_state, "connections", "tasks", "default_headers", "total_requests"),
     ),
     Internal(
-        package="uvicorn",
-        what="Server._serve and Server.shutdown, which call what ours replaces and close our acceptor",
-        seen_as=r"\(uvicorn\.Server\)",
-        remedy=SERVER,
-        holds=lambda: (
-            reads(lambda: uvicorn_server()._serve, "39cc33f92b5f")()
-            or reads(lambda: uvicorn_server().shutdown, "b4f26fef0616")()
-        ),
-    ),
-    Internal(
-        package="uvicorn",
-        what="Server.capture_signals, which ours replaces by nothing",
-        seen_as=r"def capture_signals",
-        remedy=SERVER,
-        holds=takes(lambda: uvicorn_server().capture_signals, "self"),
+        package="mcp",
+        what="MCPServer._lowlevel_server, the Server that does the work, with its lifespan and a list of middleware",
+        seen_as=r"_lowlevel_server",
+        remedy="see what MCPServer.run_stdio_async runs, and run tests/upstreams/test_in_process.py",
+        holds=has_attributes(lambda: mcp_server()._lowlevel_server, "lifespan", "middleware", "name"),
     ),
     Internal(
         package="mcp",
@@ -333,7 +329,10 @@ INTERNALS = [
     ),
 ]
 
-OWN_PRIVATES = {"_close", "_learning", "_params"}
+OWN_PRIVATES = {
+    *("_by_key", "_catalog", "_close", "_find_compiled", "_leaving"),
+    *("_learning", "_params", "_pools", "_spec"),
+}
 """Private attributes of our own classes that another function of the same module uses."""
 
 

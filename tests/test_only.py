@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
+from tests.parts.approvals.bank import bank, refused, requiring, served
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings import PluginSettings
-from toolpost.testing import data_of
+from toolpost.settings.model import ModeSettings
+from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -42,3 +45,41 @@ async def test_a_plugin_that_is_left_out_cannot_be_served_alone() -> None:
     with pytest.raises(BadConfiguration, match="is disabled"):
         async with open_app(config):
             pass
+
+
+@pytest.mark.parametrize("pattern", ["bank__*", "pay"])
+async def test_rules_of_approvals_hold_for_bare_names(pattern: str) -> None:
+    paid: list[int] = []
+    config = msgspec.structs.replace(requiring(tools=[pattern, "!bank__balance"]), plugins=only("bank"))
+    async with served(config, bank(paid)) as (_, client):
+        await refused(client, "pay", amount=5)
+        assert data_of(await client.call_tool("balance", {})) == 0
+
+    assert paid == []
+
+
+async def test_a_decision_is_required_of_bare_names() -> None:
+    config = TRAIL.put(
+        msgspec.structs.replace(IN_MEMORY, plugins=only("bank")), TrailSettings(decisions={"bank__close": "task"})
+    )
+    plugin = bank([])
+
+    @plugin.tool
+    async def close(task: str) -> str:
+        """Close a task."""
+        return task
+
+    async with served(config, plugin) as (_, client):
+        error = error_of(await client.call_tool("close", {"task": "t-1"}))
+
+    assert (error["code"], "needs a decision" in error["message"]) == ("INVALID_REQUEST", True)
+
+
+@pytest.mark.parametrize("patterns", [["bank__*", "!bank__pay"], ["balance"]], ids=str)
+async def test_patterns_of_tools_hold_for_bare_names(patterns: list[str]) -> None:
+    modes = ModeSettings(mode="minimal", minimal=patterns)
+    config = msgspec.structs.replace(IN_MEMORY, plugins=only("bank"), modes=modes)
+    async with served(config, bank([])) as (_, client):
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+
+    assert listed == ["balance"]

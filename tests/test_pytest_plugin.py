@@ -1,5 +1,6 @@
 """`pytest --toolpost-lock`, as a tool's author runs it: a project of its own, and a pytest of its own."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,14 +22,21 @@ async def say(text: str{more}) -> str:
 """
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "toolpost.toml").write_text(
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose tools are locked, to be copied."""
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "toolpost.toml").write_text(
         "[plugins]\ninstalled = false\ndisable = ['time']\nload = ['kit:plugin']\n[store]\nurl = 'sqlite::memory:'\n"
     )
-    write(tmp_path)
-    toolpost(tmp_path, "lock")
-    return tmp_path
+    write(folder)
+    toolpost(folder, "lock")
+    return folder
+
+
+@pytest.fixture
+def project(locked: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(locked, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__")))
 
 
 def write(folder: Path, more: str = "") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -80,9 +81,13 @@ def test_who_may_see_all_calls() -> None:
     callers.admins = frozenset({"ada"})
 
     def caller(name: str, transport: str = "http", thread: str | None = None) -> Caller:
-        return Caller(id=CallerId(name), transport=transport, thread=ThreadId(thread) if thread else None)
+        return Caller(
+            id=CallerId(name), transport=transport, thread=ThreadId(thread) if thread else None, is_admin=True
+        )
 
     assert callers.may_see_all(caller("ada"))
+    # A token of a login, which has her name.
+    assert not callers.may_see_all(replace(caller("ada"), is_admin=False))
     assert callers.may_see_all(caller("ada:subject"))
     assert not callers.may_see_all(caller("bob"))
     assert callers.may_see_all(caller("local", "stdio"))

@@ -4,9 +4,12 @@ import ast
 import io
 import re
 import tokenize
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from toolpost.contracts import errors
 
 SOURCES = Path(__file__).parents[1] / "src" / "toolpost"
 
@@ -47,3 +50,34 @@ def test_prose_uses_the_words_of_the_field(package: str) -> None:
     words = len(re.findall(r"[a-z']+", "\n".join(prose.values())))
 
     assert len(found) <= MOST * words / 1000, found
+
+
+SHARED_NAMES = 5
+"""How many names of classes may have a second meaning elsewhere in the tree."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places = defaultdict(set)
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].add(str(path.relative_to(SOURCES)))
+    shared = {name: sorted(found) for name, found in places.items() if len(found) > 1}
+
+    assert len(shared) <= SHARED_NAMES, shared
+
+
+@pytest.mark.parametrize("part", ["approvals", "export", "login", "models", "trail"])
+def test_errors_say_what_to_do(part: str) -> None:
+    """An error states a fact, and its hint what would change it."""
+    known = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    mute = []
+    for path in (SOURCES / "parts" / part).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known and node.args:
+                given = {keyword.arg for keyword in node.keywords}
+                # `**facts` may bring one.
+                if not given & {"hint", None}:
+                    mute.append(f"{path.relative_to(SOURCES)}:{node.lineno}")
+
+    assert not mute

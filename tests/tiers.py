@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from tests.ways import MODERN, Way
+from tests.ways import STATELESS, Way
 
 TIERS = ("unit", "wire", "soak")
 
 STARTING = {"postgres", "run", "start", "serve", "browser"}
 """Fixtures that start a process; the names of those in tests/cli/conftest.py and tests/browser/conftest.py are kept for them."""
 
-CORE = {Way("http", MODERN), Way("stdio", "legacy")}
+CORE = {Way("http", STATELESS), Way("stdio", "legacy")}
 """The era of each transport whose tests are wire, if a test is given both."""
 
 _EVENTS = {

@@ -25,7 +25,7 @@ from toolpost.settings import Config, DiscoverySettings, HttpSettings, LimitSett
 
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 BEHAVIOURS = "tests.plugins.behaviours:plugin"
 SHAPES = "tests.plugins.shapes:plugin"
 
@@ -59,7 +59,7 @@ class Way:
     mode: str
 
     def __str__(self) -> str:
-        return f"{self.transport}-{'modern' if self.mode == MODERN else 'handshake'}"
+        return f"{self.transport}-{'modern' if self.mode == STATELESS else 'handshake'}"
 
     @asynccontextmanager
     async def client(self, *references: str, config: Config = IN_MEMORY) -> AsyncIterator[Client]:
@@ -85,7 +85,7 @@ class Way:
                 yield client
 
 
-WAYS = [Way(transport, mode) for transport in ("memory", "http", "stdio") for mode in ("legacy", MODERN)]
+WAYS = [Way(transport, mode) for transport in ("memory", "http", "stdio") for mode in ("legacy", STATELESS)]
 QUICK_WAYS = [way for way in WAYS if way.transport != "stdio"]
 
 
@@ -101,7 +101,7 @@ def server_environment() -> dict[str, str]:
 
 
 ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
@@ -168,7 +168,7 @@ def stdio_peer(*references: str, cwd: Path, arguments: tuple[str, ...] = ()) -> 
         assert process.stdout is not None
         process.stdin.close()
         try:
-            process.wait(10)
+            process.wait(60)
         finally:
             process.kill()
             process.wait()

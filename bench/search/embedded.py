@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.search.quality import Quality, quality
 from bench.search.sets import Set, all_sets
-from toolpost.discovery.embedder import Model, Vectors, score
+from toolpost.discovery.embedder import EmbeddingModel, Vectors, score
 from toolpost.discovery.search import SearchIndex
 from toolpost.discovery.search.document import summarize
 from toolpost.discovery.search.query import clauses_of
@@ -18,7 +18,7 @@ AT_ONCE = 16
 class Embedded:
     """The ranking with the model beside it, or without."""
 
-    def __init__(self, index: SearchIndex, vectors: dict[str, Vectors], model: Model | None) -> None:
+    def __init__(self, index: SearchIndex, vectors: dict[str, Vectors], model: EmbeddingModel | None) -> None:
         self._index, self._vectors, self._model = index, vectors, model
 
     def rank(self, query: str, limit: int) -> list[str]:
@@ -29,7 +29,7 @@ class Embedded:
         return [hit.name for hit in hits][:limit]
 
 
-def vectors_of(one: Set, model: Model) -> dict[str, Vectors]:
+def vectors_of(one: Set, model: EmbeddingModel) -> dict[str, Vectors]:
     tools = sorted(one.tools, key=lambda tool: len(summarize(tool)))
     found: dict[str, Vectors] = {}
     for start in range(0, len(tools), AT_ONCE):
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="a sentence model, as `discovery.embedder` takes it")
     parser.add_argument("--queries", type=int, default=400, help="at most so many of each half (400)")
     options = parser.parse_args(arguments)
-    model = Model.load(options.folder)
+    model = EmbeddingModel.load(options.folder)
     found: dict[tuple[bool, bool], list[Quality]] = {}
     for one in all_sets():
         began = time.perf_counter()

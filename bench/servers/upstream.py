@@ -9,7 +9,7 @@ import msgspec
 import uvloop
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 
 ECHO: dict[str, Any] = {
     "name": "echo",
@@ -70,7 +70,7 @@ class Echo:
             version = asked if asked in HANDSHAKE else HANDSHAKE[-1]
             return {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": INFO}
         if method == "server/discover":
-            discovered = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "serverInfo": INFO}
+            discovered = {"supportedVersions": [STATELESS], "capabilities": CAPABILITIES, "serverInfo": INFO}
             return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **discovered}
         if method == "tools/list":
             return self._listing

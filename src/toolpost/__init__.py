@@ -8,15 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolpost.authoring import (
+        Accepted,
+        Audio,
         CallRequest,
         CallResult,
+        Content,
         Context,
         Conversations,
+        Declined,
+        File,
+        Icon,
+        Image,
         InvokeOptions,
+        Link,
+        Message,
         Middleware,
         Next,
         Plugin,
+        Prompt,
+        Resource,
         Result,
+        Root,
+        Sample,
+        Text,
         Tool,
         ToolCall,
         ToolInfo,
@@ -24,7 +38,7 @@ if TYPE_CHECKING:
         tool,
     )
     from toolpost.authoring.hookspecs import hookimpl
-    from toolpost.base.caller import Caller, Principal
+    from toolpost.base.caller import Caller, ClientInfo, Principal
     from toolpost.base.ids import CallerId, ThreadId, TurnId
     from toolpost.base.turns import TurnEnded
     from toolpost.base.version import __version__
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
     from toolpost.contracts.envelope import ResultStyle
     from toolpost.contracts.errors import (
         CapabilityMissing,
+        ClientCannotAnswer,
         ErrorCode,
         Forbidden,
         InvalidArguments,
@@ -44,19 +59,34 @@ if TYPE_CHECKING:
         UpstreamUnavailable,
     )
     from toolpost.embedded import OpenToolpost, Toolpost
+    from toolpost.protocol.rpc import ProtocolError
     from toolpost.store.key_values import Item
 
 _HOMES = {
     "toolpost.authoring": (
+        "Audio",
         "CallRequest",
         "CallResult",
+        "Content",
         "Context",
         "Conversations",
+        "Accepted",
+        "Declined",
+        "File",
+        "Icon",
+        "Image",
         "InvokeOptions",
+        "Link",
+        "Message",
         "Middleware",
         "Next",
         "Plugin",
+        "Prompt",
+        "Resource",
         "Result",
+        "Root",
+        "Sample",
+        "Text",
         "Tool",
         "ToolCall",
         "ToolInfo",
@@ -64,13 +94,14 @@ _HOMES = {
         "tool",
     ),
     "toolpost.authoring.hookspecs": ("hookimpl",),
-    "toolpost.base.caller": ("Caller", "Principal"),
+    "toolpost.base.caller": ("Caller", "ClientInfo", "Principal"),
     "toolpost.base.ids": ("CallerId", "ThreadId", "TurnId"),
     "toolpost.base.turns": ("TurnEnded",),
     "toolpost.contracts.contract": ("Keyed",),
     "toolpost.contracts.envelope": ("ResultStyle",),
     "toolpost.contracts.errors": (
         "CapabilityMissing",
+        "ClientCannotAnswer",
         "ErrorCode",
         "Forbidden",
         "InvalidArguments",
@@ -83,25 +114,37 @@ _HOMES = {
         "UpstreamUnavailable",
     ),
     "toolpost.base.version": ("__version__",),
+    "toolpost.protocol.rpc": ("ProtocolError",),
     "toolpost.embedded": ("OpenToolpost", "Toolpost"),
     "toolpost.store.key_values": ("Item",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Accepted",
+    "Audio",
     "CallRequest",
     "CallResult",
     "Caller",
     "CallerId",
     "CapabilityMissing",
+    "ClientCannotAnswer",
+    "ClientInfo",
+    "Content",
     "Context",
     "Conversations",
+    "Declined",
     "ErrorCode",
+    "File",
     "Forbidden",
+    "Icon",
+    "Image",
     "InvalidArguments",
     "InvokeOptions",
     "Item",
     "Keyed",
+    "Link",
+    "Message",
     "Middleware",
     "Next",
     "NoIndex",
@@ -109,9 +152,15 @@ __all__ = [
     "OpenToolpost",
     "Plugin",
     "Principal",
+    "Prompt",
+    "ProtocolError",
     "QueueOverloaded",
+    "Resource",
     "Result",
     "ResultStyle",
+    "Root",
+    "Sample",
+    "Text",
     "ThreadId",
     "Tool",
     "ToolCall",

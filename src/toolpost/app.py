@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from anyio import CancelScope, create_task_group
 
 from toolpost.authoring import Middleware, Plugin
-from toolpost.base.caller import Caller, Principal
+from toolpost.base.caller import Caller, Principal, owner_of
 from toolpost.base.events import event
 from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
@@ -23,23 +24,25 @@ from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec
-from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
-from toolpost.endpoints.auth.roster import Roster
-from toolpost.endpoints.calls import CallHandler
+from toolpost.endpoints.auth.roster import Claims, Roster
+from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
+from toolpost.endpoints.http.login_pages import LoginPages
+from toolpost.endpoints.http.page_kit import make_page_kit
 from toolpost.endpoints.http.paths import MCP_PATH
-from toolpost.endpoints.http.routes import HttpContext
+from toolpost.endpoints.http.routes import HttpContext, Routes
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
-from toolpost.gateway import Gateway
+from toolpost.gateway import Gateway, ObservedGateway
 from toolpost.host import Host, Notifications, OpenParts, Provided
-from toolpost.members import TEST_TAG, members_of, scopes_of
+from toolpost.members import TEST_TAG, members_of, mode_scope, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.middleware import Pipeline
 from toolpost.part_base import Part
@@ -52,18 +55,22 @@ from toolpost.providers.plugin_host import (
     find_installed,
 )
 from toolpost.providers.promises import Promises
-from toolpost.providers.relay import Relay
+from toolpost.providers.relay import AllProviders, Relay
 from toolpost.providers.server_host import ServerHost
 from toolpost.registry import BUNDLED as BUNDLED_PARTS
 from toolpost.registry import installed_parts
-from toolpost.running import App, Changes, Hearsay, catalog_of, listing_of
+from toolpost.running import App, ServerNotifications, ToolChanges, catalog_of, listing_of
 from toolpost.settings import Config
+from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import make_concealer
 from toolpost.settings.model import check_bundled
 from toolpost.shares import Callers, EndpointShares, Shares
-from toolpost.store import open_store
+from toolpost.store import Store, open_store, store_exists
 from toolpost.store.part_migrations import migrate_part
+from toolpost.upstreams.credentials.oauth import Authorizations
+from toolpost.upstreams.credentials.vault import Vault
+from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.validation.pool import Validators
 
@@ -75,6 +82,12 @@ _log = logging.getLogger("toolpost.app")
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
 
+LOGIN_KEY: Final = "login"
+"""The name of the key that signs the addresses of logins."""
+
+_ANSWER_S: Final = 6.0
+"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`upstreams.process.tree`)."""
+
 _TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
@@ -82,7 +95,7 @@ _TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 async def open_app(
     config: Config,
     *,
-    plugins: Sequence[Plugin] = (),
+    plugins: Sequence[Plugin | ServerObject] = (),
     parts: Sequence[Part] | None = None,
     more_parts: Sequence[Part] = (),
     middleware: Sequence[Middleware] = (),
@@ -92,16 +105,20 @@ async def open_app(
     learn_limit_s: float | None = None,
     on_wait: Callable[[Collection[str]], None] | None = None,
     is_brief: bool = False,
+    credentials_of: Config | None = None,
+    config_path: Path | None = None,
 ) -> AsyncIterator[App]:
-    """Open a gateway: store, parts, plugins, servers. Leaving it cancels what is in flight, and keeps it.
+    """Open a gateway: store, parts, plugins, servers. Leaving it cancels calls in flight; the store keeps what they recorded.
 
     `parts` are those that come with Toolpost and those that are installed, unless given; `more_parts` are opened after them.
     `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
     that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `enforces_lock` is false.
     `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
-    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command.
+    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command. Credentials
+    are those of the store, or with `credentials_of` of the store that another configuration names, if it exists. `config_path`
+    is the file that the settings were read from, for parts that change it.
     """
-    changes, news = Changes(config), Hearsay()
+    changes, notifications = ToolChanges(config), ServerNotifications()
     callers = Callers(config.limits.share)
     roster = Roster(callers=callers)
     tokens = DelegatedTokens(roster)
@@ -110,6 +127,9 @@ async def open_app(
         threads=config.limits.threads,
         callers=callers,
         only=config.plugins.only,
+        tags=config.plugins.tags,
+        notify=notifications.note,
+        on_change=changes.note,
     )
     check_bundled(config.plugins.bundled, "plugins.bundled")
     if parts is None:
@@ -117,7 +137,7 @@ async def open_app(
         parts = _load_parts(config, plugin_host, installed=bundled and config.plugins.installed)
     parts = [*parts, *more_parts]
     plugin_host.add_middleware(middleware)
-    _find_beside(config)
+    _add_project_to_path(config)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(
@@ -134,7 +154,8 @@ async def open_app(
             metrics=(metrics := Metrics()),
             callers=callers,
             tokens=tokens,
-            notifications=Notifications(news.note, config.plugins.tags),
+            notifications=Notifications(notifications.note, config.plugins.tags),
+            config_path=config_path,
             principal_of=partial(_principal_of, roster, config),
             loads_bundled=bundled,
             is_brief=is_brief,
@@ -144,9 +165,18 @@ async def open_app(
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
         _load_plugins(host, plugins, provided)
         validators = Validators()
+        specs = specs_of(config, plugin_host) if servers is None else servers
+        vault = await _open_vault(store, config, specs, credentials_of, stack)
+        authorizations = Authorizations(vault)
+        stack.push_async_callback(authorizations.aclose)
         behind = ServerHost(
-            specs_of(config, plugin_host) if servers is None else servers,
-            ServerLimits(callers=callers, instances=config.limits.instances, waiting=config.limits.waiting),
+            specs,
+            ServerLimits(
+                callers=callers,
+                instances=config.limits.instances,
+                waiting=config.limits.waiting,
+                observe=provided.observer.observe_transport if provided.observer is not None else None,
+            ),
             known=store.known_tools,
             promises=Promises(
                 pins=store.pins,
@@ -157,18 +187,27 @@ async def open_app(
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
             beside=[name for provider in plugin_host.providers for name in provider.tools],
-            on_notification=news.note,
+            on_notification=notifications.note,
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
             sampler=provided.sampler,
+            vault=vault,
+            on_owner_change=changes.note_owner,
+            authorizations=authorizations,
+            login_key=await store.keys.of(LOGIN_KEY),
+            other_logins=provided.logins,
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
-        app = _assembled(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
+        app = _assemble(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
+        changes.app = app
+        roster.separates_owners = behind.separates_owners
+        roster.keeps_tokens = behind.exchanges_callers_tokens
+        roster.on_verified = partial(_keep_token, authorizations)
         async with create_task_group() as tasks:
             tasks.start_soon(changes.follow, app)
-            tasks.start_soon(news.follow, app)
+            tasks.start_soon(notifications.follow, app)
             tasks.start_soon(app.finder.preparation.run)
             if embedder is not None:
                 tasks.start_soon(embedder.run)
@@ -176,7 +215,7 @@ async def open_app(
                 app.finder.preparation.start()
             try:
                 async with AsyncExitStack() as running:
-                    for each in provided.provided.values():
+                    for each in provided.by_name.values():
                         if each.run is not None:
                             await running.enter_async_context(each.run(app.gateway))
                     yield app
@@ -186,10 +225,24 @@ async def open_app(
                 await app.call_handler.rounds.close()
 
 
+async def _open_vault(
+    store: Store, config: Config, specs: Sequence[ServerSpec], other: Config | None, stack: AsyncExitStack
+) -> Vault:
+    is_needed = other is not None and any(spec.own_names or spec.url for spec in specs)
+    if other is not None and is_needed and await store_exists(other.store_url):
+        store = await stack.enter_async_context(open_store(other.store_url, pool=1))
+        return Vault(store, key_place_of(other))
+    return Vault(store, key_place_of(config))
+
+
+def _keep_token(authorizations: Authorizations, caller: Caller, token: bytes, claims: Claims) -> None:
+    authorizations.subjects.keep(owner_of(caller), token, issuer=claims.issuer, expires_at=claims.expires_at)
+
+
 def _principal_of(roster: Roster, config: Config, caller: Caller) -> Principal | None:
     """Return a caller with the limits that hold for it now; None if it may no longer call."""
-    if caller.transport == "http":
-        scopes = roster.scopes_of(caller.id)
+    if caller.transport == "http" or caller.is_agent:
+        scopes = roster.scopes_of(caller)
         return None if scopes is None else Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
     scopes = scopes_of(config.stdio) if caller.transport == "stdio" else ()
     return Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
@@ -222,27 +275,33 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
             if part.must_open(host.config):
                 raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
-    return OpenParts(provided=provided)
+    return OpenParts(by_name=provided)
 
 
 def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
-    if config.plugins.only is not None:
-        return []
     is_test = config.modes.mode == "test"
+    # Started with the gateway and never idle, as a plugin is: its author's lifespan is that of the process.
+    in_process = [
+        ServerSpec(name=name, in_process=server, tags=host.tags_of(name), min_ready=1, idle_s=math.inf)
+        for name, server in host.servers.items()
+        if not is_test or TEST_TAG in host.tags_of(name)
+    ]
+    if config.plugins.only is not None:
+        return in_process
     specs = [
         _spec_of(config, name)
         for name, server in config.servers.items()
         # A server that the mode does not use is not started either.
         if server.enabled and (not is_test or TEST_TAG in server.tags)
     ]
-    taken = {plugin.name for plugin in host.plugins if plugin.provider is not None}
+    taken = {plugin.name for plugin in host.plugins if plugin.provider is not None} | host.servers.keys()
     if clashes := sorted(spec.name for spec in specs if spec.name in taken):
         raise BadConfiguration(
             f"servers.{clashes[0]}: a plugin has this name already.",
             hint=f'rename the server, or disable the plugin: plugins.disable = ["{clashes[0]}"]',
         )
-    return specs
+    return [*in_process, *specs]
 
 
 def _spec_of(config: Config, name: str) -> ServerSpec:
@@ -265,7 +324,7 @@ def _spec_of(config: Config, name: str) -> ServerSpec:
 
 @asynccontextmanager
 async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | None) -> AsyncIterator[Reranker | None]:
-    """Make what asks for a second opinion, where one is configured; leaving closes its connections."""
+    """Open the reranker, if one is configured; leaving closes its connections."""
     settings = config.discovery.reranker
     if settings.url is None and (not settings.models or complete is None):
         yield None
@@ -276,6 +335,7 @@ async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | 
         key=settings.key(),
         timeout_s=settings.timeout_s,
         candidates=settings.candidates,
+        network=config.resolve_network(),
     )
     reranker = Reranker(spec, metrics, complete if settings.url is None else None)
     try:
@@ -285,7 +345,7 @@ async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | 
 
 
 def _embedder(config: Config) -> "Embedder | None":
-    """Make what scores by a sentence model, where one is configured. What it needs is loaded when somebody searches."""
+    """Return the scorer by a sentence model, if one is configured. The model is loaded by the first search."""
     if config.embedder_path is None:
         return None
     from toolpost.discovery.embedder import Embedder
@@ -293,12 +353,12 @@ def _embedder(config: Config) -> "Embedder | None":
     return Embedder(config.embedder_path)
 
 
-def _assembled(
+def _assemble(
     host: Host,
     parts: OpenParts,
     roster: Roster,
     servers: ServerHost,
-    changes: Changes,
+    changes: ToolChanges,
     reranker: Reranker | None,
     embedder: "Embedder | None",
     rounds: MultiRoundRequests,
@@ -306,6 +366,7 @@ def _assembled(
 ) -> App:
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
+    limiter = parts.limiter
     pipeline = Pipeline(
         store.audit,
         shares.calls,
@@ -314,24 +375,57 @@ def _assembled(
         validators=validators,
         middleware=host.plugins.all_middleware(parts.middleware),
         guards=parts.guards,
+        unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
+        times_calls=parts.observer is not None or bool(parts.on_recorded),
+        on_recorded=parts.on_recorded,
+        small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
     )
     catalog = catalog_of(config, host.plugins, servers, parts)
+    host.plugins.logins = servers.logins
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
     finding = AutomaticMcp(finder, store.seen, metrics)
-    gateway = Gateway(catalog, pipeline, finding=finding, metrics=metrics, uses=uses, conversations=parts.conversations)
+    observer = parts.observer
+    gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)
+    gateway = gateway_type(
+        catalog,
+        pipeline,
+        finding=finding,
+        metrics=metrics,
+        uses=uses,
+        conversations=parts.conversations,
+        limiter=limiter,
+    )
+    handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
         config=config,
         store=store,
-        host=host.plugins,
+        plugin_host=host.plugins,
         parts=parts,
         servers=servers,
         gateway=gateway,
-        call_handler=CallHandler(
-            gateway, listing_of(config, gateway.catalog, config.discovery.mode), rounds, parts.tasks
+        call_handler=handler_type(
+            gateway,
+            listing_of(config, gateway.catalog, config.discovery.mode),
+            rounds,
+            parts.tasks,
+            open_owner=servers.open_for,
         ),
-        sdk=LazySdk(Relay(servers.providers), store.audit, rounds, shares, instructions, parts.tasks),
+        sdk=LazySdk(
+            Relay(
+                AllProviders(lambda: host.plugins.contents, servers.providers),
+                companions=parts.companions(host.plugins),
+            ),
+            store.audit,
+            rounds,
+            shares,
+            instructions,
+            parts.tasks,
+            middleware=() if observer is None else [observer.observe_sdk],
+            mode=mode_scope(config, config.modes.mode),
+            instructions_limit=config.limits.instructions,
+        ),
         shares=shares,
         roster=roster,
         tokens=host.tokens,
@@ -350,25 +444,26 @@ def _shares(config: Config, callers: Callers) -> EndpointShares:
     )
 
 
-def _find_beside(config: Config) -> None:
-    """Have plugins beside the configuration found; last, so that they shadow nothing that is installed."""
+def _add_project_to_path(config: Config) -> None:
+    """Put the project's folder on the path, so that its plugins are found; last, so that they shadow no installed module."""
     if (folder := str(Path(config.project).resolve())) not in sys.path:
         sys.path.append(folder)
 
 
-def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None:
+def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: OpenParts) -> None:
     """Load the plugins that are given, those of parts, those that are installed and those that are configured."""
     settings, plugins = host.config.plugins, host.plugins
+    plugins.sampler = parts.sampler
     plugins.load_middleware(host.config.middleware.load)
     bundled = {entry.name for entry in BUNDLED_PARTS}
     ours = [_TIME] if host.wants_plugin("time") else []
     others: list[PluginCandidate] = []
-    for name, provided in parts.provided.items():
+    for name, provided in parts.by_name.items():
         (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
     if host.loads_bundled and settings.installed:
         others += find_installed()
     others += candidates_from(settings.load)
-    # A server that somebody has set up under the name of a plugin that we bring takes its place.
+    # A configured server with the name of a bundled plugin replaces that plugin.
     taken = [] if settings.only else [name for name, server in host.config.servers.items() if server.enabled]
     for candidate in map(_candidate, given):
         plugins.load(candidate, disabled=settings.disable)
@@ -379,12 +474,12 @@ def _load_plugins(host: Host, given: Sequence[Plugin], parts: OpenParts) -> None
     plugins.keep_chosen()
 
 
-def _candidate(plugin: Plugin | PluginCandidate) -> PluginCandidate:
+def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandidate:
     return plugin if isinstance(plugin, PluginCandidate) else PluginCandidate(name=plugin.name, load=lambda: plugin)
 
 
 def _rank(candidate: PluginCandidate) -> int:
-    """Return where a plugin of ours stands: those that may be named first, in the order of their names."""
+    """Return the position of a bundled plugin: the documented ones first, in their documented order."""
     return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
 
 
@@ -408,45 +503,64 @@ def limits_of(config: Config) -> ConnectionLimits:
 async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]:
     """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
 
-    A server that is not there for long may leave the SDK unloaded until somebody needs it.
+    A short-lived server may leave the SDK unloaded until a request needs it (`loads_early`).
     """
     host, port = app.config.address
-    app.roster.replace(members_of(app.config))
+    app.roster.replace(members_of(app.config, login=app.parts.login))
     connections = Connections(limits_of(app.config), app.gateway.metrics)
     endpoint = _make_endpoint(app, host, connections, loads_early=loads_early)
+    http = app.config.http
+    setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
+    if app.roster.members.is_open and setting is not None:
+        hint = "set TOOLPOST_TOKEN: everyone who can reach the proxy may call every tool"
+        event(_log, logging.WARNING, "a proxy, and no token", setting=setting, hint=hint)
     with bind_socket(host, port) as listener:
         async with open_http_server(endpoint, listener, connections):
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+            _set_base_url(app, None if host in ("0.0.0.0", "::") else url)  # noqa: S104 (compared, not bound)
             try:
                 with app.tokens.open_at(url):
                     yield url
             finally:
                 with CancelScope(shield=True):
-                    await app.gateway.drain(app.config.limits.grace_s)
+                    await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
+
+
+def _set_base_url(app: App, listening: str | None) -> None:
+    if app.servers.logins is not None:
+        app.servers.logins.base_url = app.config.http.base_url(listening)
 
 
 @asynccontextmanager
-async def open_asgi(app: App) -> AsyncIterator[HttpEndpoint]:
+async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[HttpEndpoint]:
     """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
 
     Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
     of ours off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    `is_guarded`: the application checks callers itself.
     """
-    app.roster.replace(members_of(app.config))
-    endpoint = _make_endpoint(app, "127.0.0.1" if app.roster.members.is_open else "0.0.0.0")  # noqa: S104 (nothing is bound)
+    app.roster.replace(members_of(app.config, login=app.parts.login))
+    _set_base_url(app, None)
+    host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
+    endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
     async with create_task_group() as tasks:
         await tasks.start(endpoint.run)
         try:
             yield endpoint
         finally:
             with CancelScope(shield=True):
-                await app.gateway.drain(app.config.limits.grace_s)
+                await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
             tasks.cancel_scope.cancel()
 
 
 def _make_endpoint(
-    app: App, host: str, connections: Connections | None = None, *, loads_early: bool = True
+    app: App,
+    host: str,
+    connections: Connections | None = None,
+    *,
+    loads_early: bool = True,
+    is_guarded: bool = False,
 ) -> HttpEndpoint:
     app.changes.is_served = True
     access = Access(
@@ -454,21 +568,39 @@ def _make_endpoint(
         roster=app.roster,
         allowed_hosts=app.config.http.allowed_hosts,
         allowed_origins=app.config.http.allowed_origins,
+        is_guarded=is_guarded,
     )
     body_limit = app.config.http.body_limit_bytes
-    http = HttpContext(access=access, streams=app.shares.streams, body_limit=body_limit, health=app.health)
+    http = HttpContext(
+        access=access,
+        streams=app.shares.streams,
+        body_limit=body_limit,
+        health=app.health,
+        gateway=app.gateway,
+        servers=app.servers,
+        finder=app.finder,
+        attention=app.parts.attention,
+        pages=app.parts.pages,
+        # An application in front of the endpoint knows its people itself.
+        **({} if is_guarded else {"check_change": app.parts.check_change}),
+    )
+    own_routes: list[Routes] = [*make_page_kit(http)]
+    if app.servers.logins is not None:
+        own_routes.append(LoginPages(access, app.servers.logins))
     return HttpEndpoint(
         app.call_handler,
         app.sdk,
         access,
         body_limit=body_limit,
         health=app.health,
-        metrics=lambda: app.metrics(connections),
-        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer),
-        routes=app.parts.routes(http),
+        metrics=lambda: app.scrape(connections),
+        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_change),
+        routes=[*own_routes, *app.parts.routes(http)],
         shares=app.shares,
         loads_early=loads_early,
         bare_names=app.config.http.bare_names,
+        continues_traces=app.parts.observer is not None,
+        on_session_end=app.parts.observer.end_session if app.parts.observer is not None else None,
     )
 
 

@@ -26,7 +26,7 @@ from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.cli.call.answer import parse_answer
-from toolpost.cli.logs import set_up_logging
+from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.serve import ServeOutput, Stop, announce
 from toolpost.cli.signals import on_signals
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, ToolFailed
@@ -40,6 +40,7 @@ from toolpost.part_base import Part
 from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
 from toolpost.running import App
 from toolpost.settings import Config, convert_settings, load_config, parse_address
+from toolpost.upstreams.in_process import ServerObject
 
 PLACE: Final = "Toolpost()"
 """Names the settings that a program gives, in errors."""
@@ -57,7 +58,7 @@ class Toolpost:
         self,
         *,
         servers: Mapping[str, Mapping[str, Any]] | None = None,
-        plugins: Sequence[Plugin] = (),
+        plugins: Sequence[Plugin | ServerObject] = (),
         middleware: Sequence[Middleware] = (),
         parts: Sequence[Part] = (),
         settings: Mapping[str, Any] | str | Path | None = None,
@@ -119,7 +120,7 @@ class Toolpost:
         Leaving gives calls in flight their grace, and ends the servers. A gateway is open once at a time.
         """
         failure: Exception | None = None
-        async with self._open_app(self.config) as app, open_asgi(app) as endpoint:
+        async with self._open_app(self.config) as app, open_asgi(app, is_guarded=self._allow_anonymous) as endpoint:
             self._endpoint = endpoint
             try:
                 yield OpenToolpost(app)
@@ -216,7 +217,7 @@ class OpenToolpost:
         The call passes everything that a client's call does: middleware, validation, limits, the audit log, which has `caller`.
         """
         gateway = self._app.gateway
-        call = gateway.admit(caller=caller, name=tool, arguments=arguments or {})
+        call = gateway.admit(caller=caller, name=tool, arguments=arguments or {}, wants_whole_result=True)
         answer = await gateway.call(call)
         if answer.error is not None:
             raise answer.error

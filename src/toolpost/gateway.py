@@ -1,9 +1,11 @@
 """The gateway: find the tool of a call, pass the call through the middleware, return one answer. Every endpoint uses it."""
 
 import logging
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import msgspec
@@ -26,7 +28,15 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES, resolve_call
 from toolpost.discovery.automatic_eval import refuse_arguments
 from toolpost.discovery.automatic_mcp import AutomaticMcp
 from toolpost.metrics import Metrics
-from toolpost.middleware import Call, CheckedResult, Delivery, Pipeline, ProgressNotification, ProgressShaper
+from toolpost.middleware import (
+    Call,
+    CheckedResult,
+    Delivery,
+    Pipeline,
+    ProgressNotification,
+    ProgressShaper,
+    ResultLimiter,
+)
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
 from toolpost.upstreams.server_requests import ClientChannel
@@ -47,9 +57,9 @@ class Answer(msgspec.Struct, kw_only=True, frozen=True):
     is_error: bool
     code: str | None = None
     content: Sequence[Json] = ()
-    passed: Mapping[str, msgspec.Raw] | None = None
-    """An upstream server's own result, field by field, to be sent on unchanged."""
-    refusal: UpstreamRefused | None = None
+    upstream_fields: Mapping[str, msgspec.Raw] | None = None
+    """A result that a server, or a function, made itself: sent unchanged, field by field."""
+    upstream_error: UpstreamRefused | None = None
     """An upstream server's own protocol error, to be sent on as one."""
     error: ToolpostError | None = None
     """What the payload tells of, for callers in this process."""
@@ -82,8 +92,11 @@ class Gateway:
         metrics: Metrics,
         uses: Counter[str],
         conversations: AgentCallObserver | None = None,
+        limiter: ResultLimiter | None = None,
     ) -> None:
-        """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here."""
+        """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here; `limiter`
+        makes large results smaller.
+        """
         self.catalog = catalog
         self.finding = finding
         self.metrics = metrics
@@ -96,6 +109,8 @@ class Gateway:
         self.admitted = 0
         """How many calls have been admitted."""
         self._conversations = conversations
+        self._limiter = limiter
+        self._small_bytes = sys.maxsize if limiter is None else limiter.small_bytes
 
     def admit(
         self,
@@ -110,10 +125,11 @@ class Gateway:
         client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
         tool: ProvidedTool | None = None,
+        wants_whole_result: bool = False,
     ) -> Call:
         """Find the tool and make a `Call`. Raises `UnknownTool` for a name that does not exist or is not in view.
 
-        `tool` is one that another tool runs in its place, which need not be in the catalog.
+        `tool` is one that another tool runs in its place, which need not be in the catalog; what runs it gets the whole result.
         """
         seen = self.catalog.narrow(view)
         via: ToolName | None = None
@@ -146,8 +162,9 @@ class Gateway:
             client_channel=client_channel,
             resumption=resumption,
             via=via,
-            # One call inside another needs scopes that nest.
-            runs_code=is_nested or self.pipeline.runs_code_for(tool),
+            # A nested call runs in the task of the outer one: only anyio's cancel scopes nest.
+            has_user_steps=is_nested or self.pipeline.has_user_steps_for(tool),
+            wants_whole_result=wants_whole_result or is_nested,
         )
         if requested_name not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, requested_name)
@@ -168,35 +185,38 @@ class Gateway:
         `start_task` is called if the call turns out to need a task, which must await `call`.
         """
 
-        def send_result(response: bytes, outcome: CheckedResult) -> None:
+        def send_result(response: bytes, result: CheckedResult) -> None:
             try:
                 send(response)
             finally:
-                self._on_fast_result(call, outcome)
+                self._on_fast_result(call, result)
 
         def fail(error: Exception) -> None:
             send(write(self._finish(call, _failure_answer(call, error))))
 
-        delivery = Delivery(start_task, lambda outcome: write(success_answer(call, outcome)), send_result, fail)
+        delivery = Delivery(start_task, lambda result: write(success_answer(call, result)), send_result, fail)
         if not self.pipeline.try_fast_path(call, delivery):
             return False
         self._calls.add(call)
         return True
 
-    def _on_fast_result(self, call: Call, outcome: CheckedResult) -> None:
+    def _on_fast_result(self, call: Call, result: CheckedResult) -> None:
         # As `_finish`, without making the answer a second time.
         self._release(call)
-        self._count(call, "HANDLER_ERROR" if outcome.is_error else "OK")
-        if outcome.is_error:
+        self._count(call, "HANDLER_ERROR" if result.is_error else "OK")
+        if result.is_error:
             _log_failure(call, ErrorCode.HANDLER_ERROR)
         if call.caller.thread is not None and self._conversations is not None:
-            self._conversations.note_call(success_answer(call, outcome))
+            self._conversations.note_call(success_answer(call, result))
 
     async def call(self, call: Call) -> Answer:
         """Pass the call through the middleware and return its answer; errors become answers too."""
         self._calls.add(call)
         try:
-            answer = success_answer(call, await self.pipeline(call))
+            result = await self.pipeline(call)
+            if self._limiter is not None and (len(result.encoded) > self._small_bytes or result.content):
+                result = await self._limiter.limit(call, result)
+            answer = success_answer(call, result)
         except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
             answer = _failure_answer(call, error)
         except BaseException:
@@ -214,24 +234,27 @@ class Gateway:
         return answer
 
     def _count(self, call: Call, code: str) -> None:
-        self.metrics.calls.add(of=code)
-        self.metrics.call_seconds.add(call.duration_ms / 1000)
+        tool = call.tool
+        self.metrics.durations.observe(tool.provider, tool.contract.name, code, time.monotonic() - call.started)
         if call.has_entered:
-            self._uses[call.tool.contract.name] += 1
+            self._uses[tool.contract.name] += 1
 
     @property
     def in_flight(self) -> int:
         """How many calls have not been answered yet."""
         return len(self._calls)
 
-    async def drain(self, grace_s: float) -> None:
-        """Cancel new calls at once, give those in flight this many seconds, then cancel them."""
+    async def drain(self, grace_s: float, *, answer_s: float = 0.0) -> None:
+        """Cancel new calls at once, give those in flight `grace_s`, cancel them, and wait up to `answer_s` for their answers."""
         self._is_closing = True
         if self._calls:
             with anyio.move_on_after(grace_s):
                 await self._idle.wait()
         for call in tuple(self._calls):
             call.cancel(_CLOSING)
+        if self._calls and answer_s:
+            with anyio.move_on_after(answer_s):
+                await self._idle.wait()
 
     def _note_former_name(self, call: Call, name: str) -> None:
         """Warn of a former name, in each answer, and once in the log."""
@@ -249,17 +272,60 @@ class Gateway:
             self._idle.set()
 
 
-def success_answer(call: Call, outcome: CheckedResult) -> Answer:
+class CallObserver(Protocol):
+    """Is told of every call: when it begins, and how it ends; `call.moments` has what it reached meanwhile."""
+
+    def begin(self, call: Call, /) -> None:
+        """Note a call that is about to run, unless it is known. May replace `call.context.meta`, which tools and servers see."""
+        ...
+
+    def end(self, call: Call, error: ToolpostError | None, payload: bytes, /, *, is_error: bool) -> None:
+        """Note the answer of a call, as JSON; a result may say `isError` itself, without an error of ours."""
+        ...
+
+    def abandon(self, call: Call, /) -> None:
+        """Note that the call was ended from outside, without an answer."""
+        ...
+
+
+class ObservedGateway(Gateway):
+    """A gateway that tells an observer of its calls; `app` chooses it where a part brings one."""
+
+    def __init__(self, *arguments: Any, observer: CallObserver, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.observer = observer
+
+    async def call(self, call: Call) -> Answer:
+        # Those of endpoints have begun: `ObservedCallHandler` does it, which knows their requests.
+        self.observer.begin(call)
+        try:
+            return await super().call(call)
+        except BaseException:
+            self.observer.abandon(call)
+            raise
+
+    def _on_fast_result(self, call: Call, result: CheckedResult) -> None:
+        super()._on_fast_result(call, result)
+        self.observer.end(call, None, result.encoded, is_error=result.is_error)
+
+    def _finish(self, call: Call, answer: Answer) -> Answer:
+        super()._finish(call, answer)
+        self.observer.end(call, answer.error, answer.payload, is_error=answer.is_error)
+        return answer
+
+
+def success_answer(call: Call, result: CheckedResult) -> Answer:
     """Make the answer of a call whose tool returned, even if its result says `isError`."""
-    style = call.tool.contract.terms.style
+    # A result that was made elsewhere, by a server or by the function itself, is sent as it is.
+    style = call.tool.contract.terms.style if result.upstream_fields is None else ResultStyle.PLAIN
     return Answer(
         call=call,
-        payload=success_payload(outcome.encoded, style),
-        is_error=outcome.is_error,
-        content=outcome.content,
-        passed=outcome.passed,
+        payload=success_payload(result.encoded, style),
+        is_error=result.is_error,
+        content=result.content,
+        upstream_fields=result.upstream_fields,
         style=style,
-        facts=outcome.facts,
+        facts=result.facts,
     )
 
 
@@ -279,7 +345,7 @@ def _failure_answer(call: Call, error: Exception) -> Answer:
         style=style,
         code=error.code.value,
         content=error.content if isinstance(error, InvalidResult) else (),
-        refusal=error if isinstance(error, UpstreamRefused) else None,
+        upstream_error=error if isinstance(error, UpstreamRefused) else None,
         error=error,
     )
 
@@ -297,13 +363,8 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
         _log,
         logging.INFO if code in _CALLER_CODES else logging.WARNING,
         "call failed",
-        tool=call.tool.contract.name,
-        plugin=call.tool.provider,
+        **call.log_fields,
         code=code.value,
-        call=call.id,
-        trace=call.trace_id,
-        caller=call.caller.id,
-        thread=call.caller.thread,
     )
 
 
@@ -314,9 +375,7 @@ def _hide_internal_error(call: Call, error: GatewayError) -> GatewayError:
         _log,
         logging.ERROR,
         "internal error",
-        tool=call.tool.contract.name,
-        call=call.id,
-        trace=call.trace_id,
+        **call.log_fields,
         reason=error.message,
         exception=error.details.get("cause", error),
     )

@@ -1,14 +1,16 @@
 """Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from toolpost.base.caller import UNLIMITED, Scope
-from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, Members, TokenVerifier, digest_of
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.endpoints.auth.oauth_rules import IntrospectionRules, IssuerRules, OAuthRules
+from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, LoginServer, Members, TokenVerifier, digest_of
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
-from toolpost.settings.callers import Mode
+from toolpost.settings.callers import IssuerSettings, Mode, read_passphrase, read_secret
 
 TEST_TAG: Final = "test"
 """The tag of servers that the mode `test` uses."""
@@ -46,47 +48,104 @@ def mode_scope(config: Config, mode: Mode) -> Scope:
     return Scope(tools=tuple(config.modes.minimal)) if mode == "minimal" else UNLIMITED
 
 
-def members_of(config: Config, before: Members | None = None) -> Members:
+def members_of(config: Config, before: Members | None = None, login: LoginServer | None = None) -> Members:
     """Read the callers and their tokens; keep the token verifier of `before`, with its cached keys, if its rules are the same."""
     tokens = config.caller_tokens()
-    callers = [
-        _make_known_caller(name, caller, tokens[name], mode_scope(config, caller.mode))
-        for name, caller in config.callers.items()
-    ]
+    callers = [_make_known_caller(config, name, caller, tokens[name], login) for name, caller in config.callers.items()]
     if (token := config.token()) is not None:
-        callers.append(KnownCaller(name="token", token=digest_of(token.encode()), is_admin=True))
+        callers.append(
+            KnownCaller(
+                name="token",
+                token=digest_of(token.encode()),
+                is_admin=True,
+                secrets_hash=_hash_secrets(login, None, token),
+            )
+        )
     oauth = config.http.oauth
     return Members(
         callers=tuple(callers),
         endpoint=scope_of(config.http),
-        verifier=_make_verifier(oauth, Path(config.project), before) if oauth is not None else None,
-        others=UNMAPPED_CALLER if oauth is not None and oauth.others == "allow" else None,
+        read_only=mode_scope(config, "readonly"),
+        verifier=_make_verifier(config, login, before) if oauth or login else None,
+        others=replace(UNMAPPED_CALLER, issuer=oauth.issuer) if oauth is not None and oauth.others == "allow" else None,
     )
 
 
-def _make_known_caller(name: str, caller: CallerSettings, token: str | None, mode: Scope) -> KnownCaller:
+def _make_known_caller(
+    config: Config, name: str, caller: CallerSettings, token: str | None, login: LoginServer | None
+) -> KnownCaller:
+    oauth = config.http.oauth
+    passphrase = read_passphrase(name, caller, project=Path(config.project))
+    issuer = caller.issuer or (oauth.issuer if oauth is not None else None)
+    issuers = oauth.all_issuers.values() if oauth is not None else ()
+    # The issuer of a caller may also be one that a part brings, which has the usual names of claims.
+    names = next((each for each in issuers if each.issuer == issuer), IssuerSettings())
+    claims = [(names.groups_claim, caller.groups), (names.roles_claim, caller.roles), *caller.claims.items()]
     return KnownCaller(
         name=name,
         token=digest_of(token.encode()) if token is not None else None,
         scope=scope_of(caller),
-        mode=mode,
+        mode=mode_scope(config, caller.mode),
         is_admin=caller.admin,
         subjects=frozenset(caller.subjects),
         clients=frozenset(caller.clients),
         scopes=frozenset(caller.scopes),
+        claims=tuple((claim, frozenset(values)) for claim, values in claims if values),
+        issuer=issuer if caller.has_claims else None,
+        passphrase=passphrase,
+        secrets_hash=_hash_secrets(login, passphrase, token),
     )
 
 
-def _make_verifier(oauth: OAuthSettings, project: Path, before: Members | None) -> TokenVerifier:
+def _hash_secrets(login: LoginServer | None, passphrase: str | None, token: str | None) -> str:
+    return login.hash_secrets(f"{passphrase}\n{token}") if login is not None else ""
+
+
+def _make_verifier(config: Config, login: LoginServer | None, before: Members | None) -> TokenVerifier:
+    oauth = config.http.oauth
+    if oauth is not None and login is not None and oauth.resource != login.resource:
+        raise BadConfiguration(
+            f"http.oauth.resource is `{oauth.resource}`, and by login.url this server is at `{login.resource}`.",
+            hint="let both name the same server",
+        )
+    issuers = oauth.all_issuers if oauth is not None else {}
     rules = OAuthRules(
-        issuer=oauth.issuer,
-        resource=oauth.resource,
-        audiences=tuple(oauth.audiences) or (oauth.resource,),
-        scopes=tuple(oauth.scopes),
-        jwks_url=oauth.jwks_url,
-        jwks_file=project / oauth.jwks_file if oauth.jwks_file is not None else None,
-        algorithms=tuple(oauth.algorithms),
+        resource=oauth.resource if oauth is not None else login.resource if login is not None else "",
+        issuers=tuple(_make_rules(config, place, each, oauth) for place, each in issuers.items() if oauth is not None),
+        is_per_endpoint=oauth is not None and oauth.audience_of == "endpoint",
+        login=login.issuer if login is not None else None,
+        login_scopes=login.scopes if login is not None else (),
     )
     known = before.verifier if before is not None else None
     # A key file may have changed; fetched keys are refreshed by the verifier.
-    return known if known is not None and known.rules == rules and rules.jwks_file is None else resource_server(rules)
+    is_current = known is not None and known.rules == rules and not any(each.jwks_file for each in rules.issuers)
+    return known if known is not None and is_current else resource_server(rules, login)
+
+
+def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuthSettings) -> IssuerRules:
+    project = Path(config.project)
+    introspection = None
+    if issuer.introspection_url is not None and issuer.introspection_client is not None:
+        secret = read_secret(
+            f"{place}.introspection_secret",
+            issuer.introspection_secret_env,
+            issuer.introspection_secret_file,
+            project=project,
+        )
+        introspection = IntrospectionRules(
+            url=issuer.introspection_url,
+            client=issuer.introspection_client,
+            secret=secret,
+            cache_s=issuer.introspection_cache_s,
+        )
+    is_per_endpoint = oauth.audience_of == "endpoint"
+    return IssuerRules(
+        issuer=issuer.issuer,
+        audiences=tuple(issuer.audiences) or (() if is_per_endpoint else (oauth.resource,)),
+        scopes=tuple(issuer.scopes),
+        jwks_url=issuer.jwks_url,
+        jwks_file=project / issuer.jwks_file if issuer.jwks_file is not None else None,
+        algorithms=tuple(issuer.algorithms),
+        introspection=introspection,
+        network=config.resolve_network(),
+    )

@@ -1,14 +1,39 @@
-"""Counters since the start, in the text format of Prometheus."""
+"""What a gateway counts, and `/metrics`: counters and histograms of our own, rendered by `prometheus_client` at a scrape.
 
+Counting is on the call path, so it is an addition to a list in a dict and nothing else: the metrics of `prometheus_client` take a
+lock for each value. Its classes are imported and used at the time of a scrape alone.
+"""
+
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Buckets of durations, in seconds."""
 
-Gauges = Mapping[str, tuple[str, float]]
-"""What holds at this moment: by name, what it means and its value."""
+TOP_TOOLS: Final = 50
+"""Tools with series of their own; all others count as `other`."""
+OTHER: Final = "other"
+SERIES_LIMIT: Final = 50_000
+"""How many combinations of server, tool and code are counted: servers may rename their tools again and again."""
+
+
+class Gauge(NamedTuple):
+    """What holds at this moment, for each value of some labels."""
+
+    help: str
+    labels: tuple[str, ...]
+    values: Mapping[tuple[str, ...], float]
+
+
+Gauges = Mapping[str, tuple[str, float] | Gauge]
+"""What holds at this moment: by name, what it means and its value; or values with labels."""
 
 
 class Counter:
@@ -30,20 +55,193 @@ class Counter:
     def value(self, of: str = "") -> float:
         return self._values.get(of, 0)
 
-    def lines(self) -> Iterator[str]:
-        yield f"# HELP {self.name} {self.help}"
-        yield f"# TYPE {self.name} counter"
-        for of, value in sorted(self._values.items()):
-            label = f'{{{self.label}="{of}"}}' if self.label else ""
-            yield f"{self.name}{label} {value:.15g}"
+    def values(self) -> Mapping[str, float]:
+        """Return what was counted, by label."""
+        return self._values
+
+    def collect(self) -> "Metric":
+        """Return it as Prometheus has it."""
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        family = CounterMetricFamily(self.name, self.help, labels=[self.label] if self.label else [])
+        for of, value in sorted(self.values().items()):
+            family.add_metric([of] if self.label else [], value)
+        return family
+
+
+class Durations:
+    """How long something took, in buckets."""
+
+    __slots__ = ("counts", "total_s")
+
+    def __init__(self, counts: Sequence[int] = (0,) * (len(BOUNDS_S) + 1), total_s: float = 0.0) -> None:
+        self.counts = list(counts)
+        self.total_s = total_s
+
+    def observe(self, seconds: float) -> None:
+        """Count one; a bound belongs to the bucket below it."""
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+        return sum(self.counts)
+
+    def plus(self, other: "Durations", sign: int = 1) -> "Durations":
+        """Return the sum of both, or with -1 the difference."""
+        pairs = zip(self.counts, other.counts, strict=True)
+        return Durations([one + sign * two for one, two in pairs], self.total_s + sign * other.total_s)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return cumulative counts by upper bound, as Prometheus has them."""
+        found, so_far = [], 0
+        for bound, count in zip((*BOUNDS_S, "+Inf"), self.counts, strict=True):
+            so_far += count
+            found.append((str(bound), float(so_far)))
+        return found
+
+
+class CallDurations:
+    """How long calls took, by server, tool and code.
+
+    Everything is counted by tool; a scrape shows the `TOP_TOOLS` tools with most calls, and the rest as `other`, so that a server
+    with thousands of tools does not make thousands of series. What is shown must never decrease: a tool that becomes one of the
+    top begins at zero, and what it had stays in `other`; one that is displaced leaves what it had shown behind.
+    """
+
+    def __init__(self, top: int = TOP_TOOLS) -> None:
+        self._top = top
+        self._counted: dict[tuple[str, str, str], Durations] = {}
+        """By server, tool and code."""
+        self._shown: dict[tuple[str, str], dict[str, Durations]] = {}
+        """The tools at the top, and what they had by code when they got there."""
+        self._hidden: dict[tuple[str, str], Durations] = {}
+        """By server and code: what tools had shown that were displaced, which `other` must not show again."""
+        self._is_full = False
+        """Whether there have been more tools than are shown, so that `other` has shown some."""
+
+    def observe(self, server: str, tool: str, code: str, seconds: float) -> None:
+        """Count a call."""
+        key = (server, tool, code)
+        if (found := self._counted.get(key)) is None:
+            found = self._make(key)
+        found.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        found.total_s += seconds
+
+    def _make(self, key: tuple[str, str, str]) -> Durations:
+        if len(self._counted) >= SERIES_LIMIT:
+            key = (key[0], OTHER, key[2])
+        return self._counted.setdefault(key, Durations())
+
+    def by_code(self) -> dict[str, Durations]:
+        """Return the durations of all tools together."""
+        found: dict[str, Durations] = {}
+        for (_, _, code), durations in self._counted.items():
+            found[code] = found[code].plus(durations) if code in found else durations
+        return found
+
+    def collect(self) -> "Metric":
+        """Return what is shown, as a histogram."""
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        help_text = "Time from admission to answer, by server, tool and code."
+        family = HistogramMetricFamily("toolpost_call_duration_seconds", help_text, labels=["server", "tool", "code"])
+        for labels, durations in self.series():
+            family.add_metric(labels, durations.buckets(), durations.total_s)
+        return family
+
+    def series(self) -> Iterator[tuple[tuple[str, str, str], Durations]]:
+        """Choose the top tools and return all series by server, tool and code."""
+        self._choose()
+        others: dict[tuple[str, str], Durations] = {}
+        for (server, tool, code), counted in sorted(self._counted.items()):
+            shown = self._shown.get((server, tool))
+            rest = counted
+            if shown is not None:
+                rest = shown.get(code) or Durations()
+                if (own := counted.plus(rest, -1)).count:
+                    yield (server, tool, code), own
+            others[server, code] = others[server, code].plus(rest) if (server, code) in others else rest
+        for key, durations in others.items():
+            hidden = self._hidden.get(key)
+            if (left := durations if hidden is None else durations.plus(hidden, -1)).count:
+                yield (key[0], OTHER, key[1]), left
+
+    def _choose(self) -> None:
+        calls: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for (server, tool, _), durations in self._counted.items():
+            if tool != OTHER:
+                calls[server, tool] += durations.count
+        waiting = sorted((key for key in calls if key not in self._shown), key=lambda key: calls[key], reverse=True)
+        for key in waiting:
+            if len(self._shown) < self._top:
+                # What it has was shown by nobody yet, unless there have been others.
+                self._shown[key] = self._counts_of(key) if self._is_full else {}
+                continue
+            self._is_full = True
+            least = min(self._shown, key=lambda one: calls[one])
+            # Twice as many: two tools that are called alike must not take turns.
+            if calls[key] <= 2 * calls[least]:
+                break
+            self._displace(least)
+            self._shown[key] = self._counts_of(key)
+
+    def _counts_of(self, key: tuple[str, str]) -> dict[str, Durations]:
+        return {
+            code: Durations(durations.counts, durations.total_s)
+            for (server, tool, code), durations in self._counted.items()
+            if (server, tool) == key
+        }
+
+    def _displace(self, key: tuple[str, str]) -> None:
+        before = self._shown.pop(key)
+        for code, durations in self._counts_of(key).items():
+            shown = durations.plus(before[code], -1) if code in before else durations
+            known = self._hidden.get((key[0], code))
+            self._hidden[key[0], code] = shown if known is None else known.plus(shown)
+
+
+class _CallCounter(Counter):
+    """Calls by code, out of their durations: a call is counted once."""
+
+    __slots__ = ("_durations",)
+
+    def __init__(self, name: str, help_text: str, durations: CallDurations) -> None:
+        super().__init__(name, help_text, label="code")
+        self._durations = durations
+
+    def value(self, of: str = "") -> float:
+        return self.values().get(of, 0)
+
+    def values(self) -> Mapping[str, float]:
+        return {code: durations.count for code, durations in self._durations.by_code().items()}
+
+
+class _CallSeconds(_CallCounter):
+    """Time of all calls together."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, help_text: str, durations: CallDurations) -> None:
+        super().__init__(name, help_text, durations)
+        self.label = None
+
+    def values(self) -> Mapping[str, float]:
+        return {"": sum(durations.total_s for durations in self._durations.by_code().values())}
 
 
 class Metrics:
     """Every counter of a gateway; docs/reference/metrics.md explains each."""
 
     def __init__(self) -> None:
-        self.calls = Counter("toolpost_calls_total", "Calls answered, by their code; OK is a success.", label="code")
-        self.call_seconds = Counter("toolpost_call_seconds_total", "Time from admission to answer, of all calls.")
+        self.durations = CallDurations()
+        self.calls = _CallCounter(
+            "toolpost_calls_total", "Calls answered, by their code; OK is a success.", self.durations
+        )
+        self.call_seconds = _CallSeconds(
+            "toolpost_call_seconds_total", "Time from admission to answer, of all calls.", self.durations
+        )
         self.connections_refused = Counter(
             "toolpost_connections_refused_total", "Connections refused or closed for a limit, by which.", label="why"
         )
@@ -70,9 +268,52 @@ class Metrics:
     def counters(self) -> list[Counter]:
         return [value for value in vars(self).values() if isinstance(value, Counter)] + self._of_parts
 
-    def text(self, gauges: Gauges) -> str:
-        """Render all counters, and gauges given as {name: (help, value)}."""
-        lines = [line for counter in self.counters for line in counter.lines()]
-        for name, (help_text, value) in gauges.items():
-            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", f"{name} {value:.15g}"]
-        return "\n".join(lines) + "\n"
+    def text(self, gauges: Gauges, counters: Gauges | None = None, commits: Durations | None = None) -> str:
+        """Render everything; `counters` are those that others keep, `commits` the transactions of the store."""
+        from prometheus_client.exposition import generate_latest
+
+        families = [counter.collect() for counter in self.counters]
+        families.append(self.durations.collect())
+        families += _collect(counters or {}, is_counter=True)
+        families += _collect(gauges, is_counter=False)
+        families += _collect_process()
+        if commits is not None:
+            families.append(_collect_commits(commits))
+        return generate_latest(_Families(families)).decode()
+
+
+class _Families:
+    """A registry of what was collected already."""
+
+    def __init__(self, families: Iterable[Any]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Any]:
+        return self._families
+
+
+def _collect(values: Gauges, *, is_counter: bool) -> "Iterator[Metric]":
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
+    for name, value in values.items():
+        gauge = value if isinstance(value, Gauge) else Gauge(value[0], (), {(): value[1]})
+        family = kind(name, gauge.help, labels=gauge.labels)
+        for labels, number in sorted(gauge.values.items()):
+            family.add_metric(labels, number)
+        yield family
+
+
+def _collect_process() -> "Iterable[Metric]":
+    """Return memory, processor time and descriptors of this process, under the names that all programs use; Linux only."""
+    from prometheus_client.process_collector import ProcessCollector
+
+    return ProcessCollector(registry=None).collect()
+
+
+def _collect_commits(commits: Durations) -> "Metric":
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
+    family = HistogramMetricFamily("toolpost_commit_duration_seconds", "Time that transactions of the store took.")
+    family.add_metric([], commits.buckets(), commits.total_s)
+    return family

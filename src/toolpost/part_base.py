@@ -26,6 +26,8 @@ class Part:
     """Its sections of `toolpost.toml`."""
     commands: ClassVar[Mapping[str, "Command"]] = {}
     """Commands that it adds to `toolpost`, by name."""
+    importers: ClassVar[Mapping[str, "Command"]] = {}
+    """Commands that it adds to `toolpost import`, by what they import."""
     migrations: ClassVar[str | None] = None
     """A package with the folders `sqlite` and `postgres`, each of numbered steps `0001_name.sql`; None without tables."""
 

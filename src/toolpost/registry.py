@@ -36,6 +36,8 @@ class PartEntry:
     plugins: tuple[str, ...] = ()
     """Its plugins that are loaded where `plugins.bundled` names them."""
     commands: Mapping[str, Command] = field(default_factory=dict)
+    importers: Mapping[str, Command] = field(default_factory=dict)
+    """Commands below `toolpost import`, by what they import."""
 
     def load(self) -> Any:
         """Import the part. Raises what its module raises."""
@@ -45,6 +47,15 @@ class PartEntry:
 
 
 BUNDLED: Final = (
+    PartEntry(
+        name="apis",
+        reference="toolpost.parts.apis.part:ApisPart",
+        importers={
+            "openapi": Command(
+                "toolpost.parts.apis.commands:import_openapi", "Turn an API into tools, by its OpenAPI document."
+            )
+        },
+    ),
     PartEntry(
         name="conversations",
         reference="toolpost.parts.conversations.part:ConversationsPart",
@@ -76,7 +87,17 @@ BUNDLED: Final = (
             )
         },
     ),
-    PartEntry(name="models", reference="toolpost.parts.models.part:ModelsPart", plugins=("models",)),
+    PartEntry(
+        name="models",
+        reference="toolpost.parts.models.part:ModelsPart",
+        plugins=("models",),
+        commands={
+            "models": Command(
+                "toolpost.parts.models.commands:models",
+                "Show the models and groups of the running gateway, their statistics, or reset a circuit.",
+            )
+        },
+    ),
     PartEntry(name="tasks", reference="toolpost.parts.tasks.part:TasksPart"),
     PartEntry(
         name="approvals",
@@ -87,6 +108,27 @@ BUNDLED: Final = (
                 "toolpost.parts.approvals.commands:approvals", "See which calls wait for approval, and vote on them."
             )
         },
+    ),
+    PartEntry(name="export", reference="toolpost.parts.export.part:ExportPart"),
+    PartEntry(
+        name="login",
+        reference="toolpost.parts.login.part:LoginPart",
+        commands={
+            "passphrase": Command(
+                "toolpost.parts.login.commands:passphrase",
+                "Hash a passphrase, for `passphrase_hash` in [callers.NAME].",
+            ),
+            "logins": Command(
+                "toolpost.parts.login.commands:logins", "List and revoke the logins of clients at this gateway."
+            ),
+        },
+    ),
+    PartEntry(name="results", reference="toolpost.parts.results.part:ResultsPart", plugins=("results",)),
+    PartEntry(name="telemetry", reference="toolpost.parts.telemetry.part:TelemetryPart"),
+    PartEntry(
+        name="console",
+        reference="toolpost.parts.console.part:ConsolePart",
+        commands={"console": Command("toolpost.parts.console.command:console", "Open the web console in a browser.")},
     ),
     PartEntry(
         name="trail",
@@ -147,12 +189,15 @@ def installed_part(name: str) -> PartEntry | None:
     return next((entry for entry in installed_parts() if entry.name == name), None)
 
 
-def installed_commands() -> dict[str, Command]:
-    """Return the commands of installed parts. A part that cannot be loaded brings none; `toolpost doctor` says why."""
+def installed_commands(table: str = "commands") -> dict[str, Command]:
+    """Return the commands of installed parts, or another `table` of them: their `importers`.
+
+    A part that cannot be loaded brings none; `toolpost doctor` says why.
+    """
     found: dict[str, Command] = {}
     for entry in installed_parts():
         try:
-            found |= getattr(entry.load(), "commands", None) or {}
+            found |= getattr(entry.load(), table, None) or {}
         except Exception:  # noqa: BLE001, S112 (a part may raise anything, and `--help` must work)
             continue
     return found

@@ -12,6 +12,7 @@ import msgspec
 from toolpost.app import specs_of
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
+from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
 from toolpost.endpoints.auth.access import check_exposure
 from toolpost.endpoints.auth.roster import Members
@@ -26,14 +27,14 @@ LOOK_S: Final = 1.0
 SETTLE_S: Final = 0.2
 """How long a file must be unchanged before it is read: an editor may truncate it before writing."""
 
-Stamps = dict[Path, tuple[int, int, int] | None]
+Stamps = dict[Path, Stamp | None]
 
 
 async def follow_config(
     app: App, path: Path, load: Callable[[], Config], *, look_s: float = LOOK_S, settle_s: float = SETTLE_S
 ) -> None:
     """Poll the configuration file, and the token files it names, and apply changes, until cancelled."""
-    was_there = _read_stamp(path) is not None
+    was_there = read_stamp(path) is not None
     # Starting servers takes time: a change since the file was first read must not be missed.
     seen: Stamps = {} if was_there else _read_stamps(app, path)
     while True:
@@ -63,7 +64,7 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
     seen = None
     while True:
         await anyio.sleep(look_s)
-        if (stamp := _read_stamp(path)) == seen:
+        if (stamp := read_stamp(path)) == seen:
             continue
         seen = stamp
         try:
@@ -90,9 +91,9 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         if not is_still():
             return  # The file changed while it was read.
         members = await _read_members(app, config)
-        applied = await app.servers.apply(specs_of(config, app.host))
+        applied = await app.servers.apply(specs_of(config, app.plugin_host))
     except (ToolpostError, ExceptionGroup) as raised:
-        error = _first_error(raised)
+        error = first_error(raised)
         facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
         event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **facts)
         return
@@ -116,18 +117,23 @@ async def _read_members(app: App, config: Config) -> Members:
     if not app.changes.is_served:
         return app.roster.members
     # In a thread: it reads files, and may import the OAuth code.
-    members = await anyio.to_thread.run_sync(members_of, config, app.roster.members)
+    members = await anyio.to_thread.run_sync(members_of, config, app.roster.members, app.parts.login)
     check_exposure(app.config.address[0], is_open=members.is_open)
     return members
 
 
 def _replace_callers(app: App, config: Config, members: Members) -> None:
     app.changes.config = config
-    if members == app.roster.members:
+    is_same = members == app.roster.members
+    needs = app.servers.separates_owners, app.servers.exchanges_callers_tokens
+    if is_same and needs == (app.roster.separates_owners, app.roster.keeps_tokens):
         return
+    app.roster.separates_owners, app.roster.keeps_tokens = needs
     before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
     app.roster.replace(members)
     app.changes.note(EVERY_SERVER)
+    if is_same:
+        return
     event(
         _log,
         logging.INFO,
@@ -153,7 +159,7 @@ def _drop_caller_settings(config: Config) -> Config:
     return msgspec.structs.replace(config, http=http)
 
 
-def _first_error(raised: Exception) -> ToolpostError:
+def first_error(raised: Exception) -> ToolpostError:
     """Return the first error of a group; several servers may fail to start at once."""
     while isinstance(raised, ExceptionGroup):
         raised = raised.exceptions[0]
@@ -162,19 +168,11 @@ def _first_error(raised: Exception) -> ToolpostError:
 
 def _read_stamps(app: App, path: Path) -> Stamps:
     """Return what identifies the state of the configuration file and of each token file."""
-    return {file: _read_stamp(file) for file in (path, *app.changes.config.secret_files)}
-
-
-def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return {file: read_stamp(file) for file in (path, *app.changes.config.secret_files)}
 
 
 def _are_unchanged(found: Stamps) -> bool:
-    return all(_read_stamp(file) == stamp for file, stamp in found.items())
+    return all(read_stamp(file) == stamp for file, stamp in found.items())
 
 
 async def _wait_until_settled(app: App, path: Path, settle_s: float) -> Stamps:

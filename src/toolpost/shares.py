@@ -48,11 +48,12 @@ class Callers:
 
     def may_see_all(self, caller: Caller) -> bool:
         """Whether a caller may see the calls of all others. An agent never may, not even an admin's."""
-        if caller.transport == "agent" or caller.thread is not None:
+        if caller.is_agent:
             return False
         if self.admins is None or caller.transport in _OPERATORS:
             return True
-        return caller.id.partition(":")[0] in self.admins
+        # A login of an administrator has their name, and not their rights.
+        return caller.is_admin and caller.id.partition(":")[0] in self.admins
 
 
 class Shares:
@@ -156,6 +157,11 @@ class FairQueue:
     def is_empty(self) -> bool:
         """Whether no call is admitted or waiting."""
         return not self._admitted.taken and not self._queues
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return self._waiting.taken
 
     def try_enter(self, caller: CallerId) -> bool:
         """Enter if that needs no waiting; returns whether it did."""

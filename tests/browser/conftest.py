@@ -5,19 +5,29 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.cli.conftest import open_process
+from toolpost.parts.console.gateway_id import port_of, read_gateway_id
+from toolpost.parts.console.sessions import ConsoleSessions
+from toolpost.settings import load_config
+from toolpost.store import open_store
 from toolpost.testing.agents import acp_agent_command
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 EXPECTED = ("Failed to load resource", "TrustedHTML")
 """A browser notes every answer that is not a success, and what it was kept from doing."""
+
+FOLDERS: dict[str, Path] = {}
+"""The folders of gateways that are open, by their addresses."""
 
 expect.set_options(timeout=60_000)  # a machine that does much else is slow, and not wrong
 
@@ -37,6 +47,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """Open a tab of its own, which must not complain about anything."""
     context = browser.new_context(viewport={"width": 1100, "height": 760})
+    context.set_default_timeout(60_000)
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -78,6 +89,49 @@ def agentless_chat(tmp_path: Path) -> Iterator[str]:
 
 
 @contextmanager
+def open_console(folder: Path, *options: str, **environment: str) -> Iterator[str]:
+    """Serve what `toolpost.toml` in the folder says; yields the address of the console, with its secret."""
+    serve = ("serve", "--listen", "127.0.0.1:0", "--log-level", "error", *options)
+    with open_process(serve, folder, os.environ | environment) as process:
+        assert process.stderr is not None
+        found = next((line for line in process.stderr if line.startswith("console: ")), None)
+        assert found is not None, "the gateway ended"
+        yield found.removeprefix("console: ").strip()
+
+
+def let_in(page: Page, address: str) -> None:
+    """Do what opening an address with a secret does: this browser may change something at the gateway from now on."""
+    url = address.removesuffix("/chat")
+    secret = new_secret(FOLDERS[url], url)
+    answer = httpx2.post(f"{url}/api/console/session", json={"secret": secret}, headers={"X-Toolpost": "1"})
+    (cookie,) = answer.cookies.jar
+    page.context.add_cookies(
+        [
+            {
+                "name": cookie.name,
+                "value": cookie.value or "",
+                "domain": "127.0.0.1",
+                "path": cookie.path,
+                "httpOnly": True,
+            }
+        ]
+    )
+    page.add_init_script(f"localStorage.setItem('toolpost.proof', {json.dumps(answer.json()['proof'])})")
+
+
+def new_secret(folder: Path, url: str) -> str:
+    """Do what `toolpost console` does: make another secret for the gateway of the folder."""
+    config = load_config(folder / "toolpost.toml")
+
+    async def issue() -> str:
+        async with open_store(config.store_url) as store:
+            return await ConsoleSessions(store, read_gateway_id(config)).issue(port_of(url))
+
+    with ThreadPoolExecutor(1) as pool:  # Playwright has an event loop in this thread
+        return pool.submit(anyio.run, issue).result()
+
+
+@contextmanager
 def _served(
     folder: Path, environment: dict[str, str], *, has_agent: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
@@ -87,5 +141,6 @@ def _served(
     serve = ("serve", "--listen", "127.0.0.1:0", "--json")
     with open_process(serve, folder, os.environ | environment) as process:
         assert process.stdout is not None
-        url = json.loads(process.stdout.readline())["url"]
-        yield url.removesuffix("/mcp") + "/chat", process
+        url = json.loads(process.stdout.readline())["url"].removesuffix("/mcp")
+        FOLDERS[url] = folder
+        yield f"{url}/chat", process

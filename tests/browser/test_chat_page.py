@@ -8,8 +8,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
+from tests.browser.conftest import FOLDERS, let_in, new_secret
 from tests.hostile.attacks import attack
 from toolpost.parts.conversations.settings import AGENTS
 from toolpost.settings import load_config
@@ -17,12 +18,24 @@ from toolpost.settings import load_config
 pytestmark = pytest.mark.wire
 
 
+@pytest.fixture(autouse=True)
+def known(request: pytest.FixtureRequest) -> None:
+    """Let the browser of a test change something: without a token, that needs the gateway's secret."""
+    if "page" in request.fixturenames and "chat" in request.fixturenames:
+        let_in(request.getfixturevalue("page"), request.getfixturevalue("chat"))
+    if "doomed_chat" in request.fixturenames:
+        let_in(request.getfixturevalue("page"), request.getfixturevalue("doomed_chat")[0])
+
+
 def say(page: Page, text: str) -> None:
+    expect(page.locator("#send")).to_be_visible()
     page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
 
 
-def answered(page: Page) -> None:
+def answered(page: Page, text: str) -> None:
+    """Wait for the end of the answer to a message; that nothing runs is true before the message is shown, too."""
+    expect(page.locator(".user").last).to_have_text(text)
     expect(page.locator("#send")).to_be_visible()
 
 
@@ -31,27 +44,43 @@ def test_a_conversation_with_tools_as_they_run(page: Page, chat: str) -> None:
     say(page, "say **Hello** from `the agent`")
     expect(page.locator(".assistant strong")).to_have_text("Hello")
     expect(page.locator(".assistant code")).to_have_text("the agent")
-    answered(page)
+    answered(page, "say **Hello** from `the agent`")
 
     say(page, 'call time__current_time {"timezone": "Asia/Tokyo"}')
     tool = page.locator("details.tool.done")
     expect(tool.locator("summary")).to_contain_text('time__current_time { "timezone": "Asia/Tokyo" }')
     tool.locator("summary").click()
     expect(tool).to_contain_text('"utcOffset":"+09:00"')
-    answered(page)
+    answered(page, 'call time__current_time {"timezone": "Asia/Tokyo"}')
 
     say(page, 'call time__current_time {"timezone": "Nowhere/Land"}')
     expect(page.locator("details.tool.failed")).to_be_visible()
-    answered(page)
+    answered(page, 'call time__current_time {"timezone": "Nowhere/Land"}')
     say(page, "fail")
     expect(page.locator(".note.bad")).to_contain_text("no can do")
-    answered(page)
+    answered(page, "fail")
     expect(page.locator("#threads [aria-current]")).to_have_text("say **Hello** from `the agent`")
 
     page.reload()
     expect(page.locator("details.tool.done summary")).to_contain_text('time__current_time { "timezone": "Asia/Tokyo" }')
     expect(page.locator("details.tool.failed")).to_have_count(1)
     expect(page.locator(".note.bad")).to_contain_text("no can do")
+
+
+def test_a_browser_without_the_secret_is_asked_for_it(browser: Browser, chat: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(chat)
+    say(page, "say hello")
+    asked = page.get_by_role("dialog", name="Changes need the secret")
+    asked.get_by_label("Address or secret").fill("guessed")
+    page.keyboard.press("Enter")
+    expect(asked).to_contain_text("was used already, or is too old")
+    url = chat.removesuffix("/chat")
+    asked.get_by_label("Address or secret").fill(f"{url}/#secret={new_secret(FOLDERS[url], url)}")
+    page.keyboard.press("Enter")
+    expect(page.locator(".assistant")).to_have_text("hello")
+    context.close()
 
 
 def test_without_an_agent_the_page_says_how_to_add_one(page: Page, agentless_chat: str, tmp_path: Path) -> None:
@@ -91,7 +120,7 @@ def test_an_answer_grows_and_can_be_cancelled(page: Page, chat: str) -> None:
     expect(page.locator("#threads .running")).to_have_count(1)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator(".note")).to_have_text("(cancelled)")
-    answered(page)
+    answered(page, "stream 10000 10")
 
     say(page, "count")
     expect(page.locator(".assistant").last).to_have_text("2")
@@ -100,8 +129,8 @@ def test_an_answer_grows_and_can_be_cancelled(page: Page, chat: str) -> None:
 def test_a_reload_goes_on_with_the_turn_that_runs(page: Page, chat: str) -> None:
     page.goto(chat)
     say(page, "say first things first")
-    answered(page)
-    say(page, "stream 300 10")
+    answered(page, "say first things first")
+    say(page, "stream 150 80")
     expect(page.locator(".assistant").last).to_contain_text("word3")
     page.reload()
 
@@ -109,16 +138,36 @@ def test_a_reload_goes_on_with_the_turn_that_runs(page: Page, chat: str) -> None
     expect(page.locator(".assistant").first).to_have_text("first things first")
     expect(page.locator("#cancel")).to_be_visible()
     expect(page.locator(".assistant").last).to_contain_text("word0 word1 word2")
-    expect(page.locator(".assistant").last).to_contain_text("word299")
-    answered(page)
+    expect(page.locator(".assistant").last).to_contain_text("word149")
+    answered(page, "stream 150 80")
     page.reload()
-    expect(page.locator(".assistant").last).to_contain_text(re.compile("^word0 .*word299"))
+    expect(page.locator(".assistant").last).to_contain_text(re.compile("^word0 .*word149"))
+
+
+def test_messages_written_while_the_page_loads_go_to_one_conversation(page: Page, chat: str) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/agents", hold)
+    page.goto(chat)
+    say(page, "say first")
+    say(page, "say second")
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+
+    expect(page.locator(".assistant")).to_have_text(["first", "second"])
+    page.unroute("**/api/agents")
+    page.reload()
+    expect(page.locator(".user")).to_have_text(["say first", "say second"])
 
 
 def test_what_others_say_meanwhile_is_shown(page: Page, chat: str) -> None:
     page.goto(chat)
     say(page, "say first things first")
-    answered(page)
+    answered(page, "say first things first")
     expect(page).to_have_url(re.compile("#t-"))
     thread = page.url.partition("#")[2]
     path = chat.removesuffix("/chat") + f"/api/threads/{thread}/messages"
@@ -132,6 +181,36 @@ def test_what_others_say_meanwhile_is_shown(page: Page, chat: str) -> None:
     expect(page.locator(".assistant").last).to_have_text("3")
 
 
+def test_what_is_said_while_the_page_looks_for_what_others_said_stays(page: Page, chat: str) -> None:
+    page.goto(chat)
+    say(page, "say first things first")
+    answered(page, "say first things first")
+    path = chat.removesuffix("/chat") + f"/api/threads/{page.url.partition('#')[2]}"
+    looks: list[Route] = []
+    held: list[tuple[Route, APIResponse]] = []
+
+    def hold(route: Route) -> None:
+        """Let the page see that there is something new, and keep back what it reads then."""
+        looks.append(route)
+        if len(looks) == 2:
+            held.append((route, route.fetch()))
+        else:
+            route.continue_()
+
+    page.route(path, hold)
+    httpx2.post(f"{path}/messages", json={"text": "say by somebody else"}, timeout=30)
+    while not held:
+        page.wait_for_timeout(20)
+    say(page, "stream 100 50")
+    expect(page.locator(".assistant").last).to_contain_text("word3")
+    route, late = held[0]
+    with page.expect_response(path):
+        route.fulfill(response=late)
+
+    expect(page.locator(".assistant").last).to_contain_text("word99")
+    answered(page, "stream 100 50")
+
+
 def test_a_gateway_that_is_killed_is_told_of(page: Page, doomed_chat: tuple[str, "subprocess.Popen[str]"]) -> None:
     url, gateway = doomed_chat
     page.goto(url)
@@ -139,7 +218,7 @@ def test_a_gateway_that_is_killed_is_told_of(page: Page, doomed_chat: tuple[str,
     expect(page.locator(".assistant")).to_contain_text("word3")
     gateway.kill()
     expect(page.locator(".note.bad")).to_contain_text("The connection to the gateway broke. What was said is kept")
-    answered(page)
+    answered(page, "stream 10000 10")
 
     say(page, "say anybody there?")
     expect(page.locator(".note.bad").last).to_contain_text("The gateway cannot be reached.")
@@ -148,11 +227,11 @@ def test_a_gateway_that_is_killed_is_told_of(page: Page, doomed_chat: tuple[str,
 def test_conversations_are_listed_and_resumed(page: Page, chat: str) -> None:
     page.goto(chat)
     say(page, "say about apples")
-    answered(page)
+    answered(page, "say about apples")
     page.get_by_role("button", name="New chat").click()
     expect(page.locator("#messages article")).to_have_count(0)
     say(page, "say about pears")
-    answered(page)
+    answered(page, "say about pears")
     page.get_by_role("button", name="say about apples").first.click()
 
     expect(page.locator(".assistant")).to_have_text("about apples")
@@ -164,15 +243,15 @@ def test_conversations_are_listed_and_resumed(page: Page, chat: str) -> None:
 
 def test_a_token_is_asked_for_and_kept_in_the_tab(page: Page, guarded_chat: str) -> None:
     page.goto(guarded_chat)
-    page.get_by_label("Token").fill("a wrong one")
+    page.get_by_role("textbox", name="Token").fill("a wrong one")
     page.keyboard.press("Enter")
-    expect(page.locator("#token-problem")).to_contain_text("not the token")
-    page.get_by_label("Token").fill("the-right-token-of-32-characters")
+    expect(page.locator("dialog .problem")).to_contain_text("not the token")
+    page.get_by_role("textbox", name="Token").fill("the-right-token-of-32-characters")
     page.keyboard.press("Enter")
-    expect(page.locator("#asking")).to_be_hidden()
+    expect(page.locator("dialog")).to_have_count(0)
     say(page, "say hello")
     expect(page.locator(".assistant")).to_have_text("hello")
-    answered(page)
+    answered(page, "say hello")
     page.reload()
 
     expect(page.locator(".assistant")).to_have_text("hello")
@@ -199,7 +278,7 @@ def test_what_an_agent_says_is_only_ever_text(page: Page, chat: str, attack: str
     page.goto(chat)
     say(page, f"say {attack} end")
     expect(page.locator(".assistant")).to_contain_text("end")
-    answered(page)
+    answered(page, f"say {attack} end")
 
     assert page.evaluate("window.owned") is None
     assert page.locator("#messages :is(img, script, svg, iframe, b, [onclick])").count() == 0

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.conftest import CHROMIUM
 from tests.hostile.attacks import attack
-from tests.ways import ENVELOPE, MODERN
+from tests.ways import ENVELOPE, STATELESS
 
 pytestmark = pytest.mark.wire
 
@@ -25,7 +25,7 @@ CALL = {
 HEADERS = {
     "content-type": "application/json",
     "accept": "application/json, text/event-stream",
-    "mcp-protocol-version": MODERN,
+    "mcp-protocol-version": STATELESS,
     "mcp-method": "tools/call",
     "mcp-name": "time__current_time",
 }

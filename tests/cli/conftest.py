@@ -1,7 +1,6 @@
 """What the tests of the command share: a way to run it in a folder of its own, and servers that are ended."""
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -86,19 +85,16 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
 
 
 @pytest.fixture
-def invoke(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def invoke(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `toolpost` inside this process: a tenth of the time, where nothing is lost by it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    root = logging.getLogger()
-    before = (root.handlers, root.level)
 
     def invoke(*arguments: str, stdin: str | None = None, **extra: str) -> Ended:
         result = CliRunner().invoke(main, arguments, input=stdin, env=environment | extra, prog_name="toolpost")
         return Ended(result.exit_code, result.stdout, result.stderr)
 
-    yield invoke
-    root.handlers, root.level = before
+    return invoke
 
 
 @pytest.fixture

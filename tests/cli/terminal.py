@@ -1,12 +1,15 @@
 """A pseudo-terminal, as a person sits at one: what is on the screen is waited for, and keys are typed."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,10 +78,14 @@ class Terminal:
 
 
 @contextmanager
-def open_terminal(command: list[str], *, cwd: Path, env: dict[str, str]) -> Iterator[Terminal]:
-    """Start a program whose input and output are a terminal of 100 columns."""
+def open_terminal(
+    command: list[str], *, cwd: Path, env: dict[str, str], columns: int | None = None
+) -> Iterator[Terminal]:
+    """Start a program whose input and output are a terminal of 100 columns; with `columns`, programs cannot but know them."""
     ours, theirs = pty.openpty()
-    size = {"COLUMNS": "100", "LINES": "40", "TERM": "xterm-256color"}
+    if columns is not None:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    size = {"COLUMNS": str(columns or 100), "LINES": "40", "TERM": "xterm-256color"}
     with subprocess.Popen(
         [sys.executable, "-c", _SEATED, *command],
         cwd=cwd,

@@ -91,8 +91,25 @@ def test_following_shows_calls_as_they_end(recorded: Run, start: Callable[..., s
     recorded("call", "demo__echo", "text=news", *PLUGIN)
     second = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
 
     assert (first["seq"], second["seq"]) == (3, 5)
     assert process.returncode == 0
     assert err == ""
+
+
+def test_the_audit_is_exported_once_and_goes_on(invoke: Run, tmp_path: Path) -> None:
+    invoke("call", "time__current_time", "--with", "time")
+    assert "1 entries added" in invoke("audit", "--export", "out.jsonl").out
+    invoke("call", "time__current_time", "--with", "time")
+    assert invoke("audit", "--export", "out.jsonl", "--json").json == {"path": "out.jsonl", "added": 1, "last": 2}
+    assert invoke("audit", "--export", "out.jsonl", "--json").json["added"] == 0
+    shown = invoke("audit", "--json").out.splitlines()
+    exported = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in exported] == [json.loads(line) for line in shown]
+
+    assert invoke("audit", "--export", "out.jsonl", "--verify").code == 2
+    assert invoke("audit", "--archive", "here").code == 2
+    (tmp_path / "notes.txt").write_text("dear diary\n")
+    refused = invoke("audit", "--export", "notes.txt")
+    assert (refused.code, "something else" in refused.err) == (3, True)

@@ -304,7 +304,7 @@ def test_interrupt_cancels_the_call_and_ends_its_processes(start: Start, run: Ru
     process = start("call", "demo__child", f"pid_file={pid_file}", *PLUGIN)
     pid = _awaited_pid(pid_file)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert "code: CANCELLED" in err
@@ -320,7 +320,7 @@ def test_failed_plugin_is_told_of_and_the_call_is_made(invoke: Run) -> None:
 
 
 def _awaited_pid(path: Path) -> int:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists() and (text := path.read_text()):
             return int(text)

@@ -81,7 +81,7 @@ def test_names_of_commands_and_tools_are_completed(run: Run) -> None:
     shell = {"_TOOLPOST_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
     plugin = "--plugin plugin_for_tests:plugin"
 
-    assert run(COMP_WORDS="toolpost co", **shell).out.split() == ["plain,config", "plain,completion"]
+    assert run(COMP_WORDS="toolpost co", **shell).out.split() == ["plain,console", "plain,config", "plain,completion"]
     words = f"toolpost call {plugin} demo__e"
     assert run(COMP_WORDS=words, **shell | {"COMP_CWORD": "4"}).out.split() == ["plain,demo__echo"]
     assert run(COMP_WORDS="toolpost tools --config missing t", **shell | {"COMP_CWORD": "4"}).out.split() == []

@@ -119,3 +119,14 @@ def test_a_reranker_is_shown_with_the_name_of_its_key(invoke: Run, tmp_path: Pat
         "reranker": {"url": "http://127.0.0.1:1/v1", "model": "m", "key_env": "MY_KEY"},
     }
     assert "very-secret" not in ended.out
+
+
+def test_passwords_of_proxies_are_left_out(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        '[network]\nproxy = "http://ann:hush-hush-1@proxy:3128"\n'
+        '[servers.x]\nurl = "http://x/"\nnetwork = {proxy = "http://ann:hush-hush-2@proxy:3128"}\n'
+    )
+    shown, as_json = invoke("config", "show"), invoke("config", "show", "--json")
+
+    assert "hush-hush" not in shown.out + as_json.out
+    assert tomllib.loads(shown.out)["servers"]["x"]["network"] == {"proxy": "http://ann:(redacted)@proxy:3128"}

@@ -309,13 +309,33 @@ def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
     assert group(ended, "clock")["readyMs"] > 0
 
 
-def test_limits_by_a_tag_that_nothing_carries_are_found(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("http", "expected"),
+    [
+        ('allowed_hosts = ["tools.example"]', ["http.allowed_hosts says that there is a proxy"]),
+        ('trusted_proxies = ["10.0.0.0/8"]', ["http.trusted_proxies says that there is a proxy"]),
+        ('allowed_hosts = ["tools.example"]\ntoken_file = "token"', []),
+        ('allowed_hosts = ["localhost"]', []),
+    ],
+)
+def test_a_proxy_in_front_of_a_gateway_without_a_token_is_found(
+    invoke: Run, tmp_path: Path, http: str, expected: list[str]
+) -> None:
+    (tmp_path / "token").write_text("the-right-token-of-32-characters")
+    (tmp_path / "toolpost.toml").write_text(f"[http]\n{http}\n")
+    ended = invoke("doctor", "--json")
+    found = [f for group in ended.json["groups"] for f in group["findings"] if f["check"] == "access"]
+
+    assert [(f["level"], f["message"].partition(",")[0]) for f in found] == [("warning", text) for text in expected]
+
+
+def test_limits_by_a_tag_that_nothing_carries_are_found(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("ada-token")
     (tmp_path / "toolpost.toml").write_text(
         '[plugins]\ntags = {time = ["reading"]}\n[stdio]\ntags = ["reading"]\n'
         '[callers.ada]\ntoken_file = "ada"\ntags = ["raeding"]\n[callers.bob]\ntoken_file = "gone"\n'
     )
-    ended = run("doctor", "--json")
+    ended = invoke("doctor", "--json")
     found = [f for group in ended.json["groups"] for f in group["findings"] if f["check"] == "access"]
 
     assert [(f["level"], f["message"]) for f in found][1:] == [
@@ -364,3 +384,61 @@ def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path)
     (default,) = [f for f in ended.json["groups"][0]["findings"] if f["level"] == "problem"]
     assert default["hint"] == "did you mean `fine`?"
     assert alone.out.startswith("agent fine\n  ok       ready in ")
+
+
+def test_groups_of_servers(configured: Any, run: Run) -> None:
+    configured('[groups.pair]\nservers = ["one", "two"]', one="fine", two="fine")
+    ended = run("doctor", "--json")
+
+    assert ended.code == 0
+    assert [each["name"] for each in ended.json["groups"][1:]] == ["one", "two"]
+    assert "`pair`: one, two" in [each["message"] for each in ended.json["groups"][0]["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ('[approvals.rules.x]\nvoters = ["role:gone"]', "approvals.rules.x.voters: there is no role `gone`"),
+        ('[discovery.reranker]\nmodels = ["gone"]', "discovery.reranker.models: no model of [models] with a `url` is"),
+        (
+            '[export.siem]\nkind = "webhook"\nurl = "https://x.example"\nsecret_env = "NOT_SET"',
+            "export.siem.secret_env",
+        ),
+    ],
+)
+def test_what_keeps_the_gateway_from_starting_is_one_finding_among_others(
+    configured: Any, invoke: Run, setting: str, problem: str
+) -> None:
+    configured(setting)
+    ended = invoke("doctor", "--json")
+    findings = {each["level"]: each["message"] for each in ended.json["groups"][0]["findings"]}
+
+    assert ended.code == 1
+    assert ended.json["problems"] == 1
+    assert findings["problem"].startswith(problem)
+    assert "ok" in findings
+
+
+def test_what_keeps_a_part_closed_is_no_fault_of_the_servers(configured: Any, run: Run) -> None:
+    configured('[approvals.rules.x]\nvoters = ["role:gone"]', fine="fine")
+    ended = run("doctor", "--json")
+
+    assert ended.json["problems"] == 1
+    assert group(ended, "fine")["findings"][0]["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("setting", "level", "says"),
+    [
+        ('ca_file = "gone.pem"', "problem", "gone.pem cannot be used"),
+        ('proxy = "ftp://x"', "problem", "proxy is not the URL of a proxy"),
+        ('proxy = "http://ann:secret@proxy.example:3128"', "ok", "connections go through proxy.example"),
+    ],
+)
+def test_how_connections_are_made(tmp_path: Path, invoke: Run, setting: str, level: str, says: str) -> None:
+    (tmp_path / "toolpost.toml").write_text(f"[network]\n{setting}\n")
+    ended = invoke("doctor", "--json")
+    (found,) = [each for each in ended.json["groups"][0]["findings"] if each["check"] == "network"]
+
+    assert (found["level"], says in found["message"]) == (level, True)
+    assert "secret" not in ended.out

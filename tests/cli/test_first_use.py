@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.cli.conftest import Run
-from tests.ways import IN_MEMORY, MODERN, TOOLPOST, server_environment
+from tests.ways import IN_MEMORY, STATELESS, TOOLPOST, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
@@ -72,7 +72,7 @@ async def test_import_and_install_make_a_gateway_that_works_from_anywhere(
     assert "API_TOKEN" in imported.err
     assert "warning: API_TOKEN is not set by" in installed.err
     assert "and servers.closed.env.API_TOKEN needs it" in installed.err
-    async with Client(started_by_a_client(entry, tmp_path), mode=MODERN) as served:
+    async with Client(started_by_a_client(entry, tmp_path), mode=STATELESS) as served:
         listed = {tool.name for tool in (await served.list_tools()).tools}
         called = await served.call_tool("fine__echo", {"text": "hello"})
     assert {name for name in listed if not name.startswith(("bus", "time", "trail", "workspace"))} == {"fine__echo"}
@@ -94,7 +94,7 @@ async def test_variable_in_the_entry_is_kept_and_brings_the_server_back(invoke: 
     again = invoke("install", "cursor", "--json", **home_of(tmp_path)).json
 
     assert (first["variables"], again["variables"], again["change"]) == (["API_TOKEN"], [], "none")
-    async with Client(started_by_a_client(again["entry"], tmp_path), mode=MODERN) as served:
+    async with Client(started_by_a_client(again["entry"], tmp_path), mode=STATELESS) as served:
         assert "closed__echo" in {tool.name for tool in (await served.list_tools()).tools}
 
 

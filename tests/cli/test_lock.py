@@ -18,6 +18,7 @@ from tests.upstreams.changing import (
     WIDENED,
     Changing,
 )
+from tests.upstreams.extended import extending
 
 pytestmark = pytest.mark.wire
 
@@ -134,7 +135,7 @@ def test_a_tool_that_is_gone_fails_unless_another_answers_to_its_name(run: Run, 
     def write(name: str, aliases: str, version: int = 1) -> None:
         (tmp_path / "kit.py").write_text(
             "from toolpost import Plugin\n\nplugin = Plugin('kit')\n\n"
-            f"@plugin.tool(aliases={aliases}, schema_version={version}, description='Say it.')\n"
+            f"@plugin.tool(aliases={aliases}, schema_version={version}, description='Say it{'.' * version}')\n"
             f"async def {name}(text: str) -> str:\n    return text\n"
         )
 
@@ -316,3 +317,47 @@ def test_a_lock_is_replaced_whole_or_not_at_all(maps: Changing, invoke: Run, tmp
 
     assert after == before or json.loads(after)["tools"].keys() == {"maps__lookup"}
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".toolpost.lock")] == []
+
+
+def test_instructions_are_locked_and_a_change_is_a_drift(invoke: Run, tmp_path: Path) -> None:
+    def say(text: str) -> None:
+        spec = extending(tmp_path, greeting={"instructions": text})
+        command, *arguments = spec.command or ()
+        settings = f"[servers.up]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}\n"
+        (tmp_path / "toolpost.toml").write_text(ONLY + settings)
+
+    say("First `do`.\nThen rest.")
+    locked = invoke("lock")
+    written = json.loads((tmp_path / "toolpost.lock").read_text())
+    same = invoke("check", "--strict")
+    say("First `do`.\nThen `do` again.")
+    changed = json.loads(invoke("check", "--json").out)
+    strict = invoke("check", "--strict")
+    shown = invoke("diff")
+    diagnosed = invoke("doctor", "up")
+    accepted = invoke("lock", "--accept", "up:instructions")
+    after = invoke("check", "--strict")
+    say("")
+    removed = json.loads(invoke("check", "--json").out)
+    text = (tmp_path / "toolpost.lock").read_text()
+    (tmp_path / "toolpost.lock").write_text(text.replace("again", "twice"))
+    edited = invoke("check")
+
+    assert "contains 1 tool: 2 added" in locked.out
+    assert written["instructions"]["up"]["text"] == ["First `do`.", "Then rest."]
+    assert [*written["tools"]] == ["up__do"]
+    assert (same.code, strict.code, accepted.code, after.code) == (0, 1, 0, 0)
+    (drift,) = changed["drifts"]
+    assert (changed["ok"], changed["compared"], drift["name"], drift["verdict"]) == (
+        True,
+        1,
+        "up:instructions",
+        "review",
+    )
+    assert "again" in shown.out
+    assert "up:instructions" in diagnosed.out
+    (gone,) = removed["drifts"]
+    assert (removed["ok"], gone["kind"], gone["verdict"]) == (True, "removed", "compatible")
+    assert edited.code == 3
+    assert "instructions.up" in edited.err
+    assert "edited by hand" in edited.err

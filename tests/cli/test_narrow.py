@@ -27,7 +27,7 @@ def shown(width: int, arguments: list[str], folder: Path, environment: dict[str,
     return lines
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
     lines = shown(width, ["tools", *OFFICE], tmp_path, environment)
     (at,) = [number for number, line in enumerate(lines) if line.startswith("calendar__create_event ")]
@@ -41,7 +41,7 @@ def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: 
     assert len(lines) < 3 * sum("__" in line for line in lines)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_search_has_two_lines_for_each_hit(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
     lines = shown(width, ["search", "create a calendar event", *OFFICE], tmp_path, environment)
     hits = [line for line in lines if re.match(r"\d\.\d\d  \w+__\w+ ", line)]
@@ -51,7 +51,7 @@ def test_search_has_two_lines_for_each_hit(width: int, tmp_path: Path, environme
     assert len(lines) <= 2 * len(hits) + 4
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_search_says_where_it_leaves_something_out(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
     lines = shown(width, ["search", "look for names in code", "--with", "workspace"], tmp_path, environment)
     (line,) = [line for line in lines if "workspace__search " in line]
@@ -60,7 +60,7 @@ def test_search_says_where_it_leaves_something_out(width: int, tmp_path: Path, e
     assert len(line) > width - 12
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_progress_with_much_to_say_keeps_its_bar(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
     lines = shown(width, ["call", "demo__babble", *PLUGIN], tmp_path, environment)
     bars = [line for line in lines if "━" in line and "demo__babble  downloading" in line]
@@ -69,7 +69,7 @@ def test_progress_with_much_to_say_keeps_its_bar(width: int, tmp_path: Path, env
     assert all("…" in line and " 30% 0:00:0" in line for line in bars)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_audit_has_one_line_for_each_call(width: int, invoke: Run, tmp_path: Path, environment: dict[str, str]) -> None:
     invoke("call", "time__current_time")
     invoke("call", "time__convert_time")

@@ -101,7 +101,7 @@ def test_what_was_stopped_does_not_come(gateway: str, invoke: Run) -> None:
     until = time.monotonic() + soon_s + 60
     while "once" not in (said := ada.said_in(thread)):
         assert time.monotonic() < until, said
-        time.sleep(0.2)
+        time.sleep(0.5)
     assert "say never" not in said
 
 

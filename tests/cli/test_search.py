@@ -80,7 +80,7 @@ def test_serve_takes_a_mode_and_counts(serve: Callable[..., Server]) -> None:
     assert server.end().code == 0
     assert kind.startswith("text/plain; version=0.0.4")
     assert "# TYPE toolpost_calls_total counter" in page
-    assert "\ntoolpost_search_tokens_saved_total 0\n" in page
+    assert "\ntoolpost_search_tokens_saved_total 0.0\n" in page
 
 
 def test_metrics_are_for_those_who_may_call(start: Callable[..., object], environment: dict[str, str]) -> None:

@@ -33,7 +33,8 @@ async def test_client_calls_a_tool_over_http(serve: Serve, run: Run) -> None:
     assert server.facts["status"] == "ok"
     assert ended.code == 0
     assert f"tools at {server.url} (Ctrl-C stops it)" in ended.err
-    assert " WARNING tool failed  tool=demo__fail plugin=demo code=HANDLER_ERROR" in ended.err
+    assert " WARNING tool failed  tool=demo__fail plugin=demo call=" in ended.err
+    assert "caller=local code=HANDLER_ERROR" in ended.err
     assert 'message="the disk is on fire"' in ended.err
     assert "Traceback" in ended.err
     assert len(run("audit", "--json", "--caller", "local").out.splitlines()) == 2
@@ -76,7 +77,7 @@ async def test_call_in_flight_has_its_grace(serve: Serve) -> None:
     server = serve()
     async with _call_in_flight(server, steps=2, pause_s=0.5) as answers:
         server.process.send_signal(signal.SIGTERM)
-    server.process.wait(10)
+    server.process.wait(60)
 
     assert answers == [{"ok": True, "data": "done"}]
     assert server.process.returncode == 0
@@ -92,10 +93,10 @@ async def test_call_that_takes_too_long_is_cancelled(serve: Serve, tmp_path: Pat
         for _ in range(signals):
             server.process.send_signal(signal.SIGTERM)
             await anyio.sleep(0.1)
-    server.process.wait(15)
+    server.process.wait(60)
 
     assert server.process.returncode == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert "CANCELLED" in str(answers)
 
 
@@ -133,6 +134,8 @@ async def _call_in_flight(server: Server, **arguments: float) -> AsyncIterator[l
         runs.set()
 
     async with Client(server.url) as client, anyio.create_task_group() as tasks:
+        # Otherwise the client would ask for the schema of the answer once it has that, and the server may be gone by then.
+        await client.list_tools()
 
         async def call() -> None:
             answer = await client.call_tool("demo__steps", arguments, progress_callback=note)

@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.cli.logs import JsonFormatter
+from toolpost.cli.logs.format import JsonFormatter
 from toolpost.cli.show import print_json
 from toolpost.cli.terminal import printable
 

@@ -1,4 +1,5 @@
-"""The official conformance suite's required scenarios pass through the gateway as they do directly, with as many checks.
+"""The official conformance suite's required scenarios pass through the gateway as they do directly, with as many checks,
+and so they do for a plugin that uses only the public API.
 
 `scripts/node-servers` puts the suite, and the Node.js that it needs, into `.venv/node`; without them these tests are skipped.
 """
@@ -89,11 +90,61 @@ def test_required_scenarios_pass_through_the_gateway(revision: str, tmp_path: Pa
         with running(gateway, front, tmp_path):
             found = checks(f"http://127.0.0.1:{front}/mcp/server/fixtures", revision, tmp_path / "through")
 
+    assert_passed(found, revision)
+
+
+def assert_passed(found: dict[str, list[dict[str, Any]]], revision: str) -> None:
     for name, count in DIRECT[revision].items():
         failed = [check for check in found[name] if check["status"] not in ("SUCCESS", "INFO")]
         assert failed == [], name
         # A scenario that has nothing to look at passes too: it must have had as much to look at.
         assert len(found[name]) >= count, name
+
+
+@pytest.mark.parametrize(
+    "revision",
+    [pytest.param(each, marks=[] if each == max(DIRECT) else pytest.mark.soak) for each in DIRECT],
+)
+def test_required_scenarios_pass_with_a_plugin(revision: str, tmp_path: Path) -> None:
+    with serving_plugin(tmp_path) as url:
+        found = checks(url, revision, tmp_path / "plugin")
+
+    assert_passed(found, revision)
+
+
+@contextmanager
+def serving_plugin(folder: Path) -> Iterator[str]:
+    (folder / "conformance_plugin.py").write_text(Path(__file__).with_name("conformance_plugin.py").read_text())
+    port = free_port()
+    gateway = [str(TOOLPOST), "serve", "--listen", f"127.0.0.1:{port}", "--plugin", "conformance_plugin:plugin"]
+    with running(gateway, port, folder):
+        yield f"http://127.0.0.1:{port}/mcp/server/conformance"
+
+
+TASKS = {
+    "tasks-capability-negotiation": 5,
+    "tasks-dispatch-and-envelope": 9,
+    "tasks-lifecycle": 9,
+    "tasks-mrtr-input": 4,
+    "tasks-request-headers": 5,
+    "tasks-request-state-removal": 3,
+    "tasks-wire-fields": 4,
+}
+"""The scenarios of the tasks extension, and how many checks each has. Not among them: two for tools that can be called as tasks
+only, of which Toolpost has none (`docs/reference/tasks.md`), and one that the suite itself skips."""
+
+
+@pytest.mark.soak
+def test_scenarios_of_tasks_pass_with_a_plugin(tmp_path: Path) -> None:
+    with serving_plugin(tmp_path) as url:
+        for name, count in TASKS.items():
+            command: list[str | Path] = [NODE, SUITE, "server", "--url", url, "--scenario", name]
+            command += ["--output-dir", tmp_path / "tasks"]
+            subprocess.run(command, capture_output=True, timeout=100, check=False, env={"PATH": os.environ["PATH"]})
+            [file] = (tmp_path / "tasks").glob(f"server-{name}-*/checks.json")
+            found = json.loads(file.read_text())
+            assert [check for check in found if check["status"] not in ("SUCCESS", "INFO")] == [], name
+            assert len(found) >= count, name
 
 
 @pytest.mark.soak

@@ -74,7 +74,7 @@ RECURSIVE_ONCE: dict[str, Any] = {
 @pytest.mark.parametrize("name", RECURSIVE_ONCE)
 def test_recursion_with_one_way_back_has_a_bound(name: str) -> None:
     assert paths(RECURSIVE_ONCE[name]) < 20
-    assert compile_schema(RECURSIVE_ONCE[name], root_object=True).quick_bytes > 10_000
+    assert compile_schema(RECURSIVE_ONCE[name], root_object=True).inline_limit_bytes > 10_000
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_recursion_with_one_way_back_has_a_bound(name: str) -> None:
 )
 def test_recursion_with_two_ways_back_has_no_bound_and_is_not_refused(raw: Any) -> None:
     assert math.isinf(paths(raw))
-    assert compile_schema(raw, root_object=True).quick_bytes == 0
+    assert compile_schema(raw, root_object=True).inline_limit_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_what_is_quick_depends_on_the_cost() -> None:
     unions = compile_schema(holding({"items": {"anyOf": [TEXT] * 99}}), root_object=True)
     listed = compile_schema(holding({"items": {"enum": [{"n": n} for n in range(1_000)]}}), root_object=True)
 
-    assert plain.quick_bytes == QUICK_COST
+    assert plain.inline_limit_bytes == QUICK_COST
     assert plain.quick_parts > 10 * unions.quick_parts > 0
-    assert plain.quick_bytes > 50 * unions.quick_bytes > 20 * listed.quick_bytes
+    assert plain.inline_limit_bytes > 50 * unions.inline_limit_bytes > 20 * listed.inline_limit_bytes
 
 
 LARGE = {

@@ -186,6 +186,20 @@ def test_meta_alone_is_no_change_unless_it_brings_an_order() -> None:
     assert Definition.from_json(Definition.from_listed(PLAIN | {"_meta": {"a": 1}}).to_json()).meta == {"a": 1}
 
 
+def test_another_app_is_a_change() -> None:
+    def drift(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+        one, other = (LockedTool.of("notes", Definition.from_listed(PLAIN | {"_meta": meta})) for meta in (old, new))
+        found = drifts({one.definition.name: one}, {other.definition.name: other}, judge=judge)
+        return [change.rule for drift in found for change in drift.judgement.changes]
+
+    server = str(PLAIN["name"]).partition("__")[0]
+    shown, hidden = {"ui": {"resourceUri": "ui://board"}}, {"ui": {"resourceUri": "ui://board", "visibility": ["app"]}}
+    assert drift(shown, hidden) == ["tool.app-changed"]
+    assert drift({"ui/resourceUri": "ui://a"}, {"ui/resourceUri": "ui://b"}) == ["tool.app-changed"]
+    # A lock of before may have the server's own URI.
+    assert drift(shown, {"ui": {"resourceUri": f"ui://{server}__board"}}) == []
+
+
 @pytest.mark.parametrize(
     ("name", "description", "says"),
     [

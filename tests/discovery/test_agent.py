@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from tests.discovery.asking import ask, names_of, text_of
 from tests.loaded import loaded_toml
 from tests.plugins.office import OFFICE
-from tests.ways import MODERN, ROOT, TOOLPOST, server_environment
+from tests.ways import ROOT, STATELESS, TOOLPOST, server_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -111,7 +111,7 @@ async def everything_is_there(client: Client) -> None:
                 await anyio.sleep(0.2)
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_an_agent_finds_a_tool_mends_its_call_and_succeeds(transport: str, mode: str, folder: Path) -> None:
     facts = {"repo_path": str(folder / "repository"), "source_timezone": "UTC", "time": "12:00"}

@@ -168,8 +168,10 @@ async def test_progress_comes_through_with_the_real_tools_name(way: Way) -> None
 async def test_a_cancelled_call_is_cancelled_at_its_server(way: Way, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with gateway(hostile(log=log), way=way, config=BOTH) as (app, client):
-        with anyio.move_on_after(0.5):
-            await run(client, "up__never")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(run, client, "up__sleep", arguments={"seconds": 60}))
+            await until(lambda: "sleeping" in lines(log))
+            tasks.cancel_scope.cancel()
         await until(lambda: any(line.startswith("cancelled") for line in lines(log)))
         await until(lambda: app.gateway.in_flight == 0)
         still = await run(client, "up__pid")

@@ -14,7 +14,7 @@ from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
 from tests.proofs import proves
 from tests.upstreams.behind import gateway, hostile, until
-from tests.ways import AUTOMATIC, BOTH, MODERN, QUICK_WAYS, SHAPES, WAYS, Way
+from tests.ways import AUTOMATIC, BOTH, QUICK_WAYS, SHAPES, STATELESS, WAYS, Way
 from tests.wire.callers import client_of
 from toolpost.app import open_http
 from toolpost.discovery import View
@@ -23,8 +23,8 @@ from toolpost.settings import CallerSettings
 
 pytestmark = pytest.mark.anyio
 
-HTTP = Way("http", MODERN)
-MEMORY = Way("memory", MODERN)
+HTTP = Way("http", STATELESS)
+MEMORY = Way("memory", STATELESS)
 QUERY = "create an event in the calendar"
 
 
@@ -161,7 +161,7 @@ async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path)
     "chooses the session name of another caller, to learn what was sent to them",
     "sessions of two callers are never the same",
 )
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     "finds and runs tools outside its view through `automatic_mcp` and `automatic_eval`",
     "they are neither found nor named nor run",
 )
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_a_limited_caller_finds_only_what_they_may_call(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = ["wiki__*", "mail__list_*", "!wiki__delete_*"]
     callers = {"eve": CallerSettings(token_env="EVE_TOKEN", tools=tools)}
@@ -202,7 +202,7 @@ async def test_a_limited_caller_finds_only_what_they_may_call(mode: str, monkeyp
     assert json.loads(text_of(hidden))["code"] == "INVALID_REQUEST"
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_two_connections_that_name_no_session_do_not_keep_tools_from_each_other(mode: str) -> None:
     async with office() as app:
         async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as one:
@@ -214,7 +214,7 @@ async def test_two_connections_that_name_no_session_do_not_keep_tools_from_each_
 
 
 @pytest.mark.wire
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_a_path_finds_only_what_it_shows(mode: str) -> None:
     async with office(AUTOMATIC) as app, open_http(app) as url:
         async with Client(f"{url}/server/mail", mode=mode) as client:
@@ -295,7 +295,7 @@ async def test_an_answer_says_what_it_cost_and_what_it_saved(way: Way) -> None:
     assert tokens["saved"] == tokens["listing"] - tokens["sent"] > 0.5 * tokens["listing"]
     assert (sent, saved) == (tokens["sent"], tokens["saved"])
     assert 'toolpost_searches_total{match="' in page
-    assert "\ntoolpost_index_tools 61\n" in page
+    assert "\ntoolpost_index_tools 61.0\n" in page
 
 
 async def test_the_first_search_waits_for_the_index_and_the_index_is_made_once() -> None:

@@ -93,10 +93,10 @@ def sizes() -> Script[tuple[int, int]]:
 
 
 async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> None:
-    """The room is as small as a tenth for this test; what counts is that it is full many times over."""
+    """The room is a fortieth for this test; what counts is that it is full more than once."""
     caller = Caller(id=CallerId("flood"), transport="http")
     async with office(AUTOMATIC) as app, Way("memory", "legacy").client_of(app) as client:
-        app.store.seen._limit = 1_000
+        app.store.seen._limit = 250
         mine = await ask(client, "create a calendar event", sessionId="mine")
 
         async def flood(count: int) -> None:
@@ -104,11 +104,11 @@ async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> N
                 asked = {"query": "page", "sessionId": f"{number}"}
                 await app.gateway.call(app.gateway.admit(caller=caller, name="automatic_mcp", arguments=asked))
 
-        await flood(1_500)
+        await flood(400)
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
-            await flood(1_500)
+            await flood(400)
             after, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -117,9 +117,9 @@ async def test_thousands_of_sessions_of_one_caller_leave_the_others_alone() -> N
 
     assert mine["tools"]
     assert again["tools"] == []
-    assert rows[0] <= 1_000 < seen.SESSIONS_LIMIT
+    assert rows[0] <= 250 < seen.SESSIONS_LIMIT
     assert rows[1] < 2_000
-    assert after - before < 2_000_000
+    assert after - before < 600_000
 
 
 @pytest.mark.wire

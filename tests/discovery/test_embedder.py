@@ -22,7 +22,7 @@ from tests.ways import BOTH, QUICK_WAYS, Way
 from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.cli.doctor.setup import check_setup
-from toolpost.discovery.embedder import Embedder, Model, score
+from toolpost.discovery.embedder import Embedder, EmbeddingModel, score
 from toolpost.discovery.search import RankedTool
 from toolpost.settings import Config, DiscoverySettings
 
@@ -171,7 +171,7 @@ async def test_the_doctor_says_that_a_model_works(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_text_has_one_vector_whatever_it_is_embedded_beside(pooled: bool, tmp_path: Path) -> None:
-    model = Model.load(write_model(tmp_path / "model", pooled=pooled))
+    model = EmbeddingModel.load(write_model(tmp_path / "model", pooled=pooled))
     (alone,) = model.embed(["zorbit"])
     long, empty = model.embed(["report " * 100_000, ""])
 

@@ -8,6 +8,9 @@ import pytest
 from tests.discovery.asking import office
 from tests.ways import IN_MEMORY, QUICK_WAYS, ROOT, Way
 from toolpost.app import open_app
+from toolpost.parts.export.settings import RETENTION, RetentionSettings
+from toolpost.parts.results.settings import RESULTS, ResultSettings
+from toolpost.parts.telemetry.settings import TELEMETRY, TelemetrySettings
 
 pytestmark = pytest.mark.anyio
 
@@ -22,14 +25,18 @@ async def test_calls_are_counted_by_their_code(way: Way) -> None:
         await client.call_tool("wiki__list_page", {})
         page = app.metrics().splitlines()
 
-    assert 'toolpost_calls_total{code="OK"} 2' in page
-    assert 'toolpost_calls_total{code="INVALID_PARAMS"} 1' in page
-    assert "toolpost_calls_in_flight 0" in page
-    assert "toolpost_tools 61" in page
+    assert 'toolpost_calls_total{code="OK"} 2.0' in page
+    assert 'toolpost_calls_total{code="INVALID_PARAMS"} 1.0' in page
+    assert 'toolpost_call_duration_seconds_count{code="OK",server="wiki",tool="wiki__list_page"} 2.0' in page
+    assert "toolpost_calls_in_flight 0.0" in page
+    assert "toolpost_tools 61.0" in page
 
 
 async def test_every_metric_is_on_its_page() -> None:
-    async with open_app(IN_MEMORY) as app:
-        told = {line.split()[2] for line in app.metrics().splitlines() if line.startswith("# TYPE")}
+    config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True, traces=False, metrics=False))
+    config = RETENTION.put(config, RetentionSettings(days=30))
+    config = RESULTS.put(config, ResultSettings(limit_tokens=1_000))
+    async with open_app(config) as app:
+        told = {line.split()[2] for line in app.metrics().splitlines() if line.startswith("# TYPE toolpost_")}
 
     assert set(re.findall(r"^\| `(toolpost_\w+)", PAGE.read_text(), re.MULTILINE)) == told

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.ways import BOTH, IN_MEMORY, MODERN, QUICK_WAYS, Way
+from tests.ways import BOTH, IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from tests.wire.callers import client_of
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
@@ -146,7 +146,7 @@ async def test_a_caller_has_a_mode_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     listed = {}
     async with open_app(config, plugins=[shop]) as app, open_http(app) as url:
         for token in ("ann-secret", "bob-secret"):
-            async with client_of(url, token, MODERN) as client:
+            async with client_of(url, token, STATELESS) as client:
                 listed[token] = await names(client, "shop__")
                 answer = await client.call_tool("shop__buy", {"what": "x"})
                 assert answer.is_error == (token == "ann-secret")

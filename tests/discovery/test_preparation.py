@@ -61,10 +61,12 @@ async def test_the_first_search_waits_and_calls_do_not(way: Way, monkeypatch: py
 
 
 async def test_a_search_that_waits_too_long_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared_by(monkeypatch, lambda _: time.sleep(1))
+    may_go_on = threading.Event()
+    prepared_by(monkeypatch, lambda _: may_go_on.wait(60))
     monkeypatch.setattr(preparation, "FIRST_WAIT_S", 0.1)
     async with office(AUTOMATIC) as app, MEMORY.client_of(app) as client:
         error = error_of(await client.call_tool("automatic_mcp", {"query": "page"}))
+        may_go_on.set()
         await until(lambda: app.finder.preparation.size)
         found = await ask(client, "page")
 
@@ -84,7 +86,7 @@ async def test_an_index_that_cannot_be_made_leaves_calls_alone_and_is_tried_agai
     async with office(AUTOMATIC) as app, MEMORY.client_of(app) as client:
         error = error_of(await client.call_tool("automatic_mcp", {"query": "page"}))
         call = await client.call_tool("automatic_eval", {"toolName": "wiki__list_page", "arguments": {"page_id": "1"}})
-        app.finder.preparation.take(type(app.gateway.catalog)(app.host.providers))
+        app.finder.preparation.take(type(app.gateway.catalog)(app.plugin_host.providers))
         found = await ask(client, "page")
 
     assert error["code"] == "NO_INDEX"
@@ -95,15 +97,17 @@ async def test_an_index_that_cannot_be_made_leaves_calls_alone_and_is_tried_agai
 @pytest.mark.wire
 async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "NEXT_WAIT_S", 0.1)
-    is_slow = False
-    prepared_by(monkeypatch, lambda _: time.sleep(1.0 if is_slow else 0))
+    may_go_on = threading.Event()
+    may_go_on.set()
+    prepared_by(monkeypatch, lambda _: may_go_on.wait(60))
     async with gateway(hostile(), config=BOTH) as (app, client):
         await anyio.sleep(0.3)
         before = await ask(client, "echo", sessionId="a")
-        is_slow = True
+        may_go_on.clear()
         await client.call_tool("up__change")
         await until(lambda: any(tool.contract.name == "up__fresh" for tool in app.gateway.catalog))
         meanwhile = await ask(client, "fresh", sessionId="b")
+        may_go_on.set()
         await until(lambda: app.gateway.metrics.preparations.value() >= 2 and app.finder.preparation._is_current())
         after = await ask(client, "fresh", sessionId="c")
 
@@ -113,10 +117,17 @@ async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pyt
 
 
 async def test_a_server_ends_without_waiting_for_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared_by(monkeypatch, lambda _: time.sleep(2))
+    is_made, may_go_on = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        is_made.set()
+        may_go_on.wait(30)
+
+    prepared_by(monkeypatch, hold)
     began = time.monotonic()
     async with office(AUTOMATIC):
-        await anyio.sleep(0.1)
+        await until(is_made.is_set)
     took_s = time.monotonic() - began
+    may_go_on.set()
 
-    assert took_s < 1.5
+    assert took_s < 20

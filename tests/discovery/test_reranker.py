@@ -201,7 +201,7 @@ async def test_whatever_goes_wrong_our_ranking_stands(answer: Answer) -> None:
 async def test_a_slow_one_costs_its_time_limit_and_then_is_left_alone() -> None:
     ours = await local_names()
     async with (
-        asked_elsewhere(last_first, delay_s=5, timeout_s=0.2) as (endpoint, app),
+        asked_elsewhere(last_first, delay_s=60, timeout_s=0.2) as (endpoint, app),
         MEMORY.client_of(app) as client,
     ):
         await ask(client, "warm up")
@@ -213,13 +213,12 @@ async def test_a_slow_one_costs_its_time_limit_and_then_is_left_alone() -> None:
         counted = outcomes(app)
 
     assert names_of(found) == ours
-    assert all(0.15 < seconds < 2 for seconds in took[:2])
+    assert all(0.15 < seconds < 30 for seconds in took[:2])
     assert counted == {"timeout": 3, "skipped": 3}
     assert len(endpoint.asked) == 3
 
 
 async def test_it_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reranker, "PAUSE_S", 0.2)
     answers = iter([response(b"{}", "503 Service Unavailable")] * 3)
     async with (
         asked_elsewhere(lambda q: next(answers, None) or last_first(q)) as (_, app),
@@ -228,8 +227,10 @@ async def test_it_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) 
         for session in range(4):
             await ask(client, QUERY, sessionId=str(session))
         held_off = outcomes(app)
-        await anyio.sleep(0.25)
+        later = time.monotonic() + reranker.PAUSE_S
+        monkeypatch.setattr(time, "monotonic", lambda: later)
         await ask(client, QUERY, sessionId="later")
+        monkeypatch.undo()
         after = outcomes(app)
 
     assert held_off == {"failed": 3, "skipped": 1}

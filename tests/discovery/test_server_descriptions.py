@@ -1,7 +1,6 @@
 """Tools are found by the words of their server's title, description and instructions, which nobody is shown."""
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 from mcp import Client
 
 from tests.discovery.asking import ask, names_of
+from tests.loaded import loaded
 from tests.upstreams.behind import gateway, until
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import BOTH, MODERN
+from tests.ways import BOTH, STATELESS
 from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -40,7 +40,7 @@ class Described:
         self._path.write_text(json.dumps(described))
 
     def spec(self, **options: Any) -> ServerSpec:
-        return ServerSpec(name=self.name, command=(sys.executable, str(SERVER), str(self._path)), **options)
+        return ServerSpec(name=self.name, command=loaded(str(SERVER), str(self._path)), **options)
 
 
 def kept(folder: Path) -> Config:
@@ -61,7 +61,10 @@ async def until_best(client: Client, query: str, server: str) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("field", ["title", "description", "instructions"])
+@pytest.mark.parametrize(
+    "field",
+    ["instructions", *(pytest.param(field, marks=pytest.mark.soak) for field in ("title", "description"))],
+)
 async def test_on_stdio_a_tool_is_found_by_what_its_server_says(era: Era, field: str, tmp_path: Path) -> None:
     zoo = Described(tmp_path, "b", **{field: "Look after quokkas and wombats."})
     other = Described(tmp_path, "a", **{field: "Look after ferns and mosses."})
@@ -74,7 +77,7 @@ async def test_on_stdio_a_tool_is_found_by_what_its_server_says(era: Era, field:
     assert "quokkas" not in json.dumps(found) + listed.model_dump_json(), "it is indexed, and not shown"
 
 
-@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("version", ["2025-11-25", STATELESS])
 async def test_over_http_a_tool_is_found_by_what_its_server_says(version: str) -> None:
     zoo, other = HttpServer(version=version), HttpServer(version=version)
     zoo.instructions, other.instructions = "Look after quokkas.", "Look after ferns."
@@ -87,7 +90,7 @@ async def test_over_http_a_tool_is_found_by_what_its_server_says(version: str) -
         assert await best(client, "fern") == "a"
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", ["stateless", pytest.param("handshake", marks=pytest.mark.soak)])
 async def test_the_index_follows_a_server_that_starts_again(era: Era, tmp_path: Path) -> None:
     zoo, other = Described(tmp_path, "b", instructions="Quokkas."), Described(tmp_path, "a", instructions="Ferns.")
     async with gateway(other.spec(era=era), zoo.spec(era=era), config=BOTH) as (app, client):
@@ -165,7 +168,7 @@ async def test_a_tool_is_found_by_what_its_plugin_says() -> None:
             return "done"
 
     async with open_app(BOTH, plugins=plugins, bundled=False) as app:
-        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=MODERN) as client:
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=STATELESS) as client:
             assert await best(client, "quokka") == "b"
             assert await best(client, "fern") == "a"
 
@@ -181,4 +184,7 @@ async def test_a_tool_is_found_by_what_its_plugin_says() -> None:
     ],
 )
 async def test_a_description_is_a_text_of_bounded_length(info: Any, instructions: Any, description: str) -> None:
-    assert Negotiation(version=MODERN, is_modern=True, info=info, instructions=instructions).description == description
+    assert (
+        Negotiation(version=STATELESS, is_stateless=True, info=info, instructions=instructions).description
+        == description
+    )

@@ -13,8 +13,9 @@ import pytest
 
 from tests.parts.tasks.asking import HttpPeer
 from tests.upstreams.behind import hostile
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, ROOT, plugin_of
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, ROOT, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
+from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = pytest.mark.anyio
@@ -25,8 +26,8 @@ NOT_OF_A_CALL = ("store/", "base/clocks.py", "upstreams/process/")
 
 
 @asynccontextmanager
-async def served(*servers: ServerSpec) -> AsyncIterator[str]:
-    async with open_app(IN_MEMORY, plugins=[plugin_of(BEHAVIOURS)], servers=servers, bundled=False) as app:
+async def served(*servers: ServerSpec, config: Config = IN_MEMORY) -> AsyncIterator[str]:
+    async with open_app(config, plugins=[plugin_of(BEHAVIOURS)], servers=servers, bundled=False) as app:
         async with open_http(app) as url:
             yield url
 
@@ -77,7 +78,7 @@ def test_every_file_that_the_page_names_exists() -> None:
 @pytest.mark.wire
 @pytest.mark.parametrize(
     ("heading", "tool", "servers"),
-    [("To a function", "does__echo", ()), ("To a server on stdio", "up__echo", (hostile(version=MODERN),))],
+    [("To a function", "does__echo", ()), ("To a server on stdio", "up__echo", (hostile(version=STATELESS),))],
 )
 async def test_the_path_of_a_call_is_as_documented(heading: str, tool: str, servers: Sequence[ServerSpec]) -> None:
     async with served(*servers) as url:

@@ -22,6 +22,7 @@ EVERYTHING = """
 project = "."
 
 [http]
+public_url = "https://tools.example.com"
 listen = "127.0.0.1:9000"
 token_file = "token"
 allowed_hosts = ["tools.example.com"]
@@ -52,6 +53,18 @@ tools = ["*"]
 url = "sqlite:.toolpost/toolpost.db"
 pool = 4
 retry_s = 10
+journal_read_only = false
+
+[network]
+ca_file = "corp.pem"
+client_cert = "client.crt"
+client_key = "client.key"
+trust = "system"
+proxy = "http://proxy.example:3128"
+no_proxy = ["localhost", ".corp.example"]
+
+[credentials]
+key = "file:secrets/credentials.key"
 
 [limits]
 timeout_s = 1.5
@@ -66,6 +79,7 @@ tasks = 30
 conversations = 40
 grace_s = 1
 page_size = 50
+instructions = 100
 
 [workspace]
 roots = [".", "../library"]
@@ -116,20 +130,58 @@ beads = "off"
 ttl_s = 60
 after_s = 0.5
 
+[login]
+enabled = true
+url = "https://tools.example.com"
+registration = false
+client_documents = false
+access_s = 600
+refresh_s = 86400
+login_s = 43200
+provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret_env = "SECRET", scopes = ["openid"]}
+
+[console]
+enabled = false
+
+[results]
+limit_tokens = 5000
+limit_bytes = 20000
+blob_bytes = 1000000
+keep_s = 600
+keep_mb = 100
+[results.rules.logs]
+tools = ["logs__*", "!logs__small"]
+callers = ["ada"]
+limit_tokens = 1000
+limit_bytes = 4000
+blob_bytes = 2000
+[results.rules.scripts]
+callers = ["ci"]
+whole = true
 [trail]
 sessions = "all"
 decisions = { bus__worker_done = "bead_id" }
+deciding_agents = ["*"]
 
 [modes]
 mode = "readonly"
 confirmed = ["github"]
 minimal = ["time__*"]
 
+[log]
+keep_mb = 10
+
+[audit]
+sample = 0.05
+keep_days = 30
+keep = 10000
+
 [approvals]
 roles = {accounting = ["ann", "ben"]}
 confirmed = ["github"]
 keys = {}
 limit = 100
+keep_days = 90
 
 [approvals.rules.payments]
 tools = ["payments__*"]
@@ -141,6 +193,7 @@ draw = 2
 votes = 2
 expires_s = 60
 requester_may_vote = true
+elicit = true
 wait = true
 
 [peers]
@@ -171,6 +224,27 @@ sampling = true
 weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliability = 1, preference = 1}
 
 [groups]
+
+[export]
+
+[telemetry]
+enabled = true
+endpoint = "http://collector:4318"
+protocol = "http/protobuf"
+service_name = "toolpost"
+traces = true
+metrics = true
+sample = 0.5
+content = false
+interval_s = 60
+queue = 2048
+
+[retention]
+days = 90
+mb = 500
+archive = "audit-archive"
+
+[apis]
 """
 
 

@@ -5,6 +5,7 @@
   started and stopped, and runs while a command names its address; `uvicorn` is started and stopped; `pytest` waits for the end
   of the page, when all tests have been written; `pip install .` is imitated, and what needs a network is left out.
   `test_install.py` follows how the README installs Toolpost.
+  A line that ends with `&` starts a program that runs until the end of the page.
 - yaml: the commands of ours in it are run.
 - json: parsed.
 
@@ -21,10 +22,12 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.docs.blocks import GUIDES, ROOT, Block, blocks_of, extras_named
@@ -35,6 +38,8 @@ from toolpost.settings import load_config
 
 BIN = Path(sys.executable).parent
 GATEWAY = "http://127.0.0.1:8420"
+TASKS = "https://tasks.example.com/mcp"
+"""A server that requires OAuth: one of the test's own, and whoever follows the page has a browser that needs no person."""
 NOT_RUN = (
     "scripts/",
     "curl ",
@@ -48,12 +53,20 @@ NOT_RUN = (
 )
 
 MODULES = {
+    "apis": ("yaml",),
     "approvals": ("nacl",),
     "workspace": ("tantivy", "tree_sitter", "re2", "pathspec", "watchfiles"),
     "harness": ("acp", "claude_agent_sdk"),
     "postgres": ("asyncpg",),
+    "skills": ("yaml",),
+    "keychain": ("keyring",),
+    "results": ("re2",),
+    "otel": ("opentelemetry.proto", "grpc"),
 }
 """What each extra brings, as it is imported."""
+
+FASTMCP_BRINGS = ("yaml", "keyring", "watchfiles")
+"""What a reader who has FastMCP has too."""
 
 _WITHOUT = "import sys\nfor name in {modules!r}: sys.modules[name] = None\n"
 """As `sitecustomize`, it makes modules missing."""
@@ -65,28 +78,50 @@ PAGES = [
 ]
 
 
+@pytest.fixture
+def tasks_url() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.upstreams.servers.oauth_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.kill()
+
+
 @pytest.mark.wire
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    folder = _Folder(tmp_path, extras=extras_named(page))
+    brought = FASTMCP_BRINGS if "from fastmcp import" in page.read_text() else ()
+    folder = _Folder(tmp_path, extras=extras_named(page), brought=brought)
+    if TASKS in page.read_text():
+        folder.replaced[TASKS] = request.getfixturevalue("tasks_url")
+        folder.give(BROWSER=f"{sys.executable} {ROOT / 'tests/cli/headless_browser.py'} %s")
     if "DATABASE_URL" in page.read_text():
         postgres: Postgres = request.getfixturevalue("postgres")
         folder.give(DATABASE_URL=postgres.new_url())
-    for block in blocks_of(page):
-        folder.exercise(block)
+    try:
+        for block in blocks_of(page):
+            folder.exercise(block)
 
-    folder.run_tests()
+        folder.run_tests()
+    finally:
+        folder.close()
 
 
 class _Folder:
     """A reader's folder, with what a page has told them to put there."""
 
-    def __init__(self, path: Path, *, extras: Collection[str]) -> None:
+    def __init__(self, path: Path, *, extras: Collection[str], brought: Collection[str]) -> None:
+        self.replaced: dict[str, str] = {}
+        """What is written on the page, and what the test has in its place."""
+        self._started: list[subprocess.Popen[bytes]] = []
         self._path = path / "reader"
         self._path.mkdir()
         missing = path / "missing"
         missing.mkdir()
-        without = [module for extra, modules in MODULES.items() if extra not in extras for module in modules]
+        absent = [module for extra, modules in MODULES.items() if extra not in extras for module in modules]
+        # Two extras may bring the same module.
+        present = {*brought, *(module for extra in extras for module in MODULES.get(extra, ()))}
+        without = [module for module in absent if module not in present]
         (missing / "sitecustomize.py").write_text(_WITHOUT.format(modules=without))
         path = self._path
         self._environment = {
@@ -126,7 +161,10 @@ class _Folder:
         assert block.file, f"{block.place}: the first line names no file, as `# greetings.py` does"
         path = self._path / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text)
+        text = block.text
+        for written, used in self.replaced.items():
+            text = text.replace(written, used)
+        path.write_text(text)
         if path.suffix == ".py":
             compile(block.text, block.place, "exec")
         elif path.name == "pyproject.toml":
@@ -146,6 +184,8 @@ class _Folder:
                 self._install()
         elif command.startswith("toolpost serve"):
             self._serve(command, place)
+        elif command.rstrip().endswith(" &"):
+            self._start(command.rstrip().removesuffix("&"), place)
         elif command.startswith("uvicorn "):
             self._serve_with_uvicorn(command, place)
         elif GATEWAY in command:
@@ -205,6 +245,23 @@ class _Folder:
             server.wait()
         assert server.returncode == 0, f"{place}: {command}\n{stderr}"
         assert is_stdio or json.loads(ready)["status"] == "ok", f"{place}: {command}\n{ready}"
+
+    def _start(self, command: str, place: str) -> None:
+        """Start a program that runs until the end of the page, and wait until it listens."""
+        words = shlex.split(command)
+        program = subprocess.Popen([BIN / words[0], *words[1:]], cwd=self._path, env=self._environment)
+        self._started.append(program)
+        for _ in range(200):
+            assert program.poll() is None, f"{place}: {command} has ended"
+            if any(one.status == psutil.CONN_LISTEN for one in psutil.Process(program.pid).net_connections("tcp")):
+                return
+            time.sleep(0.1)
+        pytest.fail(f"{place}: {command} does not listen")
+
+    def close(self) -> None:
+        for program in self._started:
+            program.kill()
+            program.wait()
 
     def _serve_with_uvicorn(self, command: str, place: str) -> None:
         """Start an application as the page says, but on a free port; end it once it serves."""

@@ -30,6 +30,7 @@ BUNDLED: dict[str, Any] = json.loads((ROOT / "toolpost.lock").read_text())["tool
 """Every tool that comes with Toolpost; `scripts/test` compares the lock with the code."""
 
 UPSTREAM = {
+    "tasks": {"echo"},
     "github": {"create_issue", "delete_file", "get_file_contents", "search_code", "search_repositories"},
     "library": {"read", "write"},
     "near": {"read", "write"},
@@ -156,13 +157,18 @@ def test_commands_that_are_named_exist(page: Path) -> None:
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 
 _SIGNS = {
+    "apis": re.compile(r"(?:openapi |document = )\S+\.ya?ml"),
     "approvals": re.compile(r"vrf_\w+ "),
     "workspace": re.compile(
         r"^toolpost workspace |workspace__\w+ |--with workspace|bundled = .*\"workspace\"", re.MULTILINE
     ),
     "harness": re.compile(r"^\[agents\.", re.MULTILINE),
+    "skills": re.compile(r"plugin\.skills\("),
     "postgres": re.compile(r"DATABASE_URL|postgresql://"),
+    "keychain": re.compile(r"keychain:"),
     "embeddings": re.compile(r"^embedder = ", re.MULTILINE),
+    "results": re.compile(r"results__read.*\"grep\""),
+    "otel": re.compile(r"^\[telemetry\]|OTEL_", re.MULTILINE),
 }
 """What an example has in it that works with the extra alone."""
 
@@ -197,7 +203,9 @@ def _tools_of(page: Path) -> dict[str, set[str]]:
         if block.language != "python":
             continue
         tree = ast.parse(block.text)
-        made = re.findall(r'(?:Plugin|MCPServer)\("([\w-]+)"', block.text) or [Path(block.file or "").stem]
+        made = re.findall(r'(?:Plugin|MCPServer|FastMCP)\("([\w-]+)"', block.text) or [Path(block.file or "").stem]
+        if operations := re.findall(r'"operationId": "(\w+)"', block.text):
+            tools.setdefault(made[0], set()).update(operations)
         for node in ast.walk(tree):
             if not isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import open_process
-from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, server_environment
+from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, server_environment
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Served:
         """Everything that it has logged so far."""
         return (self.folder / "log").read_text()
 
-    def send(self, *pieces: bytes, timeout_s: float = 10.0) -> bytes:
+    def send(self, *pieces: bytes, timeout_s: float = 30.0) -> bytes:
         """Send bytes on a connection of their own, and return all that comes back until it is closed."""
         with closing(self.connect(timeout_s)) as peer:
             try:
@@ -38,7 +38,7 @@ class Served:
                 pass
             return receive_all(peer)
 
-    def connect(self, timeout_s: float = 10.0) -> socket.socket:
+    def connect(self, timeout_s: float = 30.0) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s)
 
     def ask(self, message: Any, *, path: str = "/mcp", verb: str = "POST", **headers: str) -> tuple[int, Any, str]:
@@ -104,7 +104,7 @@ def head(body: bytes | None, *, path: str = "/mcp", verb: str = "POST", **header
         "host": "localhost",
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": MODERN,
+        "mcp-protocol-version": STATELESS,
         "mcp-method": "tools/call",
         "mcp-name": "does__echo",
         "content-length": "" if body is None else str(len(body)),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.ways import MODERN
+from tests.ways import STATELESS
 from tests.wire.authorization_server import open_authorization_server
 from tests.wire.callers import client_of
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
@@ -40,7 +40,7 @@ async def test_a_client_never_passes_for_a_subject(tmp_path: Path) -> None:
             answers = {kind: (await ask(url, token))[0] for kind, token in told.items()}
             for client_id, sub in (("agent-7", None), ("agent-7", "agent-7")):
                 token = issuer.token(RESOURCE, sub=sub, client_id=client_id)
-                async with client_of(url, token, MODERN) as client:
+                async with client_of(url, token, STATELESS) as client:
                     await client.call_tool("does__echo", {"text": "x"})
             entries = await app.store.audit.entries(AuditFilter(), limit=10)
 

@@ -14,12 +14,12 @@ import pytest
 
 from tests.cli.conftest import open_process
 from tests.hostile.attacks import attack, loop_cpu_s
-from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, ROOT, StdioPeer, stdio_peer
+from tests.ways import BEHAVIOURS, ENVELOPE, ROOT, STATELESS, StdioPeer, stdio_peer
 
 pytestmark = pytest.mark.wire
 
 LIMIT = 4 * 1024 * 1024
-LOOP_S = 0.4
+LOOP_S = 0.8
 """For a message of 4 MB in all: to read it from a socket alone takes a tenth of this. What is guarded against took minutes."""
 
 HEAD = b'{"jsonrpc":"2.0","id":1,"a":[' + b"[]," * 300 + b'"'
@@ -70,7 +70,7 @@ class Gateway:
                 b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
                 b"accept: application/json, text/event-stream\r\nmcp-protocol-version: %b\r\nmcp-method: tools/call\r\n"
                 b"mcp-name: does__echo\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-                % (MODERN.encode(), len(body))
+                % (STATELESS.encode(), len(body))
             )
             connection.sendall(body)
             answer = b"".join(iter(lambda: connection.recv(1 << 20), b""))

@@ -214,7 +214,7 @@ FROM_SERVERS: dict[str, Work] = {
         lambda size: {"properties": {f"a{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(size)}},
     ),
     "the instructions of a server": calling(
-        lambda text: Negotiation(version="", is_modern=True, instructions=text, info={"title": text}).description,
+        lambda text: Negotiation(version="", is_stateless=True, instructions=text, info={"title": text}).description,
         lambda size: "aB1é中 " * size * 100,
     ),
     "the words of a description": calling(lambda text: list(words_of(text)), lambda size: "aB1é中" * size),

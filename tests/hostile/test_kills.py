@@ -73,7 +73,7 @@ def kill_under_load(folder: Path, *, kills: int, calls: int) -> list[str]:
             gateway.process.kill()
             for thread in threads:
                 thread.join(30)
-            _, alive = psutil.wait_procs(children, timeout=10)
+            _, alive = psutil.wait_procs(children, timeout=30)
             assert alive == []
     return answered
 

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.hostile.attacks import attack, thread_cpu_s
-from tests.upstreams.behind import gateway, hostile
+from tests.upstreams.behind import gateway, hostile, until
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams import lists
 from toolpost.upstreams.lists import ListReader
@@ -52,6 +52,7 @@ async def test_a_page_beyond_the_limit_is_cut(
     spec = ServerSpec(name="up", command=(sys.executable, "-S", "-c", SERVER, "1200"))
     with caplog.at_level(logging.WARNING):
         async with gateway(spec) as (app, client):
+            await until(lambda: len(app.gateway.catalog))
             assert len(app.gateway.catalog) == 1_000
             assert len(app.servers.providers["up"].contracts) == 1_000
             found = [

@@ -17,10 +17,11 @@ from tests.hostile.attacks import attack
 from tests.upstreams.behind import ERAS, until
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
-from tests.ways import IN_MEMORY, MODERN
+from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import Project, client_of
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId
+from toolpost.running import App
 from toolpost.testing import error_of
 from toolpost.upstreams import notifications
 from toolpost.upstreams.notifications import Attribution
@@ -44,7 +45,8 @@ def logging_server(version: str, **options: Any) -> ServerSpec:
 class Ears:
     """A gateway with a server that logs, and the sessions of Ada, Bob and an administrator, with what each has heard."""
 
-    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+    def __init__(self, app: App, url: str, stack: AsyncExitStack) -> None:
+        self.app = app
         self.url = url
         self.heard: dict[str, list[Any]] = {}
         self._stack = stack
@@ -63,6 +65,11 @@ class Ears:
             await client.set_logging_level("debug")
         return client
 
+    async def until_calls(self, count: int) -> None:
+        """Wait until so many calls are in flight, and their server has them."""
+        await until(lambda: self.app.gateway.in_flight == count)
+        await anyio.sleep(0.1)
+
     async def settle(self) -> None:
         """Wait until whoever is to hear what was said has heard it: an administrator's word comes after it."""
         await anyio.sleep(0.2)
@@ -74,7 +81,7 @@ async def ears(tmp_path: Path, server: ServerSpec | str, **options: Any) -> Asyn
     spec = logging_server(server, **options) if isinstance(server, str) else server
     async with open_app(config, bundled=False, servers=[spec]) as app, open_http(app) as url:
         async with AsyncExitStack() as stack:
-            yield Ears(url, stack)
+            yield Ears(app, url, stack)
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -103,8 +110,8 @@ async def test_where_it_cannot_be_told_only_administrators_hear_it(tmp_path: Pat
     async with ears(tmp_path, version) as gateway:
         ada, bob, _ = [await gateway.join(name) for name in ("ada", "bob", "root")]
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bob.call_tool, "up__sleep", {"seconds": 0.4})
-            await anyio.sleep(0.1)
+            tasks.start_soon(bob.call_tool, "up__sleep", {"seconds": 2})
+            await gateway.until_calls(1)
             tasks.start_soon(ada.call_tool, "up__say", {"text": "about ada"})
         await until(lambda: gateway.heard["root"])
         await gateway.settle()
@@ -120,8 +127,8 @@ async def test_where_it_cannot_be_told_only_administrators_hear_it(tmp_path: Pat
 async def test_what_is_said_late_is_not_taken_for_the_next_caller_s(tmp_path: Path) -> None:
     async with ears(tmp_path, "2025-11-25") as gateway:
         ada, bob, _ = [await gateway.join(name) for name in ("ada", "bob", "root")]
-        await ada.call_tool("up__say", {"text": "about ada", "late": 0.2})
-        await bob.call_tool("up__sleep", {"seconds": 0.5})
+        await ada.call_tool("up__say", {"text": "about ada", "late": 1})
+        await bob.call_tool("up__sleep", {"seconds": 1.5})
         await until(lambda: gateway.heard["root"])
         await gateway.settle()
 
@@ -137,11 +144,13 @@ async def test_what_is_said_about_a_call_that_was_given_up_is_nobody_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "LATE_S", 0.0)
-    async with ears(tmp_path, MODERN) as gateway:
+    async with ears(tmp_path, STATELESS) as gateway:
         ada, bob, _ = [await gateway.join(name) for name in ("ada", "bob", "root")]
-        with anyio.move_on_after(0.2):
-            await ada.call_tool("up__say", {"text": "about ada", "seconds": 0.3, "late": 0.2})
-        await bob.call_tool("up__sleep", {"seconds": 0.6})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ada.call_tool, "up__say", {"text": "about ada", "seconds": 0.5, "late": 0.5})
+            await gateway.until_calls(1)
+            tasks.cancel_scope.cancel()
+        await bob.call_tool("up__sleep", {"seconds": 1.5})
         await until(lambda: gateway.heard["root"])
         await gateway.settle()
 
@@ -155,11 +164,11 @@ async def test_what_is_said_about_a_call_that_was_given_up_is_nobody_s(
 )
 async def test_a_stateless_call_hears_of_nobody_else(tmp_path: Path) -> None:
     async with ears(tmp_path, "2025-11-25") as gateway:
-        ada, bob = await gateway.join("ada", MODERN), await gateway.join("bob", MODERN)
+        ada, bob = await gateway.join("ada", STATELESS), await gateway.join("bob", STATELESS)
         await bob.call_tool("up__say", {"text": "about bob", "seconds": 0.1}, meta=LOG_LEVEL)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: bob.call_tool("up__sleep", {"seconds": 0.4}, meta=LOG_LEVEL))
-            await anyio.sleep(0.1)
+            tasks.start_soon(lambda: bob.call_tool("up__sleep", {"seconds": 2}, meta=LOG_LEVEL))
+            await gateway.until_calls(1)
             await ada.call_tool("up__say", {"text": "about ada"}, meta=LOG_LEVEL)
 
     assert gateway.heard == {"ada": [], "bob": ["about bob"]}
@@ -172,10 +181,10 @@ async def test_a_stateless_call_hears_of_nobody_else(tmp_path: Path) -> None:
 )
 async def test_what_comes_on_a_call_s_own_stream_is_that_caller_s(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(telling_app(Telling(), is_modern=False))
+        app = await stack.enter_async_context(telling_app(Telling(), is_stateless=False))
         server = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)))
         async with ears(tmp_path, server) as gateway:
-            ada, bob = await gateway.join("ada", MODERN), await gateway.join("bob")
+            ada, bob = await gateway.join("ada", STATELESS), await gateway.join("bob")
             await ada.call_tool("up__say", {"level": "error"})
             await bob.call_tool("up__say", {"level": "critical"})
             await until(lambda: gateway.heard["bob"])
@@ -208,7 +217,7 @@ async def test_a_server_of_one_s_own_logs_to_its_owner(tmp_path: Path) -> None:
 )
 async def test_last_words_are_not_shown_to_other_callers(tmp_path: Path) -> None:
     async with ears(tmp_path, "2025-11-25") as gateway:
-        ada, bob, root = [await gateway.join(name, MODERN) for name in ("ada", "bob", "root")]
+        ada, bob, root = [await gateway.join(name, STATELESS) for name in ("ada", "bob", "root")]
         seen = {}
         for name, client in (("bob", bob), ("root", root), ("ada", ada)):
             await ada.call_tool("up__say", {"text": "password of ada"})
@@ -227,6 +236,7 @@ class RawSession:
     def __init__(self, http: httpx2.AsyncClient, url: str, session: str) -> None:
         self._http = http
         self._url = url
+        self.last = ""
         self._headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
 
     @classmethod
@@ -244,18 +254,15 @@ class RawSession:
         wish = {"name": "up__say", "arguments": {"text": text, "seconds": 0.1}}
         await self.post({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": wish})
 
-    async def listen(self, heard: list[str], after: str = "", for_s: float = 1.0) -> str:
-        """Listen for a while; returns the id of the last event."""
+    async def listen(self, heard: list[str], after: str = "") -> None:
+        """Listen until cancelled; `last` is then the id of the last event."""
         headers = self._headers | {"accept": "text/event-stream"} | ({"last-event-id": after} if after else {})
-        last = after
-        with anyio.move_on_after(for_s):
-            async with self._http.stream("GET", self._url, headers=headers) as stream:
-                async for line in stream.aiter_lines():
-                    if line.startswith("id: "):
-                        last = line[4:]
-                    elif line.startswith("data: ") and len(line) > 6:
-                        heard.append(json.loads(line[6:])["params"]["data"])
-        return last
+        async with self._http.stream("GET", self._url, headers=headers) as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("id: "):
+                    self.last = line[4:]
+                elif line.startswith("data: ") and len(line) > 6:
+                    heard.append(json.loads(line[6:])["params"]["data"])
 
 
 @attack(
@@ -274,22 +281,22 @@ async def test_a_resumed_stream_has_no_events_of_others(tmp_path: Path, monkeypa
 
         ada, bob = await session("ada"), await session("bob")
         first, theirs, rest = list[str](), list[str](), list[str]()
-        last = ""
-
-        async def listen_first() -> None:
-            nonlocal last
-            last = await ada.listen(first)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen_first)
-            tasks.start_soon(lambda: bob.listen(theirs, for_s=2.0))
-            await anyio.sleep(0.3)
-            await ada.say("about ada")
-            await anyio.sleep(1.0)
+        async with anyio.create_task_group() as others:
+            others.start_soon(bob.listen, theirs)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ada.listen, first)
+                await until(lambda: gateway.app.shares.streams.taken == 2)
+                await ada.say("about ada")
+                await until(lambda: first)
+                tasks.cancel_scope.cancel()
+            await until(lambda: gateway.app.shares.streams.taken == 1)
             await bob.say("about bob")
-            await ada.listen(rest, after=last, for_s=0.5)
+            await until(lambda: theirs)
+            with anyio.move_on_after(0.5):
+                await ada.listen(rest, after=ada.last)
+            others.cancel_scope.cancel()
 
-    assert last
+    assert ada.last
     assert (first, theirs) == (["about ada"], ["about bob"])
     assert rest == []
 

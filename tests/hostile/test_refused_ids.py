@@ -9,14 +9,14 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, attack, loop_cpu_s, thread_cpu_s
 from tests.hostile.served import Served, open_gateway, request
-from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, StdioPeer, stdio_peer
+from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, StdioPeer, stdio_peer
 from toolpost.protocol.rpc import find_request_id
 
 pytestmark = pytest.mark.wire
 
 META = json.dumps(ENVELOPE).encode()
 HANDSHAKE = "2025-11-25"
-ERAS = [HANDSHAKE, MODERN]
+ERAS = [HANDSHAKE, STATELESS]
 
 MANY = b"[" + b"[]," * 60_000 + b"1]"
 DEEP = b"[" * 5_000 + b"]" * 5_000

@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.hostile.attacks import attack
-from tests.ways import ENVELOPE, MODERN
+from tests.ways import ENVELOPE, STATELESS
 from tests.wire.callers import Project
 from tests.wire.test_callers import OPENING, ask, served
 from toolpost.base.caller import Caller
@@ -41,7 +41,7 @@ async def stream(
     head = f"{verb} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     async with await anyio.connect_tcp(host, int(port)) as connection:
         await connection.send(head.encode() + b"\r\n" + body)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             got = b""
             while b"\r\n\r\n" not in got:
                 got += await connection.receive()
@@ -72,7 +72,7 @@ async def every_stream(app: Any, url: str, name: str) -> AsyncIterator[dict[str,
     thread = (await ask(api, token, {}, x_toolpost="1"))[1]["id"]
     listen = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
     message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}
-    modern = {"mcp_protocol_version": MODERN, "mcp_method": "subscriptions/listen"}
+    modern = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen"}
     handshake = {"mcp_protocol_version": "2025-06-18", "mcp_session_id": session}
     async with (
         stream(url, token, "GET", "/mcp", **handshake) as get,
@@ -96,7 +96,7 @@ async def test_streams_of_a_removed_caller_are_closed(change: str, tmp_path: Pat
             if change == "rotated":
                 (tmp_path / "bob").write_text("another-token")
             await apply_config(app, project.load)
-            ended = {kind: await rest_of(connection, 5) for kind, connection in lost.items()}
+            ended = {kind: await rest_of(connection, 30) for kind, connection in lost.items()}
             still = {kind: await rest_of(connection, 0.2) for kind, connection in kept.items()}
 
     assert [kind for kind, rest in ended.items() if rest is None] == []
@@ -117,16 +117,10 @@ async def test_a_change_that_leaves_a_caller_alone_closes_nothing(tmp_path: Path
 class Issuer:
     """An authorization server whose every token says the same."""
 
-    rules = OAuthRules(issuer="https://login.example", resource="https://tools.example/mcp", audiences=("x",))
+    rules = OAuthRules(resource="https://tools.example/mcp")
 
     async def verify(self, token: bytes) -> Claims:
         return Claims(subject=token.decode(), client=None, scopes=frozenset(), expires_at=time.time() + 60)
-
-    def challenge(self) -> str:
-        return "Bearer"
-
-    def metadata(self) -> dict[str, Any]:
-        return {}
 
 
 def subject(name: str, *subjects: str) -> KnownCaller:

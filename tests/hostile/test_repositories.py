@@ -24,7 +24,7 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.parts.workspace.repos import FILES, git, make_repo, workspace_client, write
-from tests.ways import IN_MEMORY, MODERN, Way
+from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
 from toolpost.parts.bus.commands.project import project_of
 from toolpost.parts.workspace.generations import read_pointer
@@ -220,7 +220,7 @@ async def watched_client(project: Path) -> AsyncIterator[Client]:
     config = msgspec.structs.replace(
         IN_MEMORY, project=str(project), parts={"workspace": WorkspaceSettings(watch=True, settle_s=0.1, roots=roots)}
     )
-    async with open_app(config) as app, Way("memory", MODERN).client_of(app) as client:
+    async with open_app(config) as app, Way("memory", STATELESS).client_of(app) as client:
         yield client
 
 

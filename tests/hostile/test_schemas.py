@@ -65,8 +65,8 @@ def _line(process: psutil.Process) -> list[str]:
 
 
 @asynccontextmanager
-async def free_loop(client: Client, *, limit_s: float = 0.5) -> AsyncIterator[None]:
-    """Assert that meanwhile the loop has hardly anything to do, and that calls of another server are answered."""
+async def free_loop(client: Client, *, limit_s: float = 1.0) -> AsyncIterator[None]:
+    """Assert that meanwhile the loop does not validate, which takes it minutes, and that calls of another server are answered."""
     answered = 0
 
     async def call() -> None:
@@ -202,7 +202,7 @@ async def test_large_definitions_are_compiled_beside_the_loop(tmp_path: Path) ->
     before, all_before = time.thread_time(), time.process_time()
 
     async with gateway(spec(tmp_path, "up", [*tools, tool("plain")])) as (app, _):
-        assert len(app.servers.providers["up"].tools) == len(tools) + 1
+        await until(lambda: len(app.servers.providers["up"].tools) == len(tools) + 1)
         on_loop, everywhere = time.thread_time() - before, time.process_time() - all_before
 
     assert on_loop < 0.7 * everywhere

@@ -125,7 +125,7 @@ def _request(number: int, method: str, params: dict[str, Any]) -> bytes:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas_with_arguments())
 def test_the_pipeline_accepts_exactly_what_the_listed_schema_accepts(pair: tuple[dict[str, Any], list[Any]]) -> None:
     schema, cases = pair

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from toolpost.registry import BUNDLED
+
 pytestmark = pytest.mark.wire
 
 SCRIPT = """
@@ -16,15 +18,19 @@ from toolpost.settings import Config, PluginSettings, StoreSettings
 async def main() -> None:
     plugins = PluginSettings(bundled=sys.argv[1:])
     async with open_app(Config(store=StoreSettings(url="sqlite::memory:"), plugins=plugins)) as app:
-        print(json.dumps([sorted(app.parts.provided), sorted(sys.modules)]))
+        print(json.dumps([sorted(app.parts.by_name), sorted(sys.modules)]))
 
 anyio.run(main)
 """
 
 SERVICES = {
+    "apis": {"toolpost.parts.apis.document", "toolpost.parts.apis.tools", "yaml"},
     "approvals": {"toolpost.parts.approvals.service", "nacl"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
+    "export": {"toolpost.parts.export.exporter"},
+    "login": {"toolpost.parts.login.server", "toolpost.endpoints.auth.oauth"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
+    "results": {"toolpost.parts.results.limiter"},
     "trail": {"toolpost.parts.trail.service"},
     "workspace": {"toolpost.parts.workspace.service"},
     "agents": {"acp", "claude_agent_sdk", "toolpost.parts.conversations.acp_agent"},
@@ -40,6 +46,7 @@ SERVICES = {
         (("approvals",), ("approvals",)),
         (("bus",), ("bus",)),
         (("models",), ("models",)),
+        (("results",), ("results",)),
         (("trail",), ("trail",)),
         (("workspace",), ("workspace",)),
     ],
@@ -49,5 +56,5 @@ def test_a_gateway_loads_the_parts_that_it_uses(bundled: tuple[str, ...], loaded
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     parts, modules = json.loads(ran.stdout)
 
-    assert parts == ["approvals", "bus", "conversations", "models", "tasks", "trail", "workspace"]
+    assert parts == sorted(entry.name for entry in BUNDLED)
     assert {name for name, of in SERVICES.items() if of & set(modules)} == set(loaded)

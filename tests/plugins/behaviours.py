@@ -74,7 +74,7 @@ async def serial(seconds: float = 0.0, name: str = "") -> bool:
     return "serial" in MET
 
 
-@plugin.tool(concurrency="serial", timeout_s=0.4)
+@plugin.tool(concurrency="serial", timeout_s=2)
 async def serial_short(seconds: float) -> bool:
     """Must not meet itself, and has little time."""
     await anyio.sleep(seconds)
@@ -127,15 +127,15 @@ def chatter_in_thread(count: int, ctx: Context) -> int:
 
 
 @plugin.tool(timeout_s=30)
-async def clean_up(ctx: Context) -> str:
-    """Report progress until it is cancelled, and for a second more."""
+async def clean_up(ctx: Context, steps: int = 20) -> str:
+    """Report progress until it is cancelled, and for a second more, or as many steps of 50 ms."""
     try:
         while True:
             ctx.progress(message="at work")
             await anyio.sleep(0.05)
     finally:
         with anyio.CancelScope(shield=True):
-            for number in range(20):
+            for number in range(steps):
                 ctx.progress(message=f"cleaning up {number}")
                 await anyio.sleep(0.05)
 
@@ -317,7 +317,7 @@ async def blocks(kind: str) -> Result:
         "type": {"type": "hologram"},
         "field": {"type": "image", "data": "x"},
         "json": {"type": "text", "text": object()},
-        "object": "just text",
+        "object": object(),
     }
     return Result(data=1, content=[wrong[kind]])
 

@@ -52,8 +52,8 @@ def judged_by_us(meta: dict[str, Any], headers: dict[str, str] | None, name: str
         era.check_envelope_keys(meta, request_id=b"1")
         if headers is not None:
             raw = {key.encode(): value.encode("latin-1") for key, value in headers.items()}
-            era.check_modern_headers(raw, meta=meta, method="tools/call", name=name, request_id=b"1")
-        era.check_modern_envelope(meta, request_id=b"1")
+            era.check_stateless_headers(raw, meta=meta, method="tools/call", name=name, request_id=b"1")
+        era.check_stateless_envelope(meta, request_id=b"1")
     except ProtocolError as error:
         return error.code
     return None
@@ -75,6 +75,6 @@ def test_header_values_are_read_as_the_sdk_reads_them(value: str) -> None:
 
 def test_we_know_the_revisions_that_the_sdk_knows() -> None:
     assert set(era.HANDSHAKE_VERSIONS) == set(HANDSHAKE_PROTOCOL_VERSIONS)
-    assert [era.MODERN.version] == list(MODERN_PROTOCOL_VERSIONS)
+    assert [era.STATELESS.version] == list(MODERN_PROTOCOL_VERSIONS)
     assert era.LATEST_HANDSHAKE == LATEST_HANDSHAKE_VERSION
     assert era.SERVER_INFO == SERVER_INFO_META_KEY

@@ -12,7 +12,7 @@ from toolpost import Tool
 from toolpost.contracts.contract import Terms
 from toolpost.discovery import Catalog
 from toolpost.endpoints.listing import Listing
-from toolpost.protocol.era import MODERN
+from toolpost.protocol.era import STATELESS
 from toolpost.providers import FunctionProvider
 
 
@@ -33,7 +33,7 @@ def test_real_definitions_are_held_or_refused_by_name(name: str) -> None:
     refused = [refusal for source in sources for refusal in source.refused]
     catalog = Catalog(sources)
     listing = Listing(catalog, scope="public")
-    first = listing.page(MODERN, None, request_id=b"1")
+    first = listing.page(STATELESS, None, request_id=b"1")
     places = Counter(str(refusal.details["place"]).split("/", maxsplit=1)[0] for refusal in refused)
 
     assert sum(len(tools) for tools in servers.values()) == len(catalog) + len(refused)
@@ -41,7 +41,7 @@ def test_real_definitions_are_held_or_refused_by_name(name: str) -> None:
     assert all(refusal.details["plugin"] and refusal.details["reason"] for refusal in refused)
     assert set(places) == {"name", "inputSchema"}
     assert places["inputSchema"] == definitions.wrong
-    assert listing.page(MODERN, None, request_id=b"2") is first
+    assert listing.page(STATELESS, None, request_id=b"2") is first
     assert len(json.loads(first)["tools"]) == min(1000, len(catalog))
 
 

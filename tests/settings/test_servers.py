@@ -1,6 +1,7 @@
 """`[servers.NAME]`: what may be written, what is refused, and what comes of it."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,17 +9,23 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from tests.hostile.attacks import attack
+from toolpost.base.redaction import REDACTED, conceal_known
+from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config, ResolvedServer, ServerSettings, config_schema, load_config
-from toolpost.settings.servers import usable_name
+from toolpost.upstreams.credentials.keychain import write_keychain
+from toolpost.upstreams.credentials.values import OwnValue
+from toolpost.upstreams.http.network import DIRECT
 from toolpost.upstreams.spec import ServerSpec
 
 EVERYTHING = """
 [servers.local_one]
 command = "npx"
 args = ["-y", "server"]
-env = {TOKEN = "${TOKEN}"}
+env = {TOKEN = "${TOKEN}", OWN = "a ${caller:KEY} z"}
+credentials = "caller"
 cwd = "sub"
 transport = "stdio"
 tags = ["a", "b"]
@@ -27,6 +34,9 @@ deny = ["get_secret"]
 timeout_s = 3
 unknown_arguments = "reject"
 results = "warn"
+extensions = false
+client_extensions = {"com.example/ui" = {dark = true}}
+unlisted_resources = true
 contracts = "enforce"
 strategy = "per_session"
 era = "handshake"
@@ -36,7 +46,7 @@ enabled = true
 
 [servers.remote]
 url = "https://example.com/mcp"
-headers = {Authorization = "Bearer ${TOKEN}"}
+headers = {Authorization = "Bearer ${TOKEN}", X-Key = "${caller:KEY}"}
 transport = "sse"
 """
 
@@ -63,6 +73,11 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         cwd=tmp_path / "sub",
         url=None,
         headers={},
+        own_env={"OWN": ("a ", OwnValue("KEY"), " z")},
+        own_headers={},
+        credentials="caller",
+        network=DIRECT,
+        auth=None,
         transport="stdio",
         tags=frozenset({"a", "b"}),
         allow=("get_*",),
@@ -71,16 +86,21 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         unknown_arguments="reject",
         contracts="enforce",
         results="warn",
+        extensions=False,
+        client_extensions={"com.example/ui": {"dark": True}},
+        unlisted_resources=True,
         strategy="per_session",
         era="handshake",
         min_ready=1,
         idle_s=10.0,
     )
+    assert servers["remote"].own_headers == {"X-Key": (OwnValue("KEY"),)}
+    assert servers["remote"].credentials == "caller"
     assert servers["remote"].headers == {"Authorization": "Bearer t0ps3cret"}
     assert (servers["remote"].command, servers["remote"].transport) == (None, "sse")
     assert "t0ps3cret" not in repr(servers)
     assert ServerSpec(**vars(servers["local_one"])).command == ("npx", "-y", "server")
-    assert set(tomllib.loads(EVERYTHING)["servers"]["local_one"]) | {"url", "headers"} == set(
+    assert set(tomllib.loads(EVERYTHING)["servers"]["local_one"]) | {"url", "headers", "network", "auth"} == set(
         ServerSettings.__struct_fields__
     )
 
@@ -122,7 +142,7 @@ def test_defaults_are_as_documented(tmp_path: Path) -> None:
         ('[servers.git]\nurl = "http://x"\nargs = ["b"]', "servers.git.args needs a `command`"),
         ('[servers.git]\ncommand = "x"\ntransport = "http"', "servers.git.transport is `http`, but"),
         ('[servers.git]\nurl = "http://x"\ntransport = "stdio"', "servers.git.transport is `stdio`, but"),
-        ('[servers.git]\nurl = "http://x"\ntransport = "ws"', "servers.git.transport: Invalid enum value 'ws'"),
+        ('[servers.git]\nurl = "http://x"\ntransport = "ws"', "servers.git.transport: there is no `ws` to choose"),
         ('[servers.git]\nurl = "ftp://x"', "servers.git.url is not a valid HTTP URL"),
         ('[servers.git]\ncommand = "x"\nmin_ready = -1', "servers.git.min_ready: Expected `int` >= 0"),
         (
@@ -286,3 +306,125 @@ def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
         ServerSettings(command="x").command = "y"  # type: ignore[misc]
     assert msgspec.structs.replace(ServerSettings(command="x"), enabled=False).enabled is False
+
+
+def test_values_come_from_files(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "token").write_text(" t0p-s3cret-from-a-file\n")
+    (tmp_path / "absolute").write_text("another ${NOT_EXPANDED}")
+    headers = f'{{A = "Bearer ${{file:secrets/token}}", B = "${{file:{tmp_path}/absolute}}"}}'
+    text = f'[servers.x]\nurl = "http://localhost/"\nheaders = {headers}'
+    assert resolved(tmp_path, text).headers == {"A": "Bearer t0p-s3cret-from-a-file", "B": "another ${NOT_EXPANDED}"}
+    # It is a secret, whatever the header is called.
+    assert conceal_known("it said t0p-s3cret-from-a-file!") == f"it said {REDACTED}!"
+    with pytest.raises(
+        BadConfiguration, match=r"servers\.x\.env\.A: cannot read the file nothing: No such file"
+    ) as raised:
+        resolved(tmp_path, '[servers.x]\ncommand = "x"\nenv = {A = "${file:nothing}"}')
+    assert raised.value.hint
+
+
+@pytest.mark.wire  # keyring looks for what there is, by a process
+@pytest.mark.usefixtures("keychain")
+def test_values_come_from_the_keychain(tmp_path: Path) -> None:
+    write_keychain("github", "ann/token", "t0p-s3cret-from-the-keychain")
+    text = '[servers.x]\ncommand = "x"\nenv = {A = "${keychain:github/ann/token}"}'
+    assert resolved(tmp_path, text).env == {"A": "t0p-s3cret-from-the-keychain"}
+    with pytest.raises(BadConfiguration, match=r"servers\.x\.env\.A: the keychain has no entry github/bob") as raised:
+        resolved(tmp_path, '[servers.x]\ncommand = "x"\nenv = {A = "${keychain:github/bob}"}')
+    assert raised.value.hint == "keyring set github bob"
+
+
+@pytest.mark.wire
+def test_without_a_keychain_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring
+    from keyring.backends.fail import Keyring
+
+    before = keyring.get_keyring()
+    keyring.set_keyring(Keyring())  # type: ignore[no-untyped-call]  # what keyring uses where there is none
+    try:
+        with pytest.raises(
+            BadConfiguration, match=r"servers\.x\.env\.A: The keychain cannot be used: No recommended backend"
+        ):
+            resolved(tmp_path, '[servers.x]\ncommand = "x"\nenv = {A = "${keychain:a/b}"}')
+    finally:
+        keyring.set_keyring(before)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(BadConfiguration, match="needs the package keyring") as raised:
+        resolved(tmp_path, '[servers.x]\ncommand = "x"\nenv = {A = "${keychain:a/b}"}')
+    assert raised.value.hint == "pip install 'toolpost[keychain]'"
+
+
+def test_values_of_callers_are_for_headers_and_variables(tmp_path: Path) -> None:
+    server = resolved(
+        tmp_path, '[servers.x]\ncommand = "x"\nenv = {A = "$${caller:K}", B = "${V}-${caller:K.1}"}', V="${caller:Z}"
+    )
+    # What is escaped, or comes out of a variable, is text.
+    assert server.env == {"A": "${caller:K}"}
+    assert server.own_env == {"B": ("${caller:Z}", "-", OwnValue("K.1"))}
+    for text in (
+        'command = "x"\nargs = ["${caller:K}"]',
+        'url = "http://localhost/${caller:K}"',
+        'command = "${caller:K}"',
+    ):
+        with pytest.raises(BadConfiguration, match="can be used in headers and in env only"):
+            resolved(tmp_path, f"[servers.x]\n{text}")
+    shared = resolved(tmp_path, '[servers.x]\ncommand = "x"\ncredentials = "shared"\nenv = {A = "${caller:K}"}')
+    assert shared.credentials == "shared"
+    assert resolved(tmp_path, '[servers.x]\ncommand = "x"').credentials == "shared"
+    assert resolved(tmp_path, '[servers.x]\ncommand = "x"\ncredentials = "caller"').credentials == "caller"
+
+
+@attack(
+    "server",
+    "names an authorization server of its own, to get the secrets that are configured for the true one",
+    "settings with a secret are refused without `auth.issuer`, and a server that names another issuer is too",
+)
+@pytest.mark.parametrize(
+    "auth",
+    [
+        'client_id = "me"\nclient_secret = "s3cret"',
+        'type = "client_credentials"\nclient_id = "me"\nclient_secret = "s3cret"',
+        'type = "client_credentials"\nclient_id = "me"\nprivate_key = "s3cret"',
+        'type = "token_exchange"\nsubject_token = "s3cret"',
+        'type = "jwt_bearer"\nassertion = "s3cret"',
+        'type = "id_jag"\nsubject_token = "x"\nidp_token_url = "https://idp.example/"\nclient_secret = "s3cret"',
+    ],
+)
+def test_a_secret_needs_the_issuer_that_may_get_it(auth: str, tmp_path: Path) -> None:
+    file = tmp_path / "toolpost.toml"
+    text = f'[servers.up]\nurl = "https://mcp.example/mcp"\n[servers.up.auth]\n{auth}\n'
+    file.write_text(text)
+    with pytest.raises(BadConfiguration, match=r"auth\.issuer is missing") as refusal:
+        load_config(file).resolve_server("up")
+    file.write_text(f'{text}issuer = "https://as.example"\n')
+    resolved = load_config(file).resolve_server("up")
+
+    assert "s3cret" not in refusal.value.message
+    assert resolved.auth is not None
+    assert resolved.auth.issuer == "https://as.example"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ('[modes]\nmode = "read-only"', "modes.mode: there is no `read-only` to choose", "did you mean `readonly`?"),
+        ('[servers.a]\nurl = "http://x"\n[servers.a.auth]\ntype = "magic"', "servers.a.auth.type", "choose one of: "),
+        (
+            '[callers.a]\ntoken_env = "A"\nmode = "rw"',
+            "callers.a.mode: there is no `rw`",
+            "choose one of: full, ",
+        ),
+        ('[trail]\nsessions = "every"', "trail.sessions: there is no `every`", "choose one of: started, all"),
+        ('[models.m]\nurl = "http://x"\napi = "chats"', "models.m.api: there is no `chats`", "did you mean `chat`?"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_answered_with_those_that_are(
+    text: str, says: str, hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "toolpost.toml").write_text(text)
+    with pytest.raises(BadConfiguration) as refused:
+        load_config(tmp_path / "toolpost.toml")
+
+    assert says in refused.value.message
+    assert (refused.value.hint or "").startswith(hint)

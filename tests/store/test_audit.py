@@ -36,7 +36,7 @@ async def test_the_record_outlives_the_store(url: str, entry: Make) -> None:
     if "memory" in url:
         return
     for _ in range(3):
-        async with open_store(url, full=True) as store:
+        async with open_store(url, durable=True) as store:
             await store.audit.append(entry())
 
     async with open_store(url) as store:

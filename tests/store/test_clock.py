@@ -158,6 +158,6 @@ async def test_two_servers_of_a_store_go_on_when_its_clock_jumps(
             shown = late.scripts.wall(said[-1])
         passed_s = time.monotonic() - began_s
 
-    assert before - started == pytest.approx(jump_s, abs=5), "nobody had seen it yet"
+    assert before - started == pytest.approx(jump_s, abs=60), "nobody had seen it yet"
     assert all(0 <= at - started <= passed_s + 1.5 for at in said)
-    assert shown == pytest.approx(real() + jump_s, abs=5)
+    assert shown == pytest.approx(real() + jump_s, abs=60)

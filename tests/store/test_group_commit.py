@@ -31,7 +31,7 @@ class Gate:
 
     def __call__(self) -> Script[None]:
         self.entered.set()
-        assert self._opened.wait(10)
+        assert self._opened.wait(30)
         yield Statement("SELECT 1")
 
     def open(self) -> None:
@@ -46,7 +46,7 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 async def close_the_gate(store: SqliteStore) -> tuple[Gate, asyncio.Future[None]]:
     gate = Gate()
-    held = asyncio.ensure_future(store.scripts.run(gate, full=False))
+    held = asyncio.ensure_future(store.scripts.run(gate, durable=False))
     await anyio.to_thread.run_sync(gate.entered.wait)
     return gate, held
 
@@ -154,8 +154,8 @@ async def test_a_failing_job_fails_alone(path: Path, entry: Make, error: BaseExc
     async with aclosing(await SqliteStore.open(path)) as store:
         gate, held = await close_the_gate(store)
         before = asyncio.ensure_future(store.audit.append(entry()))
-        failing = asyncio.ensure_future(store.scripts.run(fail, full=False))
-        after = asyncio.ensure_future(store.scripts.run(one, full=False))
+        failing = asyncio.ensure_future(store.scripts.run(fail, durable=False))
+        after = asyncio.ensure_future(store.scripts.run(one, durable=False))
         gate.open()
         outcomes = await asyncio.gather(held, before, failing, after, return_exceptions=True)
         verdict = await store.audit.verify()
@@ -174,7 +174,7 @@ async def test_after_a_failed_commit_every_caller_is_told_and_the_next_one_serve
     def free_the_disk() -> Script[None]:
         yield Statement("PRAGMA max_page_count = 1000000")
 
-    async with aclosing(await SqliteStore.open(path, full=True)) as store:
+    async with aclosing(await SqliteStore.open(path, durable=True)) as store:
         await store.scripts.run(fill_the_disk)
         large = [store.audit.append(entry(caller="x" * 50_000)) for _ in range(3)]
         outcomes = await asyncio.gather(*large, return_exceptions=True)
@@ -202,7 +202,7 @@ async def test_a_lock_that_is_never_released_is_an_error_not_a_hang(path: Path, 
 async def test_reading_does_not_wait_for_the_writer(store: SqliteStore, entry: Make) -> None:
     await store.audit.append(entry())
     gate, held = await close_the_gate(store)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         seen = await asyncio.gather(*(store.audit.newest() for _ in range(10)))
     gate.open()
     await held

@@ -18,7 +18,7 @@ from tests.postgres import Postgres
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
 from toolpost.store import AuditEntry, AuditFilter, open_store
 from toolpost.store.postgres.store import PostgresStore
-from toolpost.store.scripts import Script, Statement, alone
+from toolpost.store.scripts import Script, Statement, lock_name
 from toolpost.store.urls import PostgresLocation, parse_store_url, shown_url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -138,7 +138,7 @@ async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice
     postgres: Postgres, url: str, entry: Make, rounds: int
 ) -> None:
     # Stopped in the middle of a statement, a backend goes on with it when its client has long turned to another one.
-    store = await opened(url, command_s=0.3)
+    store, reader = await opened(url, command_s=0.3), await opened(url)
     busy = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%WITH moved%' AND pid <> pg_backend_pid()"
     load = Load(store, entry)
     async with anyio.create_task_group() as tasks:
@@ -151,9 +151,10 @@ async def test_a_server_that_falls_silent_and_finishes_late_writes_nothing_twice
                 await asyncio.sleep(1)
         await load.until_more()
         load.is_over = True
-    found = await counted(store)
-    verdict = await store.audit.verify()
+    found = await counted(reader)
+    verdict = await reader.audit.verify()
     await store.aclose()
+    await reader.aclose()
 
     assert verdict.is_intact
     assert found == Counter(load.acknowledged)
@@ -226,7 +227,7 @@ async def test_a_database_that_stays_away_is_a_typed_error_after_a_bounded_time(
 
     assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
     assert "store.retry_s" in (getattr(outcomes[0], "hint", "") or "")
-    assert took_s < 10
+    assert took_s < 30
     assert checked == 1
 
 
@@ -291,18 +292,18 @@ async def test_a_write_that_is_cancelled_leaves_neither_rows_nor_locks(postgres:
     store = await opened(url, pool=1)
 
     def hang() -> Script[None]:
-        yield alone("x")
+        yield lock_name("x")
         yield Statement("INSERT INTO known_tools VALUES ('half', 1, '[]')")
         yield Statement("SELECT pg_sleep(60)")
 
     def count_rows() -> Script[int]:
-        yield alone("x")
+        yield lock_name("x")
         ((count,),) = yield Statement("SELECT count(*) FROM known_tools")
         return int(count)
 
     with anyio.move_on_after(0.3) as scope:
         await store.scripts.run(hang)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         count = await store.scripts.run(count_rows)
     await store.aclose()
 
@@ -363,7 +364,7 @@ async def test_transactions_with_a_lock_come_one_after_the_other(store: Postgres
     order: list[str] = []
 
     def script(name: str) -> Script[None]:
-        yield alone("x")
+        yield lock_name("x")
         order.append(f"{name} in")
         yield Statement("SELECT pg_sleep(0.02)")
         order.append(f"{name} out")

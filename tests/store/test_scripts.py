@@ -14,7 +14,7 @@ import pytest
 
 from toolpost.contracts.errors import GatewayError, InvalidRequest
 from toolpost.store import open_store
-from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
+from toolpost.store.scripts import NOW, Script, Statement, Together, change, lock_name
 from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_what_is_asked_together_is_done_together(url: str) -> None:
         first = yield change(_ADD, ("a", "x"))
         again = yield change(_ADD, ("a", "x"))
         rows = yield Together((change(_ADD, ("b", "x")), Statement(_ADD, ("c", "x")), Statement(_ADD, ("d", "y"))))
-        yield alone("the only one")
+        yield lock_name("the only one")
         found = yield Together(
             (
                 Statement("SELECT task FROM bus_needs WHERE needs = ?1 ORDER BY task", ("x",)),
@@ -137,12 +137,12 @@ async def test_the_loop_goes_on_while_another_process_writes(path: Path) -> None
                 longest = max(longest, time.monotonic() - last)
             was_done, read = asked.done(), await store.scripts.read(names)
             other.execute("COMMIT")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await asked
 
     assert not was_done
     assert read == ["first"]
-    assert longest < 1
+    assert longest < 3
 
 
 async def test_many_that_wait_for_the_disk_share_few_commits(path: Path) -> None:

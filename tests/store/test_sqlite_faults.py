@@ -33,11 +33,11 @@ def synchronous() -> Script[int]:
 
 async def test_only_a_group_that_asks_for_it_waits_for_the_disk(path: Path, entry: Make) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        one_by_one = [await store.scripts.run(synchronous, full=full) for full in (False, True, False)]
+        one_by_one = [await store.scripts.run(synchronous, durable=durable) for durable in (False, True, False)]
         together = await asyncio.gather(
-            store.scripts.run(synchronous, full=False), store.scripts.run(synchronous), store.audit.append(entry())
+            store.scripts.run(synchronous, durable=False), store.scripts.run(synchronous), store.audit.append(entry())
         )
-        after = await store.scripts.run(synchronous, full=False)
+        after = await store.scripts.run(synchronous, durable=False)
 
     assert one_by_one == [1, 2, 1]
     assert list(together[:2]) == [1, 2]
@@ -45,8 +45,8 @@ async def test_only_a_group_that_asks_for_it_waits_for_the_disk(path: Path, entr
 
 
 async def test_a_store_that_is_full_stays_so(path: Path) -> None:
-    async with aclosing(await SqliteStore.open(path, full=True)) as store:
-        assert [await store.scripts.run(synchronous, full=full) for full in (False, True, False)] == [2, 2, 2]
+    async with aclosing(await SqliteStore.open(path, durable=True)) as store:
+        assert [await store.scripts.run(synchronous, durable=durable) for durable in (False, True, False)] == [2, 2, 2]
 
 
 async def test_a_damaged_page_is_told_and_the_rest_can_be_read(path: Path, entry: Make) -> None:

@@ -87,24 +87,31 @@ async def test_stores_come_and_go_and_leave_nothing_open(path: Path) -> None:
     assert seen_by_others(path) == [f"{number:03}" for number in range(30)]
 
 
+async def until_synced(held: type[HeldSync], count: int) -> None:
+    """Wait until so many groups were committed, and wait for the disk."""
+    with anyio.fail_after(20):
+        while held.count < count:
+            await asyncio.sleep(0.01)
+
+
 async def test_nobody_is_answered_before_it_is_on_the_disk(held: type[HeldSync], path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         first = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
-        await asyncio.sleep(0.05)
+        await until_synced(held, 1)
         committed, were_told = seen_by_others(path), [one.done() for one in first]
         # What only looks sees what is committed, and is as good as answered by it.
         look = asyncio.ensure_future(store.scripts.read(names))
         await asyncio.sleep(0.05)
         # Whoever needs no disk does not wait for one.
-        with anyio.fail_after(5):
-            await store.scripts.run(added("b"), full=False, is_short=True)
+        with anyio.fail_after(20):
+            await store.scripts.run(added("b"), durable=False, is_short=True)
         later = [asyncio.ensure_future(store.scripts.run(added(f"c{n}"), is_short=True)) for n in range(3)]
         await asyncio.sleep(0.05)
         has_looked = look.done()
         held.end()
         await asyncio.gather(*first)
         seen = await look
-        await asyncio.sleep(0.05)
+        await until_synced(held, 2)
         are_told = [one.done() for one in later]
         held.end()
         await asyncio.gather(*later)
@@ -122,7 +129,7 @@ async def test_after_the_disk_failed_nothing_is_called_done(
 ) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         during = [asyncio.ensure_future(store.scripts.run(added(f"a{n}"), is_short=True)) for n in range(3)]
-        await asyncio.sleep(0.05)
+        await until_synced(held, 1)
         waiting = [asyncio.ensure_future(store.scripts.run(added(f"b{n}"), is_short=n > 0)) for n in range(3)]
         look = asyncio.ensure_future(store.scripts.read(names))
         await asyncio.sleep(0.05)
@@ -161,9 +168,9 @@ async def test_a_store_whose_disk_failed_goes_on_when_it_is_opened_again(
 
 
 async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: type[HeldSync], path: Path) -> None:
-    async with aclosing(await SqliteStore.open(path, full=True)) as store:
-        asked = asyncio.ensure_future(store.scripts.run(added("a"), full=False, is_short=True))
-        await asyncio.sleep(0.05)
+    async with aclosing(await SqliteStore.open(path, durable=True)) as store:
+        asked = asyncio.ensure_future(store.scripts.run(added("a"), durable=False, is_short=True))
+        await until_synced(held, 1)
         was_told = asked.done()
         held.end()
         await asked
@@ -174,7 +181,7 @@ async def test_a_store_that_is_full_waits_for_the_disk_with_everything(held: typ
 async def test_closing_waits_for_the_disk(held: type[HeldSync], path: Path) -> None:
     store = await SqliteStore.open(path)
     asked = asyncio.ensure_future(store.scripts.run(added("a"), is_short=True))
-    await asyncio.sleep(0.05)
+    await until_synced(held, 1)
     closing_it = asyncio.ensure_future(store.aclose())
     await asyncio.sleep(0.05)
     was_closed = closing_it.done()
@@ -188,7 +195,7 @@ async def test_closing_waits_for_the_disk(held: type[HeldSync], path: Path) -> N
 async def test_the_log_is_moved_now_and_then(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         for number in range(LONG_COMMITS * 5):
-            await store.scripts.run(added(f"{number:05} {'x' * 200}"), full=number % 8 == 0, is_short=True)
+            await store.scripts.run(added(f"{number:05} {'x' * 200}"), durable=number % 8 == 0, is_short=True)
         log_bytes = path.with_name(path.name + "-wal").stat().st_size
         file_bytes = path.stat().st_size
         kept = await store.scripts.read(names)
@@ -232,7 +239,7 @@ async def test_others_may_move_the_log_and_begin_it_anew_meanwhile(path: Path) -
                 await asyncio.sleep(0)
                 other.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
                 other.execute("INSERT INTO bus_needs (task, needs) VALUES (?, 'y')", (f"{number:02}other",))
-                with anyio.fail_after(5):
+                with anyio.fail_after(20):
                     await asyncio.gather(*asked)
         kept = await store.scripts.read(names)
 

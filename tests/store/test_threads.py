@@ -15,7 +15,7 @@ from toolpost.base.ids import (
     new_thread_id,
     new_turn_id,
 )
-from toolpost.store import Ending, Resumable, Store, Thread, Turn, open_store
+from toolpost.store import Resumable, Store, Thread, Turn, TurnEndRecord, open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_what_is_said_is_there_after_a_restart_in_order(url: str) -> None:
         thread = await begun(store, title="a \0 title", agent="main")
         turn = turn_in(thread)
         first = await store.threads.begin(turn, "hello\0 \U0001f600", {"from": "a test"})
-        ending = Ending(turn=turn.id, state="done", text="good morning", at_utc=time.time())
+        ending = TurnEndRecord(turn=turn.id, state="done", text="good morning", at_utc=time.time())
         resumable = Resumable(session=AgentSessionId("s-1"), profile="p")
         second = await store.threads.end(ending, resumable=resumable)
     async with open_store(url) as store:
@@ -80,9 +80,11 @@ async def test_a_turn_begins_once_and_ends_once(url: str) -> None:
         await store.threads.note(turn.id, partial="so f", at_utc=5.0)
         noted = await store.threads.find_turn(turn.id)
         running = await store.threads.running()
-        failed = Ending(turn=turn.id, state="failed", text="so far", at_utc=time.time(), error={"code": "INTERNAL"})
+        failed = TurnEndRecord(
+            turn=turn.id, state="failed", text="so far", at_utc=time.time(), error={"code": "INTERNAL"}
+        )
         ends = [await store.threads.end(failed)]
-        ends.append(await store.threads.end(Ending(turn=turn.id, state="done", text="late", at_utc=time.time())))
+        ends.append(await store.threads.end(TurnEndRecord(turn=turn.id, state="done", text="late", at_utc=time.time())))
         await store.threads.note(turn.id, partial="too late", at_utc=6.0)
         ended = await store.threads.find_turn(turn.id)
         messages = await store.threads.messages(thread)
@@ -162,7 +164,7 @@ async def test_who_runs_a_turn_is_asked_to_stop_it(url: str) -> None:
         everything = await store.threads.ask_to_stop(thread, turn=None, but="there/1/2")
         await store.threads.ask_to_stop(thread, turn=first.id, but="there/1/2")
         both = await store.threads.asked_to_stop("here/1/2")
-        await store.threads.end(Ending(turn=first.id, state="cancelled", text=None, at_utc=time.time()))
+        await store.threads.end(TurnEndRecord(turn=first.id, state="cancelled", text=None, at_utc=time.time()))
         left = await store.threads.asked_to_stop("here/1/2")
 
     assert [[turn.id for turn in turns] for turns in asked] == [[], [], [first.id]]
@@ -195,7 +197,7 @@ async def test_what_is_not_there_is_told_so(url: str) -> None:
         nothing = ThreadId("t-none")
         await store.threads.delete(nothing)
         await store.threads.note(TurnId("u-none"), partial="", at_utc=1.0)
-        ended = await store.threads.end(Ending(turn=TurnId("u-none"), state="done", text="x", at_utc=1.0))
+        ended = await store.threads.end(TurnEndRecord(turn=TurnId("u-none"), state="done", text="x", at_utc=1.0))
 
         assert ended is None
         assert await store.threads.find(nothing) is None

@@ -33,7 +33,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 async def test_whoever_listens_is_woken_at_once(store: Store) -> None:
     async with store.wakeups.open_listener("tasks") as listener:
         store.wakeups.ring("tasks")
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             woken = await listener.wait()
 
     assert woken is Wake.RUNG
@@ -64,7 +64,7 @@ async def test_another_store_in_the_same_place_is_heard(store: Store, url: str, 
     async with open_store(url) as other, store.wakeups.open_listener(topic) as listener:
         for _ in range(3):
             other.wakeups.ring(topic)
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 assert await listener.wait() is Wake.RUNG
 
 
@@ -90,7 +90,7 @@ async def test_five_hundred_listeners_are_each_told_their_own(store: Store, url:
         listeners = [await stack.enter_async_context(store.wakeups.open_listener(f"worker-{n}")) for n in range(500)]
         for number in range(0, 500, 2):
             other.wakeups.ring(f"worker-{number}")
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             for listener in listeners[::2]:
                 await listener.wait()
         with anyio.move_on_after(0.2) as scope:
@@ -107,7 +107,7 @@ async def test_waiting_costs_next_to_nothing(store: Store) -> None:
         await asyncio.sleep(1)
         used_s = time.process_time() - before
 
-    assert used_s < 0.1
+    assert used_s < 0.2
 
 
 async def test_after_a_restart_of_the_database_listeners_look_and_hear_again(postgres: Postgres) -> None:
@@ -140,7 +140,7 @@ async def test_the_file_of_rings_stays_small_and_private(path: Path, monkeypatch
         for _ in range(5 * largest_bytes // 76):
             other.wakeups.ring("others")
         mode, size = file.stat().st_mode & 0o777, file.stat().st_size
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             first = await listener.wait()
             other.wakeups.ring("tasks")
             second = await listener.wait()
@@ -153,7 +153,7 @@ async def test_the_file_of_rings_stays_small_and_private(path: Path, monkeypatch
 async def test_what_is_in_memory_wakes_its_own(path: Path) -> None:
     async with open_store("sqlite::memory:") as store, store.wakeups.open_listener("tasks") as listener:
         store.wakeups.ring("tasks")
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert await listener.wait() is Wake.RUNG
 
 
@@ -162,7 +162,7 @@ async def test_a_file_that_cannot_be_opened_ends_nothing(path: Path, caplog: pyt
     wakeups = sqlite_wakeups.SqliteWakeups(path.with_name("missing") / "store.db")
     async with wakeups.open_listener("tasks") as listener:
         wakeups.ring("tasks")
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert await listener.wait() is Wake.RUNG
     await wakeups.aclose()
 

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from tests.loaded import start_loading
-from tests.ways import IN_MEMORY, MODERN, Way
+from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
 from toolpost.running import App
 from toolpost.settings import Config
@@ -22,14 +22,14 @@ from toolpost.upstreams.spec import ServerSpec
 SERVERS = Path(__file__).parent / "servers"
 HOSTILE = SERVERS / "hostile.py"
 
-ERAS = ["2025-11-25", MODERN]
-MEMORY = Way("memory", MODERN)
-ONE_OF_EACH = [Way("memory", "legacy"), Way("http", MODERN)]
+ERAS = ["2025-11-25", STATELESS]
+MEMORY = Way("memory", STATELESS)
+ONE_OF_EACH = [Way("memory", "legacy"), Way("http", STATELESS)]
 PAIRS = [
-    (Way("memory", "legacy"), MODERN),
-    (Way("memory", MODERN), "2025-11-25"),
+    (Way("memory", "legacy"), STATELESS),
+    (Way("memory", STATELESS), "2025-11-25"),
     (Way("http", "legacy"), "2025-11-25"),
-    (Way("http", MODERN), MODERN),
+    (Way("http", STATELESS), STATELESS),
 ]
 """Every way in, and both eras behind it for each kind of transport and each era in front."""
 

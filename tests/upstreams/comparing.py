@@ -26,7 +26,7 @@ HANDSHAKE_ONLY = (sys.executable, "-S", "-E", str(SERVERS / "handshake_only.py")
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 OURS = (META_KEY, SERVER_INFO)
 
-MODERN_ALONE = ("resultType", "ttlMs", "cacheScope")
+STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
 """What an answer of the stateless era has, and one of a server from before it cannot have."""
 
 Script = Sequence[tuple[str, dict[str, Any]]]
@@ -49,11 +49,11 @@ class Compared:
     leaves_out: frozenset[str] = field(default_factory=frozenset)
     """Tools that a server offers to a client of its own alone."""
 
-    def opened(self, *, is_modern: bool) -> AbstractAsyncContextManager[Ask]:
+    def opened(self, *, is_stateless: bool) -> AbstractAsyncContextManager[Ask]:
         """Talk to it directly."""
         if "url" in self.where:
-            return raw_http(self.where["url"], is_modern=is_modern)
-        return raw_stdio([self.where["command"], *self.where["args"]], is_modern=is_modern)
+            return raw_http(self.where["url"], is_stateless=is_stateless)
+        return raw_stdio([self.where["command"], *self.where["args"]], is_stateless=is_stateless)
 
 
 def on_stdio(name: str, command: Sequence[str], script: Script, **options: Any) -> Compared:
@@ -153,16 +153,16 @@ def _comparable(seen: Seen, eras_differ: bool) -> Iterator[dict[str, Any]]:
     for entry in seen:
         answer = entry.get("answer", {})
         if eras_differ:
-            answer = {key: value for key, value in answer.items() if key not in MODERN_ALONE}
+            answer = {key: value for key, value in answer.items() if key not in STATELESS_ONLY}
         yield entry | {"answer": answer}
 
 
-async def seen_directly(servers: Sequence[Compared], *, is_modern: bool) -> dict[str, Seen]:
+async def seen_directly(servers: Sequence[Compared], *, is_stateless: bool) -> dict[str, Seen]:
     """Ask every server without a gateway, side by side."""
     seen: dict[str, Seen] = {}
 
     async def see(server: Compared) -> None:
-        async with server.opened(is_modern=is_modern) as ask:
+        async with server.opened(is_stateless=is_stateless) as ask:
             seen[server.name] = await seen_by(ask, server, is_direct=True)
 
     async with anyio.create_task_group() as tasks:
@@ -172,17 +172,17 @@ async def seen_directly(servers: Sequence[Compared], *, is_modern: bool) -> dict
 
 
 @asynccontextmanager
-async def through_stdio(path: Path, servers: Sequence[Compared], *, is_modern: bool) -> AsyncIterator[Ask]:
+async def through_stdio(path: Path, servers: Sequence[Compared], *, is_stateless: bool) -> AsyncIterator[Ask]:
     """Start `toolpost serve --stdio`, as a client does, and talk to it once every server has its tools."""
-    async with raw_stdio([TOOLPOST, "serve", "--stdio", "--config", str(path)], is_modern=is_modern) as ask:
+    async with raw_stdio([TOOLPOST, "serve", "--stdio", "--config", str(path)], is_stateless=is_stateless) as ask:
         await all_listed(ask, servers)
         yield ask
 
 
 @asynccontextmanager
-async def through_http(url: str, servers: Sequence[Compared], *, is_modern: bool) -> AsyncIterator[Ask]:
+async def through_http(url: str, servers: Sequence[Compared], *, is_stateless: bool) -> AsyncIterator[Ask]:
     """Talk to a `toolpost serve` that runs, once every server has its tools."""
-    async with raw_http(url, is_modern=is_modern) as ask:
+    async with raw_http(url, is_stateless=is_stateless) as ask:
         await all_listed(ask, servers)
         yield ask
 
@@ -220,12 +220,12 @@ def serving_http(path: Path) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(60)
         finally:
             process.kill()
             process.wait()
             process.stdout.close()
-    assert psutil.wait_procs(started, timeout=5)[1] == []
+    assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
 @contextmanager
@@ -242,5 +242,5 @@ def running(command: Sequence[str], **env: str) -> Iterator[str]:
     finally:
         process.stdin.close()
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()

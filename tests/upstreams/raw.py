@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from tests.ways import ENVELOPE, MODERN, ROOT
+from tests.ways import ENVELOPE, ROOT, STATELESS
 from toolpost.upstreams.http.client import HttpClient
 
 Json = Any
@@ -34,7 +34,7 @@ _INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo"
 
 
 @asynccontextmanager
-async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None = None) -> AsyncIterator[Ask]:
+async def raw_stdio(command: Sequence[str], *, is_stateless: bool, cwd: Path | None = None) -> AsyncIterator[Ask]:
     """Talk to a server on stdio."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_DATA_HOME") if name in os.environ}
     environment["PYTHONPATH"] = _paths()
@@ -52,7 +52,7 @@ async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None
 
     async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
         number = next(ids)
-        send({"id": number, "method": method, "params": _enveloped(params, is_modern=is_modern)})
+        send({"id": number, "method": method, "params": _enveloped(params, is_stateless=is_stateless)})
         while True:
             message: dict[str, Any] = json.loads(await anyio.to_thread.run_sync(stdout.readline))
             if message.get("id") == number and "method" not in message:
@@ -61,14 +61,14 @@ async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None
 
     asked = Ask(ask)
     try:
-        if not is_modern:
+        if not is_stateless:
             await asked("initialize", _INITIALIZE)
             send({"method": "notifications/initialized"})
         yield asked
     finally:
         stdin.close()
         try:
-            await anyio.to_thread.run_sync(lambda: process.wait(10))
+            await anyio.to_thread.run_sync(lambda: process.wait(60))
         finally:
             process.kill()
             process.wait()
@@ -76,7 +76,7 @@ async def raw_stdio(command: Sequence[str], *, is_modern: bool, cwd: Path | None
 
 
 @asynccontextmanager
-async def raw_http(url: str, *, is_modern: bool) -> AsyncIterator[Ask]:
+async def raw_http(url: str, *, is_stateless: bool) -> AsyncIterator[Ask]:
     """Talk to a server over HTTP."""
     ids = itertools.count(1)
     headers: list[tuple[bytes, bytes]] = []
@@ -96,25 +96,29 @@ async def raw_http(url: str, *, is_modern: bool) -> AsyncIterator[Ask]:
             return response, {}
 
         async def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
-            extra = [(b"mcp-protocol-version", MODERN.encode()), (b"mcp-method", method.encode())] if is_modern else []
-            if is_modern and (named := params.get("name") or params.get("uri")):
+            extra = (
+                [(b"mcp-protocol-version", STATELESS.encode()), (b"mcp-method", method.encode())]
+                if is_stateless
+                else []
+            )
+            if is_stateless and (named := params.get("name") or params.get("uri")):
                 extra.append((b"mcp-name", named.encode()))
-            asked = {"id": next(ids), "method": method, "params": _enveloped(params, is_modern=is_modern)}
+            asked = {"id": next(ids), "method": method, "params": _enveloped(params, is_stateless=is_stateless)}
             return (await post(asked, extra))[1]
 
         asker = Ask(ask)
-        if not is_modern:
+        if not is_stateless:
             response, _ = await post({"id": 0, "method": "initialize", "params": _INITIALIZE})
             headers.append((b"mcp-session-id", response.headers[b"mcp-session-id"]))
             headers.append((b"mcp-protocol-version", b"2025-11-25"))
             await post({"method": "notifications/initialized"})
         yield asker
-        if not is_modern:
+        if not is_stateless:
             await client.request("DELETE", headers=headers)
 
 
-def _enveloped(params: dict[str, Any], *, is_modern: bool) -> dict[str, Any]:
-    return {**params, "_meta": ENVELOPE | params.get("_meta", {})} if is_modern else params
+def _enveloped(params: dict[str, Any], *, is_stateless: bool) -> dict[str, Any]:
+    return {**params, "_meta": ENVELOPE | params.get("_meta", {})} if is_stateless else params
 
 
 def _paths() -> str:

@@ -16,7 +16,7 @@ from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, text_of, until
 from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
-from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
+from tests.ways import IN_MEMORY, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
@@ -25,8 +25,8 @@ from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
-FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", MODERN)]
-BACKS = [Way(transport, mode) for transport in ("stdio", "http") for mode in ("legacy", MODERN)]
+FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", STATELESS)]
+BACKS = [Way(transport, mode) for transport in ("stdio", "http") for mode in ("legacy", STATELESS)]
 ASKING = str(SERVERS / "asking.py")
 
 
@@ -84,10 +84,10 @@ async def asking_behind(back: Way, config: Config = IN_MEMORY, **options: Any) -
     """Open a gateway with the asking server behind it."""
     async with AsyncExitStack() as stack:
         if back.transport == "stdio":
-            era = () if back.mode == MODERN else ("handshake",)
+            era = () if back.mode == STATELESS else ("handshake",)
             spec = ServerSpec(name="up", command=loaded(ASKING, *era), **options)
         else:
-            app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
+            app = await stack.enter_async_context(asking_app(is_stateless=back.mode == STATELESS))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
         yield await stack.enter_async_context(open_app(config, bundled=False, servers=[spec], learn_limit_s=60))
 
@@ -112,15 +112,15 @@ async def test_every_question_reaches_the_client_that_called(front: Way, back: W
 
 
 @pytest.mark.parametrize("back", BACKS, ids=str)
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_a_client_on_stdio_is_asked_too(mode: str, back: Way, tmp_path: Path) -> None:
     person = Person()
     async with AsyncExitStack() as stack:
-        era = [] if back.mode == MODERN else ["handshake"]
+        era = [] if back.mode == STATELESS else ["handshake"]
         program, *arguments = loaded(ASKING, *era)
         where: dict[str, Any] = {"command": program, "args": arguments}
         if back.transport == "http":
-            app = await stack.enter_async_context(asking_app(is_modern=back.mode == MODERN))
+            app = await stack.enter_async_context(asking_app(is_stateless=back.mode == STATELESS))
             where = {"type": "http", "url": await stack.enter_async_context(serving(app))}
         config = tmp_path / ".mcp.json"
         config.write_text(json.dumps({"mcpServers": {"up": where}}))
@@ -151,8 +151,8 @@ async def test_a_client_that_cannot_be_asked_refuses_at_once(front: Way, back: W
 
 
 @pytest.mark.parametrize("front", FRONTS, ids=str)
-async def test_a_modern_server_learns_what_the_client_can(front: Way) -> None:
-    async with asking_behind(Way("stdio", MODERN)) as app, client_on(app, front) as client:
+async def test_a_stateless_server_learns_what_the_client_can(front: Way) -> None:
+    async with asking_behind(Way("stdio", STATELESS)) as app, client_on(app, front) as client:
         answer = await client.call_tool("up__ask")
 
     assert answer.is_error
@@ -183,7 +183,7 @@ async def test_a_question_ends_with_its_call(front: Way, back: Way) -> None:
     """The deadline counts while a person thinks, and takes the question along where it can."""
     person = Person()
     person.thinks = anyio.Event()
-    async with asking_behind(back, timeout_s=1.5) as app, client_on(app, front, **person.callbacks) as client:
+    async with asking_behind(back, timeout_s=3) as app, client_on(app, front, **person.callbacks) as client:
         if front.mode == "legacy":
             answer = await client.call_tool("up__ask")
             assert "TOOL_TIMEOUT" in answer.content[0].text  # type: ignore[union-attr]
@@ -215,7 +215,7 @@ async def test_a_question_that_the_server_takes_back_is_given_up(front: Way, bac
     "each reaches the client that called, and no other",
 )
 @pytest.mark.parametrize("back", [way for way in BACKS if way.mode == "legacy"], ids=str)
-@pytest.mark.parametrize("fronts", [("legacy", "legacy"), ("legacy", MODERN), (MODERN, MODERN)], ids=str)
+@pytest.mark.parametrize("fronts", [("legacy", "legacy"), ("legacy", STATELESS), (STATELESS, STATELESS)], ids=str)
 async def test_one_caller_s_question_is_never_another_s(back: Way, fronts: tuple[str, str]) -> None:
     """On a pipe nothing says whose a question is: with two clients it is refused. Over HTTP its stream says it."""
     ada, bob = Person("Ada"), Person("Bob")
@@ -238,12 +238,12 @@ async def test_one_caller_s_question_is_never_another_s(back: Way, fronts: tuple
         assert said["refused"] == -32603
 
 
-@pytest.mark.parametrize("front", [Way("memory", "legacy"), Way("memory", MODERN), Way("http", "legacy")], ids=str)
+@pytest.mark.parametrize("front", [Way("memory", "legacy"), Way("memory", STATELESS), Way("http", "legacy")], ids=str)
 @pytest.mark.parametrize("tool", ["ask", "ask_apart"])
 @pytest.mark.parametrize("back", [way for way in BACKS if way.mode == "legacy"], ids=str)
 async def test_calls_of_one_client_side_by_side_are_all_answered(front: Way, tool: str, back: Way) -> None:
     person = Person()
-    if front.mode != MODERN:  # there a question is the result of one of the calls, which then waits for the answer
+    if front.mode != STATELESS:  # there a question is the result of one of the calls, which then waits for the answer
         person.thinks = anyio.Event()
     answers: list[Any] = []
     async with asking_behind(back) as app, client_on(app, front, **person.callbacks) as client:
@@ -266,7 +266,7 @@ async def test_calls_of_one_client_side_by_side_are_all_answered(front: Way, too
 
 
 @pytest.mark.parametrize("back", BACKS, ids=str)
-@pytest.mark.parametrize("front", [way for way in FRONTS if way.mode == MODERN], ids=str)
+@pytest.mark.parametrize("front", [way for way in FRONTS if way.mode == STATELESS], ids=str)
 async def test_a_state_is_good_for_its_call_alone(front: Way, back: Way) -> None:
     person = Person()
     refusals: dict[str, MCPError] = {}
@@ -311,8 +311,8 @@ async def test_a_state_is_good_for_its_caller_alone() -> None:
     person = Person()
     async with (
         asking_behind(Way("stdio", "legacy")) as app,
-        client_on(app, Way("memory", MODERN), **person.callbacks) as client,
-        client_on(app, Way("memory", MODERN), **person.callbacks) as thief,
+        client_on(app, Way("memory", STATELESS), **person.callbacks) as client,
+        client_on(app, Way("memory", STATELESS), **person.callbacks) as thief,
     ):
         asked = await client.session.call_tool("up__ask", {}, allow_input_required=True)
         assert isinstance(asked, types.InputRequiredResult)
@@ -325,8 +325,8 @@ async def test_a_state_is_good_for_its_caller_alone() -> None:
 async def test_a_call_that_ended_while_it_was_held_says_how() -> None:
     person = Person()
     async with (
-        asking_behind(Way("stdio", "legacy"), timeout_s=0.5) as app,
-        client_on(app, Way("http", MODERN), **person.callbacks) as client,
+        asking_behind(Way("stdio", "legacy"), timeout_s=2) as app,
+        client_on(app, Way("http", STATELESS), **person.callbacks) as client,
     ):
         asked = await client.session.call_tool("up__ask", {}, allow_input_required=True)
         assert isinstance(asked, types.InputRequiredResult)
@@ -340,11 +340,11 @@ async def test_a_call_that_ended_while_it_was_held_says_how() -> None:
 async def test_a_client_that_leaves_takes_its_held_calls_along() -> None:
     person = Person()
     async with asking_behind(Way("stdio", "legacy")) as app:
-        async with client_on(app, Way("memory", MODERN), **person.callbacks) as client:
+        async with client_on(app, Way("memory", STATELESS), **person.callbacks) as client:
             asked = await client.session.call_tool("up__ask", {}, allow_input_required=True)
             assert isinstance(asked, types.InputRequiredResult)
             assert app.gateway.in_flight == 1
-        await until(lambda: app.gateway.in_flight == 0, limit_s=3)
+        await until(lambda: app.gateway.in_flight == 0)
 
 
 async def test_only_so_many_calls_may_wait_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ async def test_only_so_many_calls_may_wait_for_answers(monkeypatch: pytest.Monke
     person = Person()
     async with (
         asking_behind(Way("stdio", "legacy")) as app,
-        client_on(app, Way("memory", MODERN), **person.callbacks) as client,
+        client_on(app, Way("memory", STATELESS), **person.callbacks) as client,
     ):
         first = await client.session.call_tool("up__ask", {}, allow_input_required=True)
         second = await client.session.call_tool("up__ask", {}, allow_input_required=True)

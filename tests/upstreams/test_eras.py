@@ -14,7 +14,7 @@ from tests.upstreams.servers.asking import application_of
 from tests.upstreams.servers.both_eras import make_server
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_asking import Person, client_on
-from tests.ways import IN_MEMORY, MODERN, ROOT, Way
+from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
@@ -33,7 +33,7 @@ async def behind(transport: str, **options: Any) -> AsyncIterator[App]:
             env = {"PYTHONPATH": str(ROOT)}
             spec = ServerSpec(name="up", command=loaded(BOTH_ERAS), env=env, **options)
         else:
-            app = await stack.enter_async_context(application_of(make_server(), is_modern=True))
+            app = await stack.enter_async_context(application_of(make_server(), is_stateless=True))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
         yield await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
 
@@ -61,28 +61,28 @@ async def test_a_client_of_the_handshake_era_is_asked(front: str, back: str) -> 
         async with client_in("legacy", **person.callbacks) as client:
             answers = [await client.call_tool("up__elicit") for _ in range(2)]
             old = await seen(client)
-        async with client_in(MODERN, **person.callbacks) as client:
+        async with client_in(STATELESS, **person.callbacks) as client:
             new = await seen(client)
         async with client_in("legacy") as client:
             mute = await seen(client)
 
     assert [json.loads(text_of(answer))["content"] for answer in answers] == [{"name": "Ada"}] * 2
     assert old["version"] == "2025-11-25"
-    assert new["version"] == MODERN
+    assert new["version"] == STATELESS
     # Whoever cannot be asked anything is served by the instance that is there.
     assert mute == new
 
 
 @pytest.mark.parametrize(
     ("options", "version"),
-    [({"era": "stateless"}, MODERN), ({"era": "handshake"}, "2025-11-25"), ({"strategy": "singleton"}, MODERN)],
+    [({"era": "stateless"}, STATELESS), ({"era": "handshake"}, "2025-11-25"), ({"strategy": "singleton"}, STATELESS)],
     ids=str,
 )
 async def test_a_setting_decides(options: dict[str, Any], version: str) -> None:
     async with behind("stdio", **options) as app:
         async with client_on(app, Way("memory", "legacy"), **Person().callbacks) as client:
             old = await seen(client)
-        async with client_on(app, Way("memory", MODERN)) as client:
+        async with client_on(app, Way("memory", STATELESS)) as client:
             new = await seen(client)
 
     assert old == new

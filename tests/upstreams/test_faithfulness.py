@@ -29,7 +29,7 @@ from tests.upstreams.comparing import (
     through_http,
     through_stdio,
 )
-from tests.ways import MODERN
+from tests.ways import STATELESS
 from toolpost.upstreams.http.client import HttpClient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -139,7 +139,7 @@ def direct() -> dict[bool, dict[str, Seen]]:
 
 
 @pytest.mark.parametrize(
-    ("front", "is_modern"),
+    ("front", "is_stateless"),
     [
         pytest.param("stdio", False, id="stdio-handshake"),
         pytest.param("stdio", True, id="stdio-modern", marks=pytest.mark.soak),
@@ -149,24 +149,24 @@ def direct() -> dict[bool, dict[str, Seen]]:
 )
 async def test_every_server_is_the_same(
     front: str,
-    is_modern: bool,
+    is_stateless: bool,
     servers: list[Compared],
     repository: Path,
     path: Path,
     url: str,
     direct: dict[bool, dict[str, Seen]],
 ) -> None:
-    if is_modern not in direct:
-        direct[is_modern] = await seen_directly(of_both_eras(repository), is_modern=is_modern)
-    expected = direct[is_modern]
-    way = through_stdio(path, servers, is_modern=is_modern) if front == "stdio" else None
-    async with way or through_http(url, servers, is_modern=is_modern) as ask:
+    if is_stateless not in direct:
+        direct[is_stateless] = await seen_directly(of_both_eras(repository), is_stateless=is_stateless)
+    expected = direct[is_stateless]
+    way = through_stdio(path, servers, is_stateless=is_stateless) if front == "stdio" else None
+    async with way or through_http(url, servers, is_stateless=is_stateless) as ask:
         found = {server.name: await seen_by(ask, server, is_direct=False) for server in servers}
 
     for name, seen in found.items():
         wanted = expected[name.removesuffix("-old").replace("web", "ordinary")]
         # The SDK orders the fields in each era as it likes: they are compared where the gateway asked in the client's.
-        is_same_era = is_modern != name.endswith("-old")
+        is_same_era = is_stateless != name.endswith("-old")
         told = differences(seen, wanted, in_order=is_same_era, eras_differ=not is_same_era, on_pipe=front == "stdio")
         assert not told, f"{name}: {''.join(told)}"
 
@@ -176,5 +176,5 @@ async def test_each_server_was_met_in_its_own_era(url: str, servers: list[Compar
         reports = json.loads((await client.request("GET")).body)["servers"]
 
     assert {report["name"]: report["version"] for report in reports} == {
-        server.name: "2025-11-25" if server.name.endswith("-old") else MODERN for server in servers
+        server.name: "2025-11-25" if server.name.endswith("-old") else STATELESS for server in servers
     }

@@ -18,7 +18,7 @@ from mcp import Client
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.upstreams.comparing import serving_http
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import MODERN, TOOLPOST, server_environment
+from tests.ways import STATELESS, TOOLPOST, server_environment
 from tests.wire.callers import names
 from toolpost.testing import error_of
 
@@ -59,12 +59,18 @@ def is_well(report: dict[str, Any]) -> bool:
     return (report["state"], report["lastError"], report["restarts"]) == ("ready", None, 0)
 
 
+def has_timed_out(report: dict[str, Any]) -> bool:
+    # On a machine so busy that the ping after the cancellation is late too, it is taken for one that goes on.
+    said = ("`never` did not answer within 2 s", "it went on with a call that was cancelled")
+    return any(told(words)(report) for words in said)
+
+
 ON_STDIO = {
     "garbage": Fault(tool="garbage", start="garbage", shown=is_odd),
     "half-line": Fault(tool="half_line", shown=is_well),
     "unknown-id": Fault(tool="unknown_id", shown=is_odd),
     "twice": Fault(tool="twice", shown=is_odd),
-    "never": Fault(tool="never", settings=SHORT, code="TOOL_TIMEOUT", shown=told("`never` did not answer within 2 s")),
+    "never": Fault(tool="never", settings=SHORT, code="TOOL_TIMEOUT", shown=has_timed_out),
     "big": Fault(tool="big", arguments={"bytes": 8 * MEBIBYTE}, shown=is_well),
     "too-big": Fault(
         tool="big",
@@ -99,7 +105,7 @@ OVER_HTTP = {
     "http-cut": (None, Fault(tool="cut", code="UPSTREAM_UNAVAILABLE", shown=told("in the middle of its answer"))),
     "http-never": (
         None,
-        Fault(tool="never", settings=SHORT, code="TOOL_TIMEOUT", shown=told("`never` did not answer within 2 s")),
+        Fault(tool="never", settings=SHORT, code="TOOL_TIMEOUT", shown=has_timed_out),
     ),
     "http-nowhere": (None, Fault(settings={"url": "http://127.0.0.1:9/mcp"}, shown=failed("cannot connect"))),
 }
@@ -130,7 +136,9 @@ async def project(folder: Path) -> AsyncIterator[Path]:
         yield path
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN], ids=["handshake", "modern"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("legacy", marks=pytest.mark.soak), STATELESS], ids=["handshake", "modern"]
+)
 async def test_each_fault_is_its_own_servers_alone_and_can_be_seen(mode: str, tmp_path: Path) -> None:
     faults = ON_STDIO | {name: fault for name, (_, fault) in OVER_HTTP.items()}
     codes: dict[str, str | None] = {}

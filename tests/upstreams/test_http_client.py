@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -29,6 +30,7 @@ from toolpost.upstreams.http.client import (
     Response,
     StartedRequest,
 )
+from toolpost.upstreams.http.connection import UpstreamConnection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -100,7 +102,9 @@ class Server:
         finally:
             self.ended += 1
             self.tasks.discard(task)
-            writer.transport.abort()
+            # Python 3.11 raises if the transport was closed while it had bytes to write, and has written them since.
+            with contextlib.suppress(AttributeError):
+                writer.transport.abort()
 
     async def answer_next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -159,7 +163,7 @@ async def answer_of(raw: bytes, method: str = "POST", **options: Any) -> Respons
         request.out.close()
 
     async with serving(answer) as server, HttpClient(server.url, **options) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             return await client.request(method, b"")
 
 
@@ -187,7 +191,7 @@ async def events_of(stream: bytes, cut: int = 0, **options: Any) -> list[bytes]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not is_so():
             await asyncio.sleep(0.002)
 
@@ -401,7 +405,7 @@ async def test_answer_without_a_body_leaves_the_connection_usable(raw: bytes) ->
 
 async def test_head_ends_with_its_head() -> None:
     async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n") as server, HttpClient(server.url) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             response = await client.request("HEAD")
             await client.request("HEAD")
 
@@ -554,7 +558,7 @@ def _endless(start: bytes, again: bytes) -> Answer:
 )
 async def test_what_never_ends_is_cut_off(start: bytes, again: bytes) -> None:
     async with serving(_endless(start, again)) as server, HttpClient(server.url, body_limit=1_000_000) as client:
-        with anyio.fail_after(10), pytest.raises(HttpFailed) as caught:
+        with anyio.fail_after(30), pytest.raises(HttpFailed) as caught:
             await client.post(b"{}")
         await until(lambda: server.ended == 1)
 
@@ -627,7 +631,7 @@ async def test_event_is_told_before_the_stream_ends() -> None:
 
     async with serving(answer) as server, HttpClient(server.url) as client:
         call = asyncio.ensure_future(client.request("GET", on_event=lambda _: is_told.set()))
-        await asyncio.wait_for(is_told.wait(), 5)
+        await asyncio.wait_for(is_told.wait(), 30)
         assert not call.done()
         may_end.set()
 
@@ -743,7 +747,7 @@ def closing_listener(*, by_reset: bool = False) -> Iterator[tuple[int, threading
             with peer:
                 peer.recv(65_536)
                 peer.sendall(OK)
-                may_close.wait(5)
+                may_close.wait(30)
                 if by_reset:
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             has_closed.set()
@@ -753,7 +757,7 @@ def closing_listener(*, by_reset: bool = False) -> Iterator[tuple[int, threading
                 with contextlib.suppress(TimeoutError):
                     answer_once()
 
-        listener.settimeout(1)
+        listener.settimeout(30)
         thread = threading.Thread(target=serve)
         thread.start()
         may_close.set()
@@ -767,7 +771,7 @@ async def test_close_that_the_loop_has_not_seen_yet_is_noticed(*, by_reset: bool
         async with HttpClient(f"http://127.0.0.1:{port}/") as client:
             await client.post(b"{}")
             # The loop is held up from here on, so it cannot tell the client.
-            has_closed.wait(5)
+            has_closed.wait(30)
             time.sleep(TRUST_LIMIT_S + 0.01)
             (kept,) = client._idle
             assert not kept._transport.is_closing()
@@ -781,12 +785,105 @@ async def test_write_that_fails_at_once_is_tried_on_a_fresh_connection() -> None
     with closing_listener(by_reset=True) as (port, has_closed):
         async with HttpClient(f"http://127.0.0.1:{port}/") as client:
             await client.post(b"{}")
-            has_closed.wait(5)
+            has_closed.wait(30)
             client._idle[0].idle_since_s = asyncio.get_running_loop().time()  # so that nobody looks
 
             second = await client.post(b"{}")
 
     assert second.status == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what the other side has received")
+@pytest.mark.parametrize("way", ["post", "start"])
+@pytest.mark.parametrize("has_read", [False, True])
+async def test_request_that_meets_a_close_on_its_way_is_repeated_if_it_was_not_received(
+    has_read: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check before the request sees nothing, because what the server sent has not arrived: here, because it is off."""
+    monkeypatch.setattr(UpstreamConnection, "has_unexpected_input", lambda _: False)
+    received: list[bytes] = []
+    with serving_twice(received, has_read=has_read) as (port, may_close, has_closed):
+        async with HttpClient(f"http://127.0.0.1:{port}/") as client:
+            await client.post(b"first")
+            await asyncio.sleep(TRUST_LIMIT_S + 0.01)
+            if not has_read:
+                may_close.set()
+                has_closed.wait(30)  # The loop is held up: it learns of the close after it has written.
+            started = client.start(b"second", HeaderLines(), lambda _: False) if way == "start" else None
+            responding = client.finish(started) if started is not None else client.post(b"second")
+            if has_read:
+                with pytest.raises(HttpFailed) as caught:
+                    await responding
+                assert caught.value.sent
+            else:
+                assert (await responding).status == 200
+
+    assert received == [b"first", b"second"], "each came once"
+
+
+@contextlib.contextmanager
+def serving_twice(received: list[bytes], *, has_read: bool) -> Iterator[tuple[int, threading.Event, threading.Event]]:
+    """Answer one request on each of two connections, from a thread; the first one is closed after it.
+
+    With `has_read`, the next request on it is read before.
+    """
+    may_close, has_closed = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer(*, then_closes: bool) -> None:
+            peer, _ = listener.accept()
+            with peer:
+                received.append(peer.recv(65_536).rpartition(b"\r\n\r\n")[2])
+                peer.sendall(OK)
+                if then_closes and has_read:
+                    received.append(peer.recv(65_536).rpartition(b"\r\n\r\n")[2])
+                elif then_closes:
+                    may_close.wait(30)
+            has_closed.set()
+
+        def serve() -> None:
+            with contextlib.suppress(TimeoutError):
+                listener.settimeout(30)
+                answer(then_closes=True)
+                listener.settimeout(0.5 if has_read else 30)  # what was received is not to come again
+                answer(then_closes=False)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1], may_close, has_closed
+        thread.join()
+
+
+async def test_connection_is_not_used_when_the_server_is_about_to_close_it() -> None:
+    async def answer(request: Request) -> None:
+        await request.write(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: max=9, timeout=5\r\n\r\n"))
+
+    async with serving(answer) as server, HttpClient(server.url) as client:
+        for idle_s in (0.0, 3.0, 4.1):
+            if client._idle:
+                client._idle[0].idle_since_s -= idle_s
+            await client.post(b"{}")
+
+    assert [request.connection for request in server.requests] == [1, 1, 2]
+
+
+async def test_idle_time_of_a_server_is_learned_from_what_it_closes() -> None:
+    async def answer(request: Request) -> None:
+        await request.write(OK)
+        if request.connection == 1:
+            request.out.close()
+
+    async with serving(answer) as server, HttpClient(server.url) as first, HttpClient(server.url) as second:
+        await first.post(b"{}")
+        (kept,) = first._idle
+        kept.idle_since_s -= 2.0
+        await until(lambda: not first._idle)
+        for idle_s in (0.0, 1.5, 1.7):
+            if second._idle:
+                second._idle[0].idle_since_s -= idle_s
+            await second.post(b"{}")
+
+    assert [request.connection for request in server.requests] == [1, 2, 2, 3]
 
 
 async def test_reused_connection_that_dies_with_the_request_is_not_tried_again() -> None:
@@ -823,13 +920,13 @@ async def test_idle_connections_are_closed_in_time_and_used_ones_are_not() -> No
         await asyncio.sleep(0.01)
         await request.write(OK)
 
-    async with serving(answer) as server, HttpClient(server.url, idle_s=0.2) as client:
+    async with serving(answer) as server, HttpClient(server.url, idle_s=1) as client:
         await asyncio.gather(*(client.post(b"{}") for _ in range(4)))
-        for _ in range(10):
-            await client.post(b"{}")
-            await asyncio.sleep(0.03)
+        with anyio.fail_after(20):
+            while server.ended < 3:
+                await client.post(b"{}")
+                await asyncio.sleep(0.03)
         assert server.opened == 4
-        assert server.ended == 3
         await until(lambda: server.ended == 4)
         await client.post(b"{}")
 
@@ -847,7 +944,7 @@ def hasty_listener() -> Iterator[int]:
             with peer:
                 peer.recv(1_000)
                 peer.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
-                may_close.wait(5)
+                may_close.wait(30)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -859,7 +956,7 @@ def hasty_listener() -> Iterator[int]:
 async def test_answer_before_the_request_was_read_is_taken_and_ends_the_connection() -> None:
     with hasty_listener() as port:
         async with HttpClient(f"http://127.0.0.1:{port}/") as client:
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 response = await client.post(b"x" * 32_000_000)
 
             assert response.status == 413
@@ -927,7 +1024,7 @@ async def test_turn_that_comes_to_a_cancelled_caller_is_passed_on() -> None:
         await asyncio.sleep(0.01)
         client._release_slot()
         calls[0].cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert (await calls[1]).status == 200
         assert client._busy == 0
 
@@ -966,8 +1063,12 @@ async def test_cancelling_closes_that_connection_and_no_other(start: bytes) -> N
 
 
 async def test_time_limit_of_whoever_waits_closes_the_connection() -> None:
-    async with serving(lambda _: asyncio.sleep(60)) as server, HttpClient(server.url) as client:
-        with pytest.raises(TimeoutError), anyio.fail_after(0.05):
+    async def answer(_request: Request) -> None:
+        scope.deadline = anyio.current_time()
+        await asyncio.sleep(60)
+
+    async with serving(answer) as server, HttpClient(server.url) as client:
+        with pytest.raises(TimeoutError), anyio.fail_after(60) as scope:
             await client.post(b"{}")
         await until(lambda: server.ended == 1)
 
@@ -1063,7 +1164,7 @@ async def test_closing_the_client_ends_connecting() -> None:
         call = asyncio.ensure_future(client.post(b"{}"))
         await asyncio.sleep(0.05)
         await client.aclose()
-        with anyio.fail_after(5), pytest.raises(HttpFailed) as caught:
+        with anyio.fail_after(20), pytest.raises(HttpFailed) as caught:
             await call
 
     assert caught.value.kind == FailureKind.CLIENT_CLOSED
@@ -1152,8 +1253,8 @@ async def test_cancelling_closes_a_tls_connection(certificate: Certificate) -> N
     async with serving(_endless(EVENTS_HEAD, b"9\r\ndata: a\n\n\r\n"), tls=certificate.server_context()) as server:
         url = f"https://127.0.0.1:{server.port}/mcp"
         async with HttpClient(url, ssl_context=certificate.client_context()) as client:
-            with anyio.move_on_after(0.1):
-                await client.post(b"{}")
+            with anyio.CancelScope() as scope:
+                await client.post(b"{}", on_event=lambda _event: scope.cancel())
             await until(lambda: server.ended == 1)
 
 
@@ -1246,7 +1347,7 @@ async def test_a_stream_that_stays_open_behind_what_was_waited_for_is_left() -> 
         await asyncio.sleep(60)
 
     async with serving(answer) as server, HttpClient(server.url) as client:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             response = await client.post(b"{}", on_event=lambda _event: True)
         assert response.status == 200
         await until(lambda: server.ended == 1)

@@ -24,7 +24,7 @@ from tests.hostile.attacks import attack
 from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
-from tests.ways import IN_MEMORY, MODERN, TOOLPOST, Way, server_environment
+from tests.ways import IN_MEMORY, ROOT, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
@@ -95,7 +95,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind(tmp_path: Path) ->
     assert process.stdout is not None
     try:
         url = json.loads(await anyio.to_thread.run_sync(process.stdout.readline))["url"]
-        async with Client(url, mode=MODERN) as client:
+        async with Client(url, mode=STATELESS) as client:
             await client.call_tool("up__family")
         started = psutil.Process(process.pid).children(recursive=True)
         process.kill()
@@ -114,7 +114,9 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind(tmp_path: Path) ->
 async def web_server(port: int) -> AsyncIterator[None]:
     """A server over HTTP in a process of its own, which is killed."""
     command = [sys.executable, "-m", http_server.__name__, str(port)]
-    async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None) as process:
+    async with await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=None, stderr=None, cwd=ROOT
+    ) as process:
         try:
             await until(lambda: is_listening(port))
             yield

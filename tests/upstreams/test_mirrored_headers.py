@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from tests.upstreams.behind import gateway, text_of
 from tests.upstreams.raw import raw_http
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import MODERN, QUICK_WAYS, Way
+from tests.ways import QUICK_WAYS, STATELESS, Way
 from toolpost.protocol.mirrored import BadAnnotation, MirroredArguments
 from toolpost.upstreams.spec import ServerSpec
 
@@ -78,7 +78,7 @@ async def test_a_server_that_asks_for_headers_is_sent_them(way: Way, arguments: 
 
 
 async def test_the_server_does_refuse_a_call_without() -> None:
-    async with sdk_server(Tool(name="move", input_schema=SCHEMA)) as url, raw_http(url, is_modern=True) as ask:
+    async with sdk_server(Tool(name="move", input_schema=SCHEMA)) as url, raw_http(url, is_stateless=True) as ask:
         answer = await ask("tools/call", {"name": "move", "arguments": {"region": "eu"}})
 
     assert answer["error"]["code"] == -32020
@@ -94,7 +94,7 @@ async def test_an_older_server_is_sent_none() -> None:
 
 
 async def test_headers_are_of_the_call_alone() -> None:
-    server = HttpServer(version=MODERN)
+    server = HttpServer(version=STATELESS)
     server.tools = [{"name": "echo", "inputSchema": SCHEMA}]
     async with serving(server) as url, gateway(ServerSpec(name="up", url=url)) as (_, client):
         async with anyio.create_task_group() as tasks:

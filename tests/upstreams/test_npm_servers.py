@@ -36,7 +36,7 @@ from tests.upstreams.comparing import (
 )
 from tests.upstreams.test_asking import Person
 from tests.upstreams.test_telling import Ear
-from tests.ways import IN_MEMORY, MODERN, Way, server_environment
+from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from tests.wire.callers import names
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -185,43 +185,45 @@ _direct: dict[str, Seen] = {}
 async def expected_of(servers: list[Compared]) -> dict[str, Seen]:
     """Say what the servers themselves answer; they are asked once for all tests."""
     if not _direct:
-        _direct.update(await seen_directly(servers, is_modern=False))
+        _direct.update(await seen_directly(servers, is_stateless=False))
     return _direct
 
 
 @pytest.mark.parametrize(
-    "is_modern", [pytest.param(False, id="handshake"), pytest.param(True, id="modern", marks=pytest.mark.soak)]
+    "is_stateless", [pytest.param(False, id="handshake"), pytest.param(True, id="modern", marks=pytest.mark.soak)]
 )
-async def test_servers_on_stdio_are_the_same_on_stdio(is_modern: bool, servers: list[Compared], tmp_path: Path) -> None:
+async def test_servers_on_stdio_are_the_same_on_stdio(
+    is_stateless: bool, servers: list[Compared], tmp_path: Path
+) -> None:
     path = tmp_path / "toolpost.toml"
     path.write_text(configured(servers))
     expected = await expected_of(servers)
-    async with through_stdio(path, servers, is_modern=is_modern) as ask:
+    async with through_stdio(path, servers, is_stateless=is_stateless) as ask:
         for server in servers:
             told = differences(
                 await seen_by(ask, server, is_direct=False),
                 expected[server.name],
-                in_order=not is_modern,
-                eras_differ=is_modern,
+                in_order=not is_stateless,
+                eras_differ=is_stateless,
                 on_pipe=True,
             )
             assert not told, f"{server.name}: {''.join(told)}"
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "modern"])
 async def test_servers_are_the_same_over_http(
-    is_modern: bool, web: Compared, servers: list[Compared], tmp_path: Path
+    is_stateless: bool, web: Compared, servers: list[Compared], tmp_path: Path
 ) -> None:
     path = tmp_path / "toolpost.toml"
     path.write_text(configured([web]))
     # The same server over SSE has nobody here who could ask it directly: what it answers on stdio is what it is.
     expected = (await expected_of(servers))["everything"]
     with serving_http(path) as url:
-        async with through_http(url, [web], is_modern=is_modern) as ask:
+        async with through_http(url, [web], is_stateless=is_stateless) as ask:
             found = await seen_by(ask, web, is_direct=False)
 
-    told = differences(found, expected, in_order=not is_modern, eras_differ=is_modern)
+    told = differences(found, expected, in_order=not is_stateless, eras_differ=is_stateless)
     assert not told, "".join(told)
 
 
@@ -248,9 +250,9 @@ class Told:
 @asynccontextmanager
 async def asked_client(where: Any, way: Way, person: Person, ear: Ear) -> AsyncIterator[Client]:
     options: dict[str, Any] = {"logging_callback": ear.log, **person.callbacks}
-    options |= {"log_level": "debug"} if way.mode == MODERN else {"message_handler": ear.hear}
+    options |= {"log_level": "debug"} if way.mode == STATELESS else {"message_handler": ear.hear}
     async with Client(where, mode=way.mode, **options) as client:
-        if way.mode != MODERN:
+        if way.mode != STATELESS:
             await client.set_logging_level("debug")
         yield client
 
@@ -287,8 +289,8 @@ async def answer_of(client: Client, tool: str, arguments: dict[str, Any]) -> Any
     return [getattr(block, "text", None) for block in answer.content]
 
 
-FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", MODERN)]
-CORE = {("stdio", Way("http", MODERN)), ("streamableHttp", Way("memory", "legacy"))}
+FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", STATELESS)]
+CORE = {("stdio", Way("http", STATELESS)), ("streamableHttp", Way("memory", "legacy"))}
 """What is behind and in front outside of soak: both transports on either side, both eras."""
 
 

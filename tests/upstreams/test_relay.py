@@ -67,11 +67,11 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("server_era", ["handshake", "modern"])
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "modern"])
-async def test_fields_that_no_revision_knows_survive_in_their_order(is_modern: bool, server_era: str) -> None:
+@pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "modern"])
+async def test_fields_that_no_revision_knows_survive_in_their_order(is_stateless: bool, server_era: str) -> None:
     command = (sys.executable, "-S", "-E", str(SERVERS / "unusual.py"), server_era)
     async with open_app(IN_MEMORY, bundled=False, servers=[ServerSpec(name="up", command=command)]) as app:
-        async with open_http(app) as url, raw_http(url, is_modern=is_modern) as ask:
+        async with open_http(app) as url, raw_http(url, is_stateless=is_stateless) as ask:
             found = {method: (await ask(method, params))["result"] for method, params in ASKED}
             nonsense = await ask("resources/read", {"uri": "odd://nonsense"})
 
@@ -80,8 +80,8 @@ async def test_fields_that_no_revision_knows_survive_in_their_order(is_modern: b
         shown = json.dumps({key: value for key, value in result.items() if key not in era}).replace("up__", "")
         expected = {key: value for key, value in unusual.RESULTS[method].items() if key not in era}
         assert shown == json.dumps(expected)
-        assert ("resultType" in result) == is_modern
+        assert ("resultType" in result) == is_stateless
     meta = found["resources/read"]["_meta"]
     assert [key for key in meta if len(key) == 1] == ["b", "a"]
-    assert ("io.modelcontextprotocol/serverInfo" in meta) == is_modern
+    assert ("io.modelcontextprotocol/serverInfo" in meta) == is_stateless
     assert nonsense["error"]["data"]["code"] == "UPSTREAM_UNAVAILABLE"

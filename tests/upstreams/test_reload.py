@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,8 @@ def quick(tmp_path: Path) -> Project:
     return project
 
 
-def followed(app: App, quick: Project) -> Callable[[], Any]:
-    return lambda: follow_config(app, quick.path, quick.load, look_s=0.05, settle_s=0.1)
+def followed(app: App, quick: Project, settle_s: float = 0.1) -> Callable[[], Any]:
+    return lambda: follow_config(app, quick.path, quick.load, look_s=0.05, settle_s=settle_s)
 
 
 async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick: Project, caplog: Any) -> None:
@@ -161,13 +162,13 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
     whole = quick.path.read_text()
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         before = dict(app.servers.providers)
-        tasks.start_soon(followed(app, quick))
+        tasks.start_soon(followed(app, quick, settle_s=0.8))
         await anyio.sleep(0.1)
         # Emptied first, then written bit by bit: what is there in between is TOML too, of fewer servers.
         for end in (0, *range(0, len(whole), len(whole) // 20), len(whole)):
             quick.path.write_text(whole[:end])
             await anyio.sleep(0.04)
-        await anyio.sleep(0.6)
+        await anyio.sleep(1.2)
         after = dict(app.servers.providers)
         tasks.cancel_scope.cancel()
 
@@ -228,12 +229,18 @@ async def test_a_server_that_is_replaced_answers_every_call(way: Way, quick: Pro
     quick.write("one")
     async with open_app(quick.load(), bundled=False) as app, way.client_of(app) as client:
         async with calling(client, "one__pid") as answers:
+            await until(lambda: bool(answers))
             for word in ("a", "b", "c"):
+                before = len(set(answers))
                 quick.write(f'one\nenv = {{ WORD = "{word}" }}')
                 await apply_config(app, quick.load)
-                await anyio.sleep(0.2)
+                await until(partial(_has_more, answers, before))
 
     assert len(set(answers)) == 4, "each of them answered"
+
+
+def _has_more(answers: list[str], before: int) -> bool:
+    return len(set(answers)) > before
 
 
 async def test_a_server_that_hangs_keeps_no_better_configuration_waiting(quick: Project) -> None:

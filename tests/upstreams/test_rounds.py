@@ -17,7 +17,7 @@ from tests.upstreams.servers.asking import application_of, ask
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.test_asking import ASKING, BACKS, FRONTS, Person, asked_and_left, asking_behind, client_on
 from tests.upstreams.test_telling import telling_behind
-from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, MODERN, Way
+from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, STATELESS, Way
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
 from toolpost.settings import StoreSettings
@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytes
 
 LEGACY_BACKS = [way for way in BACKS if way.mode == "legacy"]
 LEGACY_FRONTS = [way for way in FRONTS if way.mode == "legacy"]
-MODERN_FRONTS = [way for way in FRONTS if way.mode == MODERN]
+STATELESS_FRONTS = [way for way in FRONTS if way.mode == STATELESS]
 ACCEPTED = types.ElicitResult(action="accept", content={"name": "Ada"})
 
 
 # Prompts and resources
 
 
-@pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", MODERN)], ids=str)
-@pytest.mark.parametrize("front", MODERN_FRONTS, ids=str)
+@pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", STATELESS)], ids=str)
+@pytest.mark.parametrize("front", STATELESS_FRONTS, ids=str)
 async def test_a_state_is_good_for_its_prompt_alone(front: Way, back: Way) -> None:
     person = Person()
     async with telling_behind(back) as app, client_on(app, front, **person.callbacks) as client:
@@ -57,12 +57,12 @@ async def test_a_state_is_good_for_its_prompt_alone(front: Way, back: Way) -> No
 async def test_a_prompt_ends_by_the_time_limit_of_its_server(front: Way) -> None:
     person = Person()
     person.thinks = anyio.Event()
-    async with telling_behind(Way("stdio", "legacy"), timeout_s=0.7) as app:
+    async with telling_behind(Way("stdio", "legacy"), timeout_s=2) as app:
         async with client_on(app, front, **person.callbacks) as client:
-            if front.mode == MODERN:
+            if front.mode == STATELESS:
                 asked = await client.session.get_prompt("up__greet", allow_input_required=True)
                 assert isinstance(asked, types.InputRequiredResult)
-                await anyio.sleep(1)
+                await anyio.sleep(2.2)
                 options: Any = {"request_state": asked.request_state}
             else:
                 options = {}
@@ -75,7 +75,7 @@ async def test_a_prompt_ends_by_the_time_limit_of_its_server(front: Way) -> None
 # Who may come back, and where
 
 
-@pytest.mark.parametrize("front", MODERN_FRONTS, ids=str)
+@pytest.mark.parametrize("front", STATELESS_FRONTS, ids=str)
 @pytest.mark.parametrize("back", BACKS, ids=str)
 async def test_a_tool_that_another_runs_may_ask_too(front: Way, back: Way) -> None:
     person = Person()
@@ -98,7 +98,7 @@ async def test_another_gateway_of_the_same_store_takes_the_next_round(tmp_path: 
     person = Person()
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path / 'store.db'}"))
     spec = ServerSpec(name="up", command=loaded(ASKING))
-    way = Way("http", MODERN)
+    way = Way("http", STATELESS)
     async with open_app(config, bundled=False, servers=[spec]) as app:
         async with client_on(app, way, **person.callbacks) as client:
             asked = await client.session.call_tool("up__ask", {}, allow_input_required=True)
@@ -118,8 +118,8 @@ async def test_another_gateway_of_the_same_store_takes_the_next_round(tmp_path: 
 async def test_a_person_who_thinks_for_long_is_not_the_servers_fault(front: Way, back: Way) -> None:
     person = Person()
     person.thinks = anyio.Event()
-    async with asking_behind(back, timeout_s=1.5) as app, client_on(app, front, **person.callbacks) as client:
-        if front.mode == MODERN:
+    async with asking_behind(back, timeout_s=3) as app, client_on(app, front, **person.callbacks) as client:
+        if front.mode == STATELESS:
             await asked_and_left(client, person)
         else:
             await client.call_tool("up__ask")
@@ -144,7 +144,7 @@ async def test_a_held_call_is_given_up_if_its_next_round_has_other_headers() -> 
         return types.CallToolResult(content=[])
 
     server = Server[Any]("mirrors", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with application_of(server, is_modern=False) as mirrors, serving(mirrors) as url:
+    async with application_of(server, is_stateless=False) as mirrors, serving(mirrors) as url:
         spec = ServerSpec(name="up", url=url)
         async with open_app(IN_MEMORY, bundled=False, servers=[spec]) as app, open_http(app) as own:
             http = RawHttp(int(own.split(":")[2].split("/", maxsplit=1)[0]))
@@ -193,7 +193,7 @@ async def test_a_page_that_is_done_with_is_told_to_whoever_was_sent_there(sent_b
             with pytest.raises(MCPError) as refusal:
                 await first.call_tool("up__page_needed")
             assert refusal.value.code == -32042
-        await anyio.sleep(0.3)  # until the client's own stream is open
+        await until(lambda: front.transport != "http" or app.shares.streams.taken)  # the client's own stream
         await second.call_tool("up__page_done")
         await until(lambda: heard["Ada"])
         await second.call_tool("up__page_done")
@@ -213,12 +213,12 @@ async def test_a_server_that_knows_of_folders_learns_of_others(front: Way, back:
     ):
         before = len(json.loads(text_of(await client.call_tool("up__roots_seen"))))
         await client.call_tool("up__ask", {"what": "roots"})
-        await anyio.sleep(0.3)  # until the client's own stream is open
+        await until(lambda: front.transport != "http" or app.shares.streams.taken)  # the client's own stream
         person.name = "Grace"
         for each in (other, client):
             await each.session.send_notification(types.RootsListChangedNotification())
         seen: list[Any] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not seen:
                 seen = json.loads(text_of(await client.call_tool("up__roots_seen")))[before:]
                 await anyio.sleep(0.05)

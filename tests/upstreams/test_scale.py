@@ -58,6 +58,7 @@ async def steps_of_a_call(tools: int) -> int:
     return fewest
 
 
+@pytest.mark.soak
 async def test_a_call_takes_as_many_steps_among_ten_tools_as_among_ten_thousand() -> None:
     among_few = await steps_of_a_call(10)
     among_many = await steps_of_a_call(10_000)
@@ -76,6 +77,7 @@ def echoed(peer: StdioPeer, number: int, name: str) -> str:
     return str(message["result"]["content"][0]["text"])
 
 
+@pytest.mark.soak
 def test_ten_connected_servers_take_less_than_100_mib(tmp_path: Path) -> None:
     names = [f"up{number}" for number in range(10)]
     server = f'command = "{sys.executable}"\nargs = ["{UPSTREAM}", "stdio"]\n'

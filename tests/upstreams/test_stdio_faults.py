@@ -22,7 +22,7 @@ from tests.upstreams.behind import (
     text_of,
     until,
 )
-from tests.ways import MODERN, Way
+from tests.ways import STATELESS, Way
 from toolpost.providers import servers
 from toolpost.testing import error_of
 from toolpost.upstreams import handshake, instance
@@ -82,7 +82,7 @@ async def test_a_crash_is_told_at_once_with_its_last_words(way: Way, version: st
     assert "exit code 3" in error["message"]
     assert "boom: the disk is on fire" in error["message"]
     assert "boom" in error["stderr"]
-    assert crash.took_s < 5
+    assert crash.took_s < 30
     assert seen.last_error is not None
     assert "boom" in seen.last_error
     assert seen.stderr_tail[-1] == "boom: the disk is on fire"
@@ -91,18 +91,19 @@ async def test_a_crash_is_told_at_once_with_its_last_words(way: Way, version: st
 
 @pytest.mark.parametrize("tool", ["close_stdin", "close_stdout"])
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
-async def test_a_server_that_closes_a_pipe_is_replaced(way: Way, tool: str) -> None:
-    async with gateway(hostile(), hostile("good"), way=way) as (_, client):
+async def test_a_server_that_closes_a_pipe_is_replaced(way: Way, tool: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with gateway(hostile(log=log), hostile("good"), way=way) as (_, client):
         first = await client.call_tool(f"up__{tool}", read_timeout_seconds=20) if tool == "close_stdout" else None
         if tool == "close_stdin":
-            first = await call_with_closed_stdin(client)
+            first = await call_with_closed_stdin(client, log)
         after = await client.call_tool("up__echo", {"text": "again"})
 
     unavailable(first)
     assert text_of(after) == "again"
 
 
-async def call_with_closed_stdin(client: Any) -> Any:
+async def call_with_closed_stdin(client: Any, log: Path) -> Any:
     """Close it by one call, and notice it by the next: a pipe tells of its end only when it is written to."""
     answers: list[Any] = []
 
@@ -111,7 +112,7 @@ async def call_with_closed_stdin(client: Any) -> Any:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, "close_stdin")
-        await anyio.sleep(0.3)
+        await until(lambda: "deaf" in lines(log))
         tasks.start_soon(call, "echo")
     # The one that could not be sent was tried again elsewhere.
     assert sum(1 for answer in answers if not answer.is_error) == 1
@@ -121,7 +122,7 @@ async def call_with_closed_stdin(client: Any) -> Any:
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_a_call_that_is_never_answered_ends_at_its_deadline(way: Way, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with gateway(hostile(timeout_s=0.5, log=log), hostile("good"), way=way) as (app, client):
+    async with gateway(hostile(timeout_s=2, log=log), hostile("good"), way=way) as (app, client):
         answer = await beside(client, "good", lambda: client.call_tool("up__never"))
         after = await client.call_tool("up__echo", {"text": "still here"})
         seen = report(app)
@@ -187,7 +188,7 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
     assert heard[-1] == 2000
     assert heard == sorted(set(heard))
     assert len(read) == len(heard), "what is not sent on is not read"
-    assert flood.took_s < 15
+    assert flood.took_s < 60
 
 
 @attack(
@@ -311,7 +312,7 @@ async def test_servers_that_know_only_older_revisions_are_met(
     assert probes == (1 if start in ("exit_on_probe", "hang_on_probe") else 2)
 
 
-@pytest.mark.parametrize("version", ["2025-06-18", MODERN])
+@pytest.mark.parametrize("version", ["2025-06-18", STATELESS])
 async def test_a_server_that_is_slow_to_start_is_met_in_its_own_era(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +347,7 @@ async def test_a_list_that_cannot_be_read_is_a_failed_start(start: str, reason: 
     assert reason in seen.last_error
 
 
-@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("version", ["2025-11-25", STATELESS])
 async def test_a_server_without_tools_is_no_failure(version: str) -> None:
     async with gateway(hostile(start="no_tools", version=version), way=MEMORY) as (app, client):
         tools = (await client.list_tools()).tools

@@ -15,7 +15,7 @@ from tests.upstreams.behind import text_of, until
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_asking import FRONTS, Person
-from tests.ways import IN_MEMORY, MODERN, ROOT, Way
+from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
@@ -33,19 +33,19 @@ pytestmark = [
 LEGACY_FRONTS = [way for way in FRONTS if way.mode == "legacy"]
 PAIRS = [
     (Way("memory", "legacy"), Way("stdio", "legacy")),
-    (Way("memory", "legacy"), Way("http", MODERN)),
+    (Way("memory", "legacy"), Way("http", STATELESS)),
     (Way("http", "legacy"), Way("http", "legacy")),
-    (Way("http", "legacy"), Way("stdio", MODERN)),
-    (Way("memory", MODERN), Way("http", "legacy")),
-    (Way("memory", MODERN), Way("stdio", MODERN)),
-    (Way("http", MODERN), Way("stdio", "legacy")),
-    (Way("http", MODERN), Way("http", MODERN)),
+    (Way("http", "legacy"), Way("stdio", STATELESS)),
+    (Way("memory", STATELESS), Way("http", "legacy")),
+    (Way("memory", STATELESS), Way("stdio", STATELESS)),
+    (Way("http", STATELESS), Way("stdio", "legacy")),
+    (Way("http", STATELESS), Way("http", STATELESS)),
 ]
 """Every way in, in front of a server of each era; every transport behind, in each era."""
 
 
 def telling_spec(back: Way, name: str = "up", **options: Any) -> ServerSpec:
-    era = () if back.mode == MODERN else ("handshake",)
+    era = () if back.mode == STATELESS else ("handshake",)
     command = loaded("-m", "tests.upstreams.servers.telling", *era)
     return ServerSpec(name=name, command=command, env={"PYTHONPATH": str(ROOT)}, **options)
 
@@ -55,7 +55,7 @@ async def telling_behind(back: Way, **options: Any) -> AsyncIterator[App]:
     async with AsyncExitStack() as stack:
         spec = telling_spec(back, **options)
         if back.transport == "http":
-            app = await stack.enter_async_context(telling_app(Telling(), is_modern=back.mode == MODERN))
+            app = await stack.enter_async_context(telling_app(Telling(), is_stateless=back.mode == STATELESS))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
         yield await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
 
@@ -79,7 +79,7 @@ class Ear:
 
     @asynccontextmanager
     async def client(self, app: App, way: Way, path: str = "", url: str = "", **options: Any) -> AsyncIterator[Client]:
-        if way.mode != MODERN:
+        if way.mode != STATELESS:
             options["message_handler"] = self.hear
         options["logging_callback"] = self.log
         async with AsyncExitStack() as stack:
@@ -91,7 +91,7 @@ class Ear:
     @asynccontextmanager
     async def following(self, client: Client, way: Way, *uris: str) -> AsyncIterator[None]:
         """Follow lists and resources, as the era has it."""
-        if way.mode != MODERN:
+        if way.mode != STATELESS:
             for uri in uris:
                 await client.subscribe_resource(uri)
             yield
@@ -130,7 +130,7 @@ async def test_changes_reach_whoever_follows(front: Way, back: Way) -> None:
             await client.call_tool("up__grow")
             await until(lambda: {"resources", "prompts"} <= set(ear.heard))
             listed = {str(resource.uri) for resource in (await client.list_resources(cache_mode="bypass")).resources}
-        if front.mode != MODERN:
+        if front.mode != STATELESS:
             await client.unsubscribe_resource("page://one")
         with anyio.fail_after(30):
             while json.loads(text_of(await client.call_tool("up__touch")))["followed"]:
@@ -141,14 +141,14 @@ async def test_changes_reach_whoever_follows(front: Way, back: Way) -> None:
     assert "updated page://two" not in ear.heard
 
 
-@pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", MODERN)], ids=str)
+@pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", STATELESS)], ids=str)
 @pytest.mark.parametrize("front", FRONTS, ids=str)
 async def test_what_was_followed_is_followed_again_after_a_crash(front: Way, back: Way) -> None:
     ear = Ear()
     async with telling_behind(back) as app, ear.client(app, front) as client:
         async with ear.following(client, front, "page://one"):
             await client.call_tool("up__crash")
-            with anyio.fail_after(15):
+            with anyio.fail_after(30):
                 while "updated page://one" not in ear.heard:
                     await client.call_tool("up__touch")
                     await anyio.sleep(0.1)
@@ -160,7 +160,7 @@ async def test_what_was_followed_is_followed_again_after_a_crash(front: Way, bac
 async def test_a_resource_that_cannot_be_followed_says_so_where_it_can(front: Way) -> None:
     ear = Ear()
     async with telling_behind(Way("stdio", "legacy")) as app, ear.client(app, front) as client:
-        if front.mode == MODERN:
+        if front.mode == STATELESS:
             async with ear.following(client, front, "page://nowhere"):
                 await client.call_tool("up__touch")
         else:
@@ -181,9 +181,9 @@ async def test_a_resource_that_cannot_be_followed_says_so_where_it_can(front: Wa
 @pytest.mark.parametrize(("front", "back"), PAIRS, ids=str)
 async def test_logs_reach_the_client_from_its_level_on(front: Way, back: Way) -> None:
     ear = Ear()
-    options = {"log_level": "warning"} if front.mode == MODERN else {}
+    options = {"log_level": "warning"} if front.mode == STATELESS else {}
     async with telling_behind(back) as app, ear.client(app, front, **options) as client:
-        if front.mode != MODERN:
+        if front.mode != STATELESS:
             assert client.server_capabilities.logging is not None
             await client.set_logging_level("warning")
         for level in ("debug", "warning", "info", "error"):
@@ -193,7 +193,7 @@ async def test_logs_reach_the_client_from_its_level_on(front: Way, back: Way) ->
         said = json.loads(text_of(await client.call_tool("up__reads")))
 
     assert ear.logs == ["warning", "error"]
-    if back.mode != MODERN:
+    if back.mode != STATELESS:
         assert said["levels"] == ["warning"]
 
 
@@ -226,7 +226,7 @@ async def test_each_session_hears_its_own_level_of_what_it_sees() -> None:
     assert aside.heard == []
 
 
-@pytest.mark.parametrize("way", [*LEGACY_FRONTS, Way("http", MODERN)], ids=str)
+@pytest.mark.parametrize("way", [*LEGACY_FRONTS, Way("http", STATELESS)], ids=str)
 async def test_servers_that_come_later_bring_everything_along(way: Way) -> None:
     ear = Ear()
     async with open_app(IN_MEMORY, bundled=False, servers=[]) as app, AsyncExitStack() as stack:
@@ -240,7 +240,7 @@ async def test_servers_that_come_later_bring_everything_along(way: Way) -> None:
 
     assert page.contents[0].text == "read 1"  # type: ignore[union-attr]
     assert [prompt.name for prompt in prompts.prompts] == ["up__greet"]
-    assert has_resources or way.mode == MODERN
+    assert has_resources or way.mode == STATELESS
 
 
 @pytest.mark.parametrize("way", LEGACY_FRONTS, ids=str)

@@ -1,7 +1,8 @@
 """A small authorization server, in a process of its own: metadata, keys, tokens for clients, and any token a test asks for.
 
 `python authorization_server.py` prints its address. `POST /mint` signs what it is given, `POST /rotate` takes another key,
-`GET /counts` says how often each path was asked for.
+`GET /counts` says how often each path was asked for. `POST /remember` has a token introspected as it says, `POST /metadata`
+changes what the metadata says.
 """
 
 import base64
@@ -64,6 +65,8 @@ class _State:
         self.counts: Counter[str] = Counter()
         self.keys: dict[str, tuple[str, Any]] = {}
         self.number = 0
+        self.opaque: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         self.rotate()
 
     def rotate(self) -> None:
@@ -98,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(
                 {"issuer": STATE.issuer, "jwks_uri": f"{STATE.issuer}/jwks", "response_types_supported": ["code"]}
                 | endpoints
+                | STATE.metadata
             )
         elif self.path == "/jwks":
             self.reply(STATE.jwks())
@@ -114,10 +118,24 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/rotate":
             STATE.rotate()
             self.reply({})
+        elif self.path == "/remember":
+            STATE.opaque |= json.loads(body)
+            self.reply({})
+        elif self.path == "/metadata":
+            STATE.metadata = json.loads(body)
+            self.reply({})
+        elif self.path == "/introspect":
+            self.introspect(dict(urllib.parse.parse_qsl(body.decode())))
         elif self.path == "/token":
             self.give(dict(urllib.parse.parse_qsl(body.decode())))
         else:
             self.reply({}, 404)
+
+    def introspect(self, form: dict[str, str]) -> None:
+        if self.headers["authorization"] != f"Basic {base64.b64encode(b'gateway:s%3A').decode()}":
+            self.reply({"error": "invalid_client"}, 401)
+            return
+        self.reply(STATE.opaque.get(form["token"], {"active": False}))
 
     def give(self, form: dict[str, str]) -> None:
         client, _, secret = base64.b64decode(self.headers["authorization"].split()[1]).decode().partition(":")

@@ -10,7 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.hostile.attacks import attack
-from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
+from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth.access import Access, Refused
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.wire
-@pytest.mark.parametrize("mode", ["legacy", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     config = msgspec.structs.replace(
@@ -42,7 +42,7 @@ async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Pa
     assert statuses == [401, 401, 401, 401]
     assert health == 200
     assert [record.entry.caller for record in entries] == ["token"]
-    if mode == MODERN:
+    if mode == STATELESS:
         assert listed.cache_scope == "private"
 
 

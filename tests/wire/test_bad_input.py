@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, StdioPeer, plugin_of, stdio_peer
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, StdioPeer, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.protocol import rpc
 
@@ -61,7 +61,7 @@ NONSENSE: list[tuple[str, bytes, int]] = [
     ),
     (
         "half an envelope",
-        json.dumps(call(params={"name": "does__echo", "_meta": {next(iter(ENVELOPE)): MODERN}})).encode(),
+        json.dumps(call(params={"name": "does__echo", "_meta": {next(iter(ENVELOPE)): STATELESS}})).encode(),
         -32602,
     ),
 ]
@@ -172,7 +172,7 @@ class RawHttp:
             "host": f"127.0.0.1:{self.port}",
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": MODERN,
+            "mcp-protocol-version": STATELESS,
             "mcp-method": "tools/call",
             "mcp-name": "does__echo",
             "content-length": str(len(body)),

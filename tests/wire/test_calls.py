@@ -59,7 +59,7 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
         answers: list[Any] = []
 
         async def block() -> None:
-            answers.append(error_of(await client.call_tool("does__block", {"seconds": 1.5}))["code"])
+            answers.append(error_of(await client.call_tool("does__block", {"seconds": 4}))["code"])
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
@@ -70,7 +70,7 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
             waited_s = time.monotonic() - started
 
     assert echoed == "hello"
-    assert waited_s < 1.0, "the loop was blocked"
+    assert waited_s < 3.0, "the loop was blocked"
     assert answers == ["TOOL_TIMEOUT"] * 5
 
 
@@ -157,7 +157,7 @@ async def test_waiting_counts_against_the_deadline(way: Way) -> None:
         codes: list[str] = []
 
         async def call() -> None:
-            answer = await client.call_tool("does__serial_short", {"seconds": 0.3})
+            answer = await client.call_tool("does__serial_short", {"seconds": 1.4})
             codes.append(error_of(answer)["code"] if answer.is_error else "ok")
 
         started = time.monotonic()
@@ -167,16 +167,17 @@ async def test_waiting_counts_against_the_deadline(way: Way) -> None:
         took_s = time.monotonic() - started
 
     assert sorted(codes) == ["TOOL_TIMEOUT", "TOOL_TIMEOUT", "TOOL_TIMEOUT", "ok"]
-    assert took_s < 1.0, "each waited for the one before"
+    # The codes are the proof; this only says that nothing hung.
+    assert took_s < 30, "each waited for the one before"
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_cancelled_queued_call_never_runs(way: Way) -> None:
     async with way.client(BEHAVIOURS) as client:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(client.call_tool, "does__serial", {"seconds": 0.4, "name": "first"})
-            await anyio.sleep(0.1)
-            with anyio.move_on_after(0.1):
+            tasks.start_soon(client.call_tool, "does__serial", {"seconds": 2, "name": "first"})
+            await until(lambda: behaviours.STARTED == ["first"])
+            with anyio.move_on_after(0.3):
                 await client.call_tool("does__serial", {"name": "cancelled"})
         await client.call_tool("does__serial", {"name": "last"})
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.hostile.attacks import attack
 from tests.victims.family import NAMES
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, QUICK_WAYS, Way, plugin_of, stdio_peer
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import META_KEY
 from toolpost.store import AuditFilter
@@ -88,12 +88,12 @@ async def test_a_client_that_gives_up_cancels_its_call(way: Way) -> None:
     assert [(record.entry.outcome, record.entry.code) for record in entries] == [("cancelled", "CANCELLED")]
 
 
-def modern_request(name: str, arguments: dict[str, Any], meta: dict[str, Any] | None = None) -> bytes:
+def stateless_request(name: str, arguments: dict[str, Any], meta: dict[str, Any] | None = None) -> bytes:
     params = {"name": name, "arguments": arguments, "_meta": ENVELOPE | (meta or {})}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     head = (
         f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {MODERN}\r\n"
+        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {STATELESS}\r\n"
         f"mcp-method: tools/call\r\nmcp-name: {name}\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -114,10 +114,10 @@ async def test_hanging_up_ends_the_call_and_its_tree(token: str | None, tmp_path
         command = [sys.executable, FAMILY, str(pids), "stay"]
         meta = {"progressToken": token} if token else {}
         with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(modern_request("does__run", {"command": command}, meta))
+            connection.sendall(stateless_request("does__run", {"command": command}, meta))
             family = await everybody(pids)
             assert app.gateway.in_flight == 1
-        with anyio.fail_after(6):
+        with anyio.fail_after(30):
             while app.gateway.in_flight:
                 await anyio.sleep(0.02)
 
@@ -137,13 +137,13 @@ async def test_a_deadline_ends_the_whole_tree(way: Way, tool: str, tmp_path: Pat
         answer = await client.call_tool(tool, {"command": command})
         took_s = time.monotonic() - started
         family = [int(path.read_text()) for path in pids.iterdir() if not path.name.startswith(".")]
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while any(psutil.pid_exists(pid) for pid in family):
                 await anyio.sleep(0.02)
 
     assert error_of(answer)["code"] == "TOOL_TIMEOUT"
     assert error_of(answer)["timeoutMs"] == 2000
-    assert took_s < 12
+    assert took_s < 30
     assert family
 
 
@@ -160,7 +160,7 @@ def test_nothing_survives_a_server_that_was_killed(tmp_path: Path) -> None:
         peer.start("tools/call", params, id=1)
         family = anyio.run(everybody, pids)
         peer.process.kill()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while any(psutil.pid_exists(pid) for pid in family) and time.monotonic() < until:
             time.sleep(0.02)
         alive = [pid for pid in family if psutil.pid_exists(pid)]

@@ -11,7 +11,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.hostile.attacks import attack
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.running import App
 from toolpost.settings import HttpSettings
@@ -25,7 +25,7 @@ def post(text: str, *, meta: dict[str, Any] | None = None, extra: str = "", name
     body = json.dumps({"jsonrpc": "2.0", "id": text, "method": "tools/call", "params": params}).encode()
     head = (
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {MODERN}\r\n"
+        f"accept: application/json, text/event-stream\r\nmcp-protocol-version: {STATELESS}\r\n"
         f"mcp-method: tools/call\r\nmcp-name: {name}\r\n{extra}content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -114,10 +114,10 @@ async def test_a_client_that_hangs_up_takes_its_call_along(server: tuple[App, in
     head = post("x", name="does__sleep").partition(b"content-length")[0]
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         await stream.send(head + b"content-length: %d\r\n\r\n" % len(body) + body)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while app.gateway.in_flight != 1:
                 await anyio.sleep(0.01)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while app.gateway.in_flight:
             await anyio.sleep(0.01)
     entries = await app.store.audit.entries(AuditFilter(), limit=10)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, QUICK_WAYS, SHAPES, Way, limited, plugin_of, stdio_peer
+from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, SHAPES, STATELESS, Way, limited, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
 from toolpost.discovery import Catalog
@@ -31,24 +31,24 @@ async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
     assert all(len(page.tools) == 7 for page in pages[:-1])
     assert refused.value.code == -32602
     assert [tool.name for tool in from_the_start.tools] == names[:7]
-    if way.mode == MODERN:
+    if way.mode == STATELESS:
         assert (pages[0].ttl_ms, pages[0].cache_scope) == (60_000, "public")
 
 
 @pytest.mark.anyio
 async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
     async with open_app(IN_MEMORY, plugins=[plugin_of(SHAPES)], bundled=False) as app:
-        listing = Listing(Catalog(app.host.providers), scope="public")
+        listing = Listing(Catalog(app.plugin_host.providers), scope="public")
     pages = {version: listing.page(revision, None, request_id=b"1") for version, revision in REVISIONS.items()}
-    again = listing.page(REVISIONS[MODERN], None, request_id=b"1")
+    again = listing.page(REVISIONS[STATELESS], None, request_id=b"1")
     fields = {version: set(msgspec.json.decode(page)["tools"][0]) for version, page in pages.items()}
 
-    assert again is pages[MODERN]
+    assert again is pages[STATELESS]
     assert all("_meta" in known for known in fields.values())
     assert fields["2024-11-05"] == {"name", "description", "inputSchema", "_meta"}
     assert fields["2025-06-18"] == {"name", "description", "inputSchema", "outputSchema", "_meta"}
     assert msgspec.json.decode(pages["2025-11-25"]).keys() == {"tools"}
-    assert msgspec.json.decode(pages[MODERN])["resultType"] == "complete"
+    assert msgspec.json.decode(pages[STATELESS])["resultType"] == "complete"
 
 
 @pytest.mark.wire

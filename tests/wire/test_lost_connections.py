@@ -12,7 +12,7 @@ import pytest
 from tests.plugins import behaviours
 from tests.upstreams.behind import until
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
@@ -81,7 +81,7 @@ async def test_in_the_handshake_era_the_call_goes_on(hears: bool) -> None:
         opened = await anyio.to_thread.run_sync(lambda: peer.open("POST", call("does__sleep", meta=meta, seconds=0.5)))
         await until(lambda: behaviours.STARTED)
         opened.close()
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while await outcomes(app) != ["ok"]:
                 await anyio.sleep(0.05)
 
@@ -89,14 +89,14 @@ async def test_in_the_handshake_era_the_call_goes_on(hears: bool) -> None:
 @pytest.mark.parametrize("hears", [False, True], ids=["json", "events"])
 async def test_in_the_stateless_era_it_is_cancelled(hears: bool) -> None:
     meta = ENVELOPE | ({"progressToken": "t"} if hears else {})
-    headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "does__sleep"}
+    headers = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": "does__sleep"}
     async with served() as (app, peer):
         opened = await anyio.to_thread.run_sync(
             lambda: peer.open("POST", call("does__sleep", meta=meta, seconds=20), **headers)
         )
         await until(lambda: behaviours.STARTED)
         opened.close()
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while await outcomes(app) != ["cancelled"]:
                 await anyio.sleep(0.05)
 
@@ -166,7 +166,7 @@ async def test_a_servers_own_error_has_the_status_of_its_code(streams: bool) -> 
                     status, answer = await anyio.to_thread.run_sync(
                         lambda m=meta: peer.ask(  # type: ignore[misc]
                             call("up__refuse", meta=ENVELOPE | m),
-                            mcp_protocol_version=MODERN,
+                            mcp_protocol_version=STATELESS,
                             mcp_method="tools/call",
                             mcp_name="up__refuse",
                         )

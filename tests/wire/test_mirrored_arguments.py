@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, MODERN, plugin_of
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
 from toolpost.testing import data_of
@@ -22,7 +22,7 @@ async def url(anyio_backend: Any) -> AsyncIterator[str]:
 
 
 async def test_the_official_client_is_understood(url: str) -> None:
-    async with Client(url, mode=MODERN) as client:
+    async with Client(url, mode=STATELESS) as client:
         await client.list_tools()
         answer = await client.call_tool("does__mirrored", {"region": "eu-west"})
 

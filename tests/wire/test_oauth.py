@@ -21,7 +21,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from tests.hostile.attacks import attack
 from tests.upstreams.behind import hostile, text_of
-from tests.ways import BEHAVIOURS, IN_MEMORY, MODERN, plugin_of
+from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, plugin_of
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.callers import ERAS, client_of, names
 from tests.wire.test_visibility import small
@@ -139,7 +139,7 @@ async def test_two_who_come_in_by_one_rule_share_no_state(project: Project) -> N
     counted = []
     async with served(config, hostile(strategy="per_session")) as (_, url):
         for token in tokens:
-            async with client_of(url, token, MODERN) as client:
+            async with client_of(url, token, STATELESS) as client:
                 counted.append(text_of(await client.call_tool("up__count", {})))
 
     assert counted == ["1", "1", "2"]
@@ -246,7 +246,7 @@ async def test_missing_scope_and_unknown_person_are_forbidden(project: Project) 
 async def test_others_are_let_in_where_that_is_said(project: Project) -> None:
     config = project.load("", more='others = "allow"')
     async with served(config) as (app, url):
-        async with client_of(url, project.issuer.token(RESOURCE, sub="stranger"), MODERN) as client:
+        async with client_of(url, project.issuer.token(RESOURCE, sub="stranger"), STATELESS) as client:
             answer = await client.call_tool("does__echo", {"text": "x"})
         admin, _, _ = await ask(url, project.issuer.token(RESOURCE, sub="stranger"), "/api/servers", "GET")
         entries = await app.store.audit.entries(AuditFilter(), limit=10)
@@ -259,7 +259,7 @@ async def test_others_are_let_in_where_that_is_said(project: Project) -> None:
 async def test_named_tokens_go_on_beside_it(project: Project) -> None:
     (project.folder / "bob").write_text("bob-token")
     config = project.load(ROLES + '[callers.bob]\ntoken_file = "bob"\ntags = []\n')
-    async with served(config) as (_, url), client_of(url, "bob-token", MODERN) as client:
+    async with served(config) as (_, url), client_of(url, "bob-token", STATELESS) as client:
         assert await names(client) == []
 
 
@@ -356,14 +356,14 @@ async def test_known_keys_go_on_while_the_server_is_down(tmp_path: Path, monkeyp
             issuer_is_down = project.issuer.ask("/counts")
             monkeypatch.setattr(oauth_keys, "FRESH_S", 0.0)
             monkeypatch.setattr(oauth_keys, "GAP_S", 0.0)
-            monkeypatch.setattr(oauth_keys, "_fetch_json", _refused)
+            monkeypatch.setattr(oauth_keys, "fetch_json", _refused)
             after = (await ask(url, tokens[1]))[0]
 
     assert issuer_is_down
     assert (before, after) == (400, 400)
 
 
-async def _refused(_url: str) -> Any:
+async def _refused(_fetcher: Any, _url: str) -> Any:
     raise ValueError("it is down")
 
 
@@ -389,14 +389,14 @@ def test_a_file_without_keys_is_refused_at_the_start(text: str | None, project: 
 async def test_a_token_that_expires_is_refused_on_an_open_connection(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "VERIFIED_S", 0.5)
     token = project.issuer.token(RESOURCE, sub="u", scope="tools:read")
     config = project.load('[callers.reader]\nscopes = ["tools:read"]\n')
-    async with served(config) as (app, url), client_of(url, token, MODERN) as client:
+    async with served(config) as (app, url), client_of(url, token, STATELESS) as client:
         await client.call_tool("does__echo", {"text": "x"})
         [admission] = app.roster._verified.values()
         held = admission.is_valid
-        await anyio.sleep(0.6)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + roster.VERIFIED_S)
         later = admission.is_valid
         await client.call_tool("does__echo", {"text": "x"})
         verified_again = next(iter(app.roster._verified.values())) is not admission

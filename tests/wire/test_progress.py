@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from tests.plugins import behaviours
+from tests.upstreams.behind import until
 from tests.ways import BEHAVIOURS, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
 from toolpost.base.ids import META_KEY
 from toolpost.testing import data_of, error_of
@@ -27,21 +28,22 @@ def recorder(seen: Seen) -> Any:
 async def test_a_flood_becomes_a_trickle(way: Way) -> None:
     seen: Seen = []
     async with way.client(BEHAVIOURS) as client:
+        began = anyio.current_time()
         answer = await client.call_tool(
             "does__chatter", {"count": 300, "pause": 0.005}, progress_callback=recorder(seen)
         )
-        count_at_answer = len(seen)
-        await anyio.sleep(0.5)
+        took_s = anyio.current_time() - began
+        if "stdio" not in str(way):
+            # The official client starts a task for each: that of the last one may come after the answer.
+            await until(lambda: seen[-1][1] == 300)
 
     assert data_of(answer) == 300
-    assert 3 <= len(seen) <= 12
-    assert len(seen) == count_at_answer, "progress came after the answer"
+    # At most four a second. Counted over the whole call: on a busy machine some arrive together that were sent apart.
+    assert 3 <= len(seen) <= 4 * took_s + 4
     values = [progress for _, progress, _, _ in seen]
     assert values == sorted(set(values))
     if "stdio" not in str(way):
         assert seen[-1][1:] == (300, 300, "step 300")
-    for at, *_ in seen:
-        assert sum(1 for other, *_ in seen if at <= other < at + 0.95) <= 4
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
@@ -49,6 +51,8 @@ async def test_progress_comes_from_threads_too(way: Way) -> None:
     seen: Seen = []
     async with way.client(BEHAVIOURS) as client:
         await client.call_tool("does__chatter_in_thread", {"count": 20}, progress_callback=recorder(seen))
+        if "stdio" not in str(way):
+            await until(lambda: seen[-1][1] == 20)
 
     assert seen[0][1] >= 1
     if "stdio" not in str(way):

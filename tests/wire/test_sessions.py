@@ -101,7 +101,7 @@ async def test_a_cancelled_call_says_so_in_its_own_response(session: Session, me
 
 async def test_a_duplicate_id_in_a_session_is_refused(session: Session) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: session.call("does__sleep", request_id="twin", seconds=0.4))
+        tasks.start_soon(lambda: session.call("does__sleep", request_id="twin", seconds=2))
         while not session.app.gateway.in_flight:
             await anyio.sleep(0.01)
         status, answer = await session.call("does__echo", request_id="twin", text="x")

@@ -1,5 +1,7 @@
 """A clean end: calls in flight get their answer or `CANCELLED` within the grace, and no process outlives the server."""
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -9,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import psutil
 import pytest
 
 from tests.victims.family import NAMES
-from tests.ways import BEHAVIOURS, ENVELOPE, MODERN, TOOLPOST, server_environment, stdio_peer
+from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, TOOLPOST, server_environment, stdio_peer
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
 
@@ -63,7 +65,7 @@ class Asked(threading.Thread):
         headers = {
             "content-type": "application/json",
             "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": MODERN,
+            "mcp-protocol-version": STATELESS,
             "mcp-method": "tools/call",
             "mcp-name": name,
         }
@@ -77,7 +79,7 @@ class Asked(threading.Thread):
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_calls_in_flight_get_their_answer_or_are_cancelled(tmp_path: Path, ending: signal.Signals) -> None:
-    (tmp_path / "toolpost.toml").write_text("[limits]\ngrace_s = 1.0\n")
+    (tmp_path / "toolpost.toml").write_text("[limits]\ngrace_s = 3\n")
     pids = tmp_path / "pids"
     pids.mkdir()
     with http_server(tmp_path) as (process, url):
@@ -86,16 +88,15 @@ def test_calls_in_flight_get_their_answer_or_are_cancelled(tmp_path: Path, endin
             Asked(url, "does__sleep", {"seconds": 0.6}),
             Asked(url, "does__sleep", {"seconds": 20}),
             Asked(url, "does__run", {"command": command}),
+            Asked(url, "does__clean_up", {"steps": 60}),  # longer than uvicorn gives its tasks at the end
         ]
-        until = time.monotonic() + 20
-        while not all((pids / name).exists() for name in NAMES) and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until(lambda: all((pids / name).exists() for name in NAMES) and in_flight(url) == 3)
         short = Asked(url, "does__sleep", {"seconds": 0.6})
-        time.sleep(0.3)
+        wait_until(lambda: in_flight(url) == 4 or short.answer is not None)
         os.kill(process.pid, ending)
-        exit_code = process.wait(15)
+        exit_code = process.wait(60)
         for call in (*asked, short):
-            call.join(5)
+            call.join(30)
     family = [int((pids / name).read_text()) for name in NAMES]
 
     assert exit_code == 0
@@ -104,20 +105,40 @@ def test_calls_in_flight_get_their_answer_or_are_cancelled(tmp_path: Path, endin
         assert call.answer["error"]["code"] == "CANCELLED"
         assert "shutting down" in call.answer["error"]["message"]
     assert [pid for pid in family if psutil.pid_exists(pid)] == []
-    assert sorted(anyio.run(outcomes, tmp_path)) == ["cancelled", "cancelled", "ok", "ok"]
+    assert sorted(anyio.run(outcomes, tmp_path)) == ["cancelled", "cancelled", "cancelled", "ok", "ok"]
 
 
 def test_a_stuck_thread_does_not_keep_the_server(tmp_path: Path) -> None:
     with http_server(tmp_path) as (process, url):
         call = Asked(url, "does__block", {"seconds": 30})
-        call.join(10)
+        call.join(60)
         started = time.monotonic()
         process.terminate()
-        exit_code = process.wait(10)
+        exit_code = process.wait(60)
 
     assert call.answer["error"]["code"] == "TOOL_TIMEOUT"
     assert exit_code == 0
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 25
+
+
+def test_a_client_that_listens_does_not_keep_the_server(tmp_path: Path) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}}
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    with http_server(tmp_path) as (process, url):
+        request = urllib.request.Request(url, json.dumps(opening).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            headers["mcp-session-id"] = response.headers["mcp-session-id"]
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as stream:
+            process.terminate()
+            _, log = process.communicate(timeout=20)
+            with contextlib.suppress(http.client.IncompleteRead):
+                assert b"error" not in stream.read()
+
+    assert process.returncode == 0
+    # Its stream is ended, rather than cancelled when the time for answers is over.
+    assert "requests cancelled at shutdown" not in log
+    assert "Traceback" not in log
 
 
 def test_what_was_asked_before_the_input_ended_is_answered(tmp_path: Path) -> None:
@@ -132,7 +153,7 @@ def test_what_was_asked_before_the_input_ended_is_answered(tmp_path: Path) -> No
     (tmp_path / "requests").write_bytes(text)
     command = [TOOLPOST, "serve", "--stdio"]
     environment = server_environment()
-    piped = subprocess.run(command, input=text, capture_output=True, cwd=tmp_path, env=environment, timeout=30)
+    piped = subprocess.run(command, input=text, capture_output=True, cwd=tmp_path, env=environment, timeout=100)
     with (tmp_path / "requests").open("rb") as requests, (tmp_path / "answers").open("wb") as answers:
         from_file = subprocess.run(
             command,
@@ -141,7 +162,7 @@ def test_what_was_asked_before_the_input_ended_is_answered(tmp_path: Path) -> No
             stderr=subprocess.DEVNULL,
             cwd=tmp_path,
             env=environment,
-            timeout=30,
+            timeout=100,
         )
 
     for exit_code, output in (
@@ -161,11 +182,22 @@ def test_a_client_that_leaves_takes_its_calls_along(tmp_path: Path) -> None:
         assert peer.process.stdin is not None
         peer.process.stdin.close()
         started = time.monotonic()
-        exit_code = peer.process.wait(10)
+        exit_code = peer.process.wait(60)
 
     assert exit_code == 0
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 30
     assert anyio.run(outcomes, tmp_path) == ["ok", "cancelled"]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def in_flight(url: str) -> int:
+    with urllib.request.urlopen(url.removesuffix("mcp") + "healthz", timeout=10) as response:
+        return int(json.loads(response.read())["inFlight"])
 
 
 async def outcomes(folder: Path) -> list[str]:

@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
+from toolpost.authoring.content import Content
 from toolpost.authoring.context import Context
 from toolpost.authoring.result import Result
 from toolpost.base.ids import JsonObject
@@ -24,7 +26,7 @@ class HintedFunction:
     run: Callable[[JsonObject, Context], Any]
 
 
-class _UntitledSchema(GenerateJsonSchema):
+class UntitledSchema(GenerateJsonSchema):
     """Omits the titles that pydantic generates: they repeat the name and fill a model's context."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
@@ -44,15 +46,44 @@ def schemas_of(function: Callable[..., Any], *, skip: str | None) -> HintedFunct
     # Generated field names: an argument may be called `schema`, `copy` or `_x`, which pydantic reserves.
     names = {f"argument_{number}": parameter.name for number, parameter in enumerate(parameters)}
     fields = {field: _field_of(parameter, hints) for field, parameter in zip(names, parameters, strict=True)}
-    model: type[BaseModel] = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-    # A `Result` has content blocks that no hint describes: such a tool declares its output schema itself.
-    described = "return" in hints and hints["return"] is not Result
+    try:
+        model: type[BaseModel] = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+    except PydanticSchemaGenerationError as error:
+        raise TypeError(_explain_missing_schema(parameters, hints)) from error
+    # No hint describes the content of a `Result`, an `Image` and the like: a tool that returns them and data declares its
+    # output schema itself.
+    described = "return" in hints and not _names_content(hints["return"])
     returns = TypeAdapter(hints["return"]) if described else None
     return HintedFunction(
-        input_schema=model.model_json_schema(schema_generator=_UntitledSchema),
-        output_schema=returns.json_schema(schema_generator=_UntitledSchema, mode="serialization") if returns else None,
+        input_schema=model.model_json_schema(schema_generator=UntitledSchema),
+        output_schema=returns.json_schema(schema_generator=UntitledSchema, mode="serialization") if returns else None,
         run=_make_runner(function, model, names, skip, returns),
     )
+
+
+def _names_content(hint: Any) -> bool:
+    """Whether a hint is a class of content or results, or a list or union with one."""
+    if inspect.isclass(hint):
+        return issubclass(hint, Content | Result)
+    return any(_names_content(part) for part in get_args(hint))
+
+
+def _explain_missing_schema(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str:
+    """Name the parameters whose type has no JSON Schema."""
+    missing = [parameter.name for parameter in parameters if not _has_schema(hints[parameter.name])]
+    shown = " and ".join(f"`{name}` is a `{getattr(hints[name], '__name__', hints[name])}`" for name in missing)
+    return (
+        f"{shown}, which callers cannot send as JSON;"
+        " if the plugin is to provide it, declare its lifespan or provider before the tool"
+    )
+
+
+def _has_schema(hint: Any) -> bool:
+    try:
+        TypeAdapter(hint)
+    except PydanticSchemaGenerationError:
+        return False
+    return True
 
 
 def _field_of(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:

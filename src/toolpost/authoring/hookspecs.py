@@ -6,6 +6,7 @@ import pluggy
 
 from toolpost.authoring.conversation import Conversations, ToolCall, TurnInfo
 from toolpost.authoring.middleware import Middleware
+from toolpost.authoring.resource import Prompt, Resource
 from toolpost.authoring.tool import Tool
 from toolpost.base.turns import TurnEnded
 from toolpost.store.threads import ThreadMessage
@@ -19,6 +20,16 @@ hookimpl = pluggy.HookimplMarker("toolpost")
 @hookspec
 def toolpost_tools() -> Iterable[Tool]:  # type: ignore[empty-body]
     """Return the plugin's tools. Called once, before `toolpost_start`."""
+
+
+@hookspec
+def toolpost_resources() -> Iterable[Resource]:  # type: ignore[empty-body]
+    """Return the plugin's resources. Called once, before `toolpost_start`."""
+
+
+@hookspec
+def toolpost_prompts() -> Iterable[Prompt]:  # type: ignore[empty-body]
+    """Return the plugin's prompts. Called once, before `toolpost_start`."""
 
 
 @hookspec
@@ -54,6 +65,15 @@ def toolpost_classify(turn: TurnInfo, text: str) -> Awaitable[str | None] | str 
 @hookspec
 def toolpost_before_invoke(turn: TurnInfo, prompt: str) -> Awaitable[str | None] | str | None:
     """Change the agent's prompt. Each plugin receives the result of the one before; None changes nothing."""
+
+
+@hookspec
+def toolpost_check_answer(turn: TurnInfo, answer: str) -> Awaitable[str | None] | str | None:
+    """Return what the agent still has to do before its turn may end, as a prompt; None if there is nothing.
+
+    The agent is prompted with the first text, in the same turn. If a text is returned after that, too, or a plugin fails, the
+    turn fails: what is required must not be skipped.
+    """
 
 
 @hookspec

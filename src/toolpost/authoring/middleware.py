@@ -17,6 +17,7 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallId, Json, JsonObject, PluginName, ToolName, TraceId
+from toolpost.contracts.errors import ErrorCode, ToolpostError
 
 _log = logging.getLogger("toolpost.middleware")
 
@@ -28,9 +29,20 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The name that is listed, `github__create_issue`."""
     provider: PluginName
     """The plugin or the server that brings the tool."""
+    aliases: Sequence[ToolName] = ()
+    """Former names that still answer. Those of a group's tools are not among them: the calls behind have these names."""
     is_upstream: bool
     """Whether it is a server's tool, whose annotations are claims of that server."""
+    servers: Sequence[PluginName] = ()
+    """The servers behind it: its provider, or those of a group; none for the tool of a plugin."""
     annotations: Mapping[str, Any] = {}
+
+
+OutcomeOf = Callable[[BaseException], tuple[str, ErrorCode]]
+
+
+def _unknown_outcome(error: BaseException) -> tuple[str, ErrorCode]:
+    return "error", error.code if isinstance(error, ToolpostError) else ErrorCode.INTERNAL
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +64,10 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The tool's hints, such as `readOnlyHint`. Those of a server are claims, and may be wrong."""
     meta: Mapping[str, Any] = {}
     """The `_meta` of the request."""
+    outcome_of: OutcomeOf = _unknown_outcome
+    """Returns the outcome and the code that the audit has for this call, if it ends with an error that `proceed` raised: a call
+    that never reached its tool is `refused`, one that was stopped at its deadline has timed out.
+    """
 
     def with_arguments(self, arguments: JsonObject) -> "CallRequest":
         """Return the same call with other arguments, to be handed to `proceed`."""

@@ -4,14 +4,19 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_type_hints, overload
+from typing import Any, Final, Literal, TypedDict, Unpack, cast, get_type_hints, overload
 
+from toolpost.authoring.content import Icon, as_icon
 from toolpost.authoring.context import Context
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
+from toolpost.contracts.apps import SCHEME, URI_KEY
 from toolpost.contracts.contract import Concurrency, Terms
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ErrorCode
+
+_APP_OPTIONS: Final = ("app", "visibility")
+"""Options that are part of a tool's `_meta`."""
 
 Function = Callable[..., Any]
 
@@ -27,6 +32,8 @@ class Tool:
     run: Run
     is_async: bool
     function: Function | None = None
+    takes_context: bool = False
+    """Whether it is handed the call's `Context`; it may then log to the client, ask it, and the like."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call the function directly, without validation."""
@@ -35,30 +42,51 @@ class Tool:
         return self.function(*arguments, **named)
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of a tool, for editors and type checkers; `None` is as if it were left out."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    input_schema: JsonObject | None
+    output_schema: JsonObject | None
+    schema_version: int
+    tooling_version: str
+    annotations: Mapping[str, Any] | None
+    aliases: Sequence[str]
+    errors: Sequence[ErrorCode]
+    timeout_s: float | None
+    concurrency: Concurrency
+    style: ResultStyle | Literal["envelope", "plain"]
+    icons: Sequence[Icon | str]
+    meta: Mapping[str, Any] | None
+    app: Any
+    """The app that shows its results: what `Plugin.app` returned, or its URI."""
+    visibility: Sequence[Literal["model", "app"]] | None
+    """Who may call it; `("app",)` hides it from models."""
+
+
+class ToolMethod:
+    """A method that is to be a tool, once `Plugin.tool_class` has its class; called on an instance, it is the method."""
+
+    def __init__(self, function: Function, options: dict[str, Any]) -> None:
+        self.function = function
+        self.options = options
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self.function.__get__(instance, owner)
+
+
 @overload
 def tool(function: Function, /) -> Tool: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    input_schema: JsonObject | None = None,
-    output_schema: JsonObject | None = None,
-    schema_version: int = 1,
-    tooling_version: str = "",
-    annotations: Mapping[str, Any] | None = None,
-    aliases: Sequence[str] = (),
-    errors: Sequence[ErrorCode] = (),
-    timeout_s: float | None = None,
-    concurrency: Concurrency = "parallel",
-    style: ResultStyle | str = ResultStyle.ENVELOPE,
-) -> Callable[[Function], Tool]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Function], Tool]: ...
 def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
     """Make a function a tool.
 
     With `input_schema`, the function takes the arguments as one dict. Without, both schemas are generated from its type hints
-    and it takes them by name. Either way a parameter annotated `Context` receives the call's context.
+    and it takes them by name. Either way a parameter annotated `Context` receives the call's context. A method of a class
+    becomes a tool with `Plugin.tool_class`.
 
         @tool
         async def greet(name: str, excited: bool = False) -> str:
@@ -71,12 +99,17 @@ def tool(function: Function | None = None, /, **options: Any) -> Tool | Callable
 
 
 def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
+    options = _merge_app(options)
     _check_options(options)
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is not None and first.name == "self" and first.annotation is first.empty:
+        return cast("Tool", ToolMethod(function, options))
     given = {key: value for key, value in options.items() if value is not None}
     description = given.pop("description", None) or inspect.getdoc(function) or ""
     name = given.pop("name", None) or function.__name__
     for key in ("aliases", "errors"):
         given[key] = tuple(given.get(key, ()))
+    given["icons"] = tuple(as_icon(icon) for icon in given.get("icons", ()))
     given["style"] = ResultStyle(given.get("style", ResultStyle.ENVELOPE))
     run: Run
     if "input_schema" in given:
@@ -85,17 +118,49 @@ def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
         # pydantic is imported only for tools whose schemas it generates.
         from toolpost.authoring.hints import schemas_of
 
-        hinted = schemas_of(function, skip=_context_parameter(function))
+        try:
+            hinted = schemas_of(function, skip=context_parameter(function))
+        except TypeError as error:
+            raise TypeError(f"tool `{name}`: {error}") from error
         run = hinted.run
         given["input_schema"] = hinted.input_schema
         if _may_publish(hinted.output_schema, given["style"]):
             given.setdefault("output_schema", hinted.output_schema)
     terms = Terms(name=name, description=description, **given)
-    return Tool(terms=terms, run=run, is_async=inspect.iscoroutinefunction(function), function=function)
+    return Tool(
+        terms=terms,
+        run=run,
+        is_async=inspect.iscoroutinefunction(function),
+        function=function,
+        takes_context=context_parameter(function) is not None,
+    )
+
+
+def _merge_app(options: dict[str, Any]) -> dict[str, Any]:
+    """Write `app` and `visibility` into the `_meta` of the tool, where hosts look for them."""
+    others = {key: value for key, value in options.items() if key not in _APP_OPTIONS}
+    uri, visibility = uri_of_app(options.get("app")), options.get("visibility")
+    if uri is None and visibility is None:
+        return others
+    if unknown := [one for one in visibility or () if one not in ("model", "app")]:
+        raise TypeError(f"unknown visibility `{unknown[0]}` of a tool; known: model and app")
+    ui: JsonObject = {} if uri is None else {"resourceUri": uri}
+    if visibility is not None:
+        ui["visibility"] = list(visibility)
+    # Hosts of the extension's first drafts know the second form alone.
+    return others | {"meta": {**(others.get("meta") or {}), "ui": ui} | ({} if uri is None else {URI_KEY: uri})}
+
+
+def uri_of_app(app: Any) -> str | None:
+    """Return the URI of an app that is given by it, or as a resource."""
+    uri = getattr(app, "uri", app)
+    if uri is not None and not (isinstance(uri, str) and uri.startswith(SCHEME)):
+        raise TypeError(f"`app` is the URI of an app, `{SCHEME}…`, or what `Plugin.app` returned")
+    return uri
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(Terms)]
+    known = [*(field.name for field in dataclasses.fields(Terms)), *_APP_OPTIONS]
     for name in options:
         if name not in known:
             near = nearest_name(name, known)
@@ -110,7 +175,7 @@ def _may_publish(schema: JsonObject | None, style: ResultStyle) -> bool:
 
 
 def _run_with_dict(function: Function) -> Run:
-    context_name = _context_parameter(function)
+    context_name = context_parameter(function)
     others = [name for name in inspect.signature(function).parameters if name != context_name]
     if len(others) > 1:
         raise TypeError("with an input_schema, a tool takes its arguments as one dict")
@@ -121,6 +186,7 @@ def _run_with_dict(function: Function) -> Run:
     return lambda arguments, context: function(**{others[0]: arguments, context_name: context})
 
 
-def _context_parameter(function: Function) -> str | None:
+def context_parameter(function: Function) -> str | None:
+    """Return the name of the parameter that is annotated `Context`, None if there is none."""
     hints = get_type_hints(function)
     return next((name for name, hint in hints.items() if hint in (Context, Context | None) and name != "return"), None)

@@ -38,6 +38,17 @@ _calls = itertools.count(1)
 _random = random.Random(os.urandom(32))  # noqa: S311 (names, not secrets)
 
 
+def _differ_from_parent() -> None:
+    global _process  # noqa: PLW0603 (one for each process)
+    _process = os.urandom(6).hex()
+    _random.seed(os.urandom(32))
+
+
+if hasattr(os, "register_at_fork"):
+    # A server that loads the program once and forks workers: each would make the same ids.
+    os.register_at_fork(after_in_child=_differ_from_parent)
+
+
 def new_call_id() -> CallId:
     """Return an id that is unique across processes, short enough to read aloud, and cheap enough for every call."""
     return CallId(f"{_process}-{next(_calls):x}")
@@ -56,3 +67,8 @@ def new_thread_id() -> ThreadId:
 
 def new_turn_id() -> TurnId:
     return TurnId(f"u-{_random.getrandbits(96):024x}")
+
+
+def make_full_name(provider: str, name: str) -> ToolName:
+    """Return the name of a tool with its provider's, `payments__pay`; served alone, a plugin lists it as `pay`."""
+    return ToolName(name if name.startswith(f"{provider}__") else f"{provider}__{name}")

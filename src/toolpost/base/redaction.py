@@ -6,8 +6,10 @@ lines, tracebacks and errors are shown without them. For credentials in text see
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Iterable
+from urllib.parse import quote, quote_plus, unquote
 
 from toolpost.base.ids import Json
 
@@ -104,6 +106,7 @@ def _is_secret_name(name: str) -> bool:
     return bool(found) or ("tokens" in words and not _TOKEN_KINDS.isdisjoint(words))
 
 
+LINE_SHORTEST = 16
 SHORTEST = 4
 """Shorter values give nothing away, and would be found in every other word."""
 
@@ -125,6 +128,21 @@ def remember_secrets(secrets: Iterable[str]) -> None:
     _longest_first = tuple(sorted(_remembered, key=len, reverse=True))
 
 
+def forms_of(secret: str) -> set[str]:
+    """Return a secret as it may be printed: as it is, URL- and JSON-encoded, and by its lines."""
+    # A multi-line key is printed one line at a time.
+    lines = [line for line in secret.splitlines() if len(line) >= LINE_SHORTEST]
+    return {secret, quote(secret, safe=""), quote_plus(secret), unquote(secret), json.dumps(secret)[1:-1], *lines}
+
+
+def forget_secrets(secrets: Iterable[str]) -> None:
+    """Stop removing these values: they are no longer valid. Tokens are replaced often, and must not push out other secrets."""
+    global _longest_first  # noqa: PLW0603 (one process, one log)
+    for secret in secrets:
+        _remembered.pop(secret, None)
+    _longest_first = tuple(sorted(_remembered, key=len, reverse=True))
+
+
 def conceal_known(text: str) -> str:
     """Return a text without the remembered secrets."""
     for secret in _longest_first:
@@ -143,6 +161,32 @@ def redact(value: Json) -> Json:
     if isinstance(value, list):
         return _redact_array(value, {})
     return value
+
+
+def redact_for_review(value: Json) -> Json:
+    """Return the value for people who decide on it: texts and numbers below secret names are hidden, the structure is not.
+
+    `redact` hides all that is below such a name, and what is beyond its limits: whose names they are would choose what
+    reviewers do not see. Raises `ValueError` for what is beyond the limits.
+    """
+    return _redact_leaves(value, {}, is_secret=False)
+
+
+def _redact_leaves(value: Json, judged: dict[str, bool], *, is_secret: bool) -> Json:
+    if isinstance(value, dict):
+        for name in value:
+            if name not in judged:
+                if len(name) > NAME_LIMIT or len(judged) >= DISTINCT_NAMES_LIMIT:
+                    raise ValueError(
+                        f"a name has more than {NAME_LIMIT} characters, or there are {len(judged)} and more"
+                    )
+                judged[name] = _is_secret_name(name)
+        return {
+            name: _redact_leaves(inner, judged, is_secret=is_secret or judged[name]) for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_redact_leaves(item, judged, is_secret=is_secret) for item in value]
+    return REDACTED if is_secret and value is not None and not isinstance(value, bool) else value
 
 
 def _redact_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:

@@ -21,6 +21,7 @@ from toolpost.settings import (
     CONFIG_NAME,
     CallerSettings,
     Config,
+    IssuerSettings,
     OAuthSettings,
     RerankerSettings,
     config_schema,
@@ -29,7 +30,8 @@ from toolpost.settings import (
 )
 from toolpost.settings.loader import is_client_file
 from toolpost.settings.secrets import redact_server
-from toolpost.settings.section import plain_values
+from toolpost.settings.section import bundled_sections, plain_values
+from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
@@ -87,6 +89,9 @@ def _redact_settings(loaded: Config) -> JsonObject:
     """Return the settings with secrets replaced; `${VAR}` references stay as written."""
     rest = _redact(plain_values(msgspec.structs.replace(loaded, servers={})))
     assert isinstance(rest, dict)
+    for section in bundled_sections().values():
+        for entry in rest[section.name].values() if section.secrets else ():
+            entry |= {key: _redact_literals(entry[key]) for key in section.secrets}
     return rest | {
         "servers": {name: non_default_values(redact_server(server)) for name, server in loaded.servers.items()}
     }
@@ -133,7 +138,10 @@ def _render_tables(settings: JsonObject) -> Iterator[str]:
     """Render nested tables, without defaults."""
     if (oauth := settings["http"]["oauth"]) is not None:
         yield "\n[http.oauth]"
-        yield from _render_changed(oauth, OAuthSettings())
+        yield from _render_changed({**oauth, "issuers": {}}, OAuthSettings())
+        for name, issuer in oauth["issuers"].items():
+            yield f"\n[http.oauth.issuers.{render_value(name)}]"
+            yield from _render_changed(issuer, IssuerSettings())
     reranker = settings["discovery"]["reranker"]
     if reranker["url"] is not None or reranker["models"]:
         yield "\n[discovery.reranker]"
@@ -175,6 +183,14 @@ def _render_lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:
         else:
             remark = "" if value != usual.get(name) else "  # default"
             yield f"{name} = {render_value(value)}{remark}"
+
+
+def _redact_literals(value: Any) -> Json:
+    """Replace every text that is more than a reference such as `${VAR}`."""
+    if isinstance(value, dict):
+        return {key: _redact_literals(held) for key, held in value.items()}
+    is_literal = isinstance(value, str) and any(isinstance(piece, str) for piece in split_references(value))
+    return REDACTED if is_literal else value
 
 
 def _redact(value: Any, name: str = "") -> Json:

@@ -43,6 +43,8 @@ _CODES: Final[Mapping[str, ExitCode]] = {
     ErrorCode.NO_INDEX: ExitCode.USAGE,
     ErrorCode.UNAUTHORIZED: ExitCode.USAGE,
     ErrorCode.FORBIDDEN: ExitCode.USAGE,
+    ErrorCode.CREDENTIAL_REQUIRED: ExitCode.USAGE,
+    ErrorCode.LOGIN_REQUIRED: ExitCode.USAGE,
     ErrorCode.CANCELLED: ExitCode.CANCELLED,
     ErrorCode.QUEUE_OVERLOADED: ExitCode.USAGE,
     ErrorCode.STALE_LEASE: ExitCode.USAGE,

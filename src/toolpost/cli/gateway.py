@@ -14,8 +14,8 @@ from toolpost.app import open_app
 from toolpost.base.ids import PluginName
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
-from toolpost.cli.logs import set_up_logging
-from toolpost.cli.options import configured, is_debugging
+from toolpost.cli.logs.format import set_up_logging
+from toolpost.cli.options import is_debugging, load_cli_config
 from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog
 from toolpost.providers import ProvidedTool
@@ -41,17 +41,23 @@ def run_async(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Re
 
 @asynccontextmanager
 async def open_quiet_app(
-    config: Config, *, enforces_lock: bool = True, servers: Sequence[ServerSpec] | None = None
+    config: Config,
+    *,
+    enforces_lock: bool = True,
+    servers: Sequence[ServerSpec] | None = None,
+    credentials_of: Config | None = None,
 ) -> AsyncIterator[App]:
     """Open the gateway; only the command's result goes to stdout.
 
-    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured.
+    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured. `credentials_of` names the
+    store whose credentials are used, for a command whose own store is in memory.
     """
     set_up_logging("debug" if is_debugging() else "critical")
     with redirect_stdout(sys.stderr):
         options: Any = {
             "enforces_lock": enforces_lock,
             "servers": servers,
+            "credentials_of": credentials_of,
             "learn_limit_s": LEARN_LIMIT_S,
             "on_wait": _print_waiting,
         }
@@ -77,7 +83,7 @@ def failed_servers(app: App) -> dict[str, ServerReport]:
 
 def problems_of(app: App) -> list[str]:
     """Describe plugins and servers that failed and tools that are quarantined, each with its reason."""
-    failed = [problem for plugin in app.host.plugins for problem in plugin.problems]
+    failed = [problem for plugin in app.plugin_host.plugins for problem in plugin.problems]
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
         f"`{name}` is quarantined: it changed since it was {source.statuses[name].since}; `toolpost diff` explains the change"
@@ -114,7 +120,7 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
             ) from error
         if "server" in error.details:
             raise
-        for plugin in app.host.plugins:
+        for plugin in app.plugin_host.plugins:
             if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
                 raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
         near = error.details.get("nearest")
@@ -129,7 +135,7 @@ def complete_tool_names(
 ) -> list[CompletionItem]:
     """Complete a tool's name without starting servers; errors complete to nothing."""
     try:
-        config = configured(context.params.get("config_path"), context.params.get("plugins") or ())
+        config = load_cli_config(context.params.get("config_path"), context.params.get("plugins") or ())
         titles = run_async(_read_known_titles, config)
     except Exception:  # noqa: BLE001 (completion cannot show messages)
         return []

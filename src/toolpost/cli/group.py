@@ -12,7 +12,7 @@ from toolpost.base.nearest import nearest_name
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure, show_usage_error
 from toolpost.cli.process_exit import exit_process, silence_stdout
-from toolpost.registry import Command, installed_commands
+from toolpost.registry import BUNDLED, Command, installed_commands
 
 
 class NoSuchCommand(click.UsageError):
@@ -46,12 +46,7 @@ class RootGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
-        if found is None:
-            return None
-        module, _, attribute = found.reference.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
+        return None if found is None else _load_command(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
@@ -97,6 +92,33 @@ class RootGroup(SuggestingGroup):
     ) -> Any:
         run = partial(super().main, args, prog_name, complete_var, False, **extra)
         return exit_process(_run_to_exit_code(run)) if standalone_mode else run()
+
+
+class ImporterGroup(SuggestingGroup):
+    """`toolpost import`: a command by itself, below which parts have theirs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return sorted(self._all())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        found = self._all().get(cmd_name)
+        return None if found is None else _load_command(found)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.short_help) for name, command in sorted(self._all().items())])
+
+    def _all(self) -> dict[str, Command]:
+        bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}
+        return installed_commands("importers") | bundled
+
+
+def _load_command(found: Command) -> click.Command:
+    module, _, attribute = found.reference.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command
 
 
 def _run_to_exit_code(run: Callable[[], Any]) -> int:

@@ -15,21 +15,34 @@ COMMANDS: Final = {
     "search": Command("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Command("toolpost.cli.call.command:call", "Call a tool."),
     **{name: command for entry in BUNDLED for name, command in entry.commands.items()},
+    "new": Command("toolpost.cli.new:new", "Create a project for a plugin: code, tests, lock, CI and packaging."),
+    "dev": Command("toolpost.cli.dev:dev", "Serve plugins and load them again when their files change."),
     "servers": Command(
         "toolpost.cli.servers.command:servers",
         "Show the servers behind the running gateway, or start, stop and restart one.",
     ),
+    "credentials": Command(
+        "toolpost.cli.credentials.command:credentials",
+        "Set, list and remove the credentials that servers are used with.",
+    ),
+    "login": Command("toolpost.cli.login.command:login", "Log in to a server behind the gateway that requires OAuth."),
+    "logout": Command("toolpost.cli.login.command:logout", "Log out of a server, and revoke its tokens."),
     "doctor": Command(
         "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and the environment."
     ),
     "lock": Command("toolpost.cli.lock.command:lock", "Write the definitions of all tools to toolpost.lock."),
     "check": Command("toolpost.cli.lock.check:check", "Compare every tool with toolpost.lock."),
     "diff": Command("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
-    "audit": Command("toolpost.cli.audit.command:audit", "Show the record of calls, follow it or verify it."),
+    "logs": Command(
+        "toolpost.cli.logs.command:logs",
+        "Show what gateways of this project have logged, and what their servers wrote to stderr.",
+    ),
+    "audit": Command("toolpost.cli.audit.command:audit", "Show the record of calls, follow, verify or export it."),
     "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database."),
     "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema."),
     "import": Command(
-        "toolpost.cli.clients.import_servers:import_servers", "Import MCP servers from Claude, Cursor or VS Code."
+        "toolpost.cli.clients.import_servers:import_servers",
+        "Import MCP servers from Claude, Cursor or VS Code, or an API.",
     ),
     "install": Command("toolpost.cli.clients.install:install", "Add Toolpost to the configuration of an MCP client."),
     "uninstall": Command(

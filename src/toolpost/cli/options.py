@@ -35,7 +35,7 @@ def _note_bundled(context: click.Context, parameter: click.Parameter, names: tup
 
 
 def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--plugin` and `--with`; `configured` reads the latter from the click context."""
+    """Add `--plugin` and `--with`; `load_cli_config` reads the latter from the click context."""
     command = click.option(
         "--with",
         multiple=True,
@@ -49,7 +49,7 @@ def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "plugins",
         multiple=True,
         metavar="MODULE:ATTRIBUTE",
-        help="A plugin to load in addition to the configured ones; repeatable.",
+        help="A plugin, or a FastMCP or SDK server, to load in addition to the configured ones; repeatable.",
     )(command)
 
 
@@ -84,7 +84,7 @@ def json_option(what: str) -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=what)
 
 
-def configured(
+def load_cli_config(
     path: Path | None,
     plugins: tuple[str, ...] = (),
     listen: str | None = None,

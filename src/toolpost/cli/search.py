@@ -12,7 +12,7 @@ from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell
 from toolpost.cli.gateway import open_quiet_app, run_async, warn_of_problems, without_store
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import console, cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.discovery.automatic_mcp import token_counts
@@ -47,7 +47,7 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
     text = " ".join(query).strip().encode("utf-8", "replace").decode()
     if not text:
         raise click.UsageError("the query is empty")
-    found, code = run_async(_search, configured(config_path, plugins), text)
+    found, code = run_async(_search, load_cli_config(config_path, plugins), text)
     account = token_counts(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
         print_json_line(_to_json(text, found, account))
@@ -57,7 +57,7 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
 
 
 async def _search(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
-    async with open_quiet_app(without_store(config)) as app:
+    async with open_quiet_app(without_store(config), credentials_of=config) as app:
         code = warn_of_problems(app)
         return await app.finder.find(query, explain=True), code
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import click
@@ -18,10 +18,12 @@ from toolpost.cli.collector import freeze_loaded_objects, run_collections
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
 from toolpost.cli.gateway import problems_of, run_async
-from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
-from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
+from toolpost.cli.logs.files import write_log_files
+from toolpost.cli.logs.format import LEVELS, LogFormat, set_up_logging
+from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_hangup, on_signals
+from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.reload import apply_config, follow_config, follow_lock
 from toolpost.running import App
@@ -31,6 +33,8 @@ _log = logging.getLogger("toolpost.serve")
 
 MANY_TOOLS: Final = 100
 """Above this number of tools, `--mode automatic` is suggested at the start."""
+
+STDIO_CLASH: Final = "--stdio cannot be used with --listen or --json"
 
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
@@ -53,6 +57,8 @@ class ConfigSource:
 
     path: Path
     load: Callable[[], Config]
+    follow: Callable[[App], Coroutine[Any, Any, None]] | None = None
+    """Follows other files too, until cancelled."""
 
 
 @click.command(
@@ -106,7 +112,7 @@ def serve(
     configuration, as a change of the file does.
     """
     if stdio and (listen or as_json):
-        raise click.UsageError("--stdio cannot be used with --listen or --json")
+        raise click.UsageError(STDIO_CLASH)
     level = "debug" if is_debugging() else log_level
     set_up_logging(level, log_format)
     if log_format == "text" and level != "debug":
@@ -114,9 +120,10 @@ def serve(
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
 
     def load() -> Config:
-        return configured(config_path, plugins, listen, mode, only)
+        return load_cli_config(config_path, plugins, listen, mode, only)
 
     config = load()
+    write_log_files(config.log_path, keep_mb=config.log.keep_mb)
     wire = StdioStreams() if stdio else None
     source = ConfigSource(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
     run_async(serve_until_stopped, config, wire, ServeOutput(log_format=log_format, as_json=as_json), source)
@@ -137,7 +144,7 @@ async def serve_until_stopped(
     """Serve on stdio if there is a `wire`, else over HTTP, until a signal or `while_serving` requests a stop."""
     stop = Stop()
     with on_signals(stop.request_stop):
-        async with open_app(config) as app, _follow_changes(app, source, stop):
+        async with open_app(config, config_path=source.path) as app, _follow_changes(app, source, stop):
             stop.app = app
             freeze_loaded_objects()
             if wire is not None:
@@ -145,13 +152,16 @@ async def serve_until_stopped(
                 await serve_on_stdio(app, wire, stop.event)
                 return
             async with open_http(app) as url, while_serving(app, url, stop):
-                announce(app, url, output)
+                # A service manager keeps what is logged: nothing that only the person at the terminal may know goes there.
+                is_for_people = output.log_format == "text"
+                welcome = await app.parts.welcome(url.removesuffix(MCP_PATH)) if is_for_people else []
+                announce(app, url, output, welcome)
                 await stop.event.wait()
 
 
 @asynccontextmanager
 async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> AsyncIterator[None]:
-    """Apply changes of the configuration and of the lock while the context is open; SIGHUP reloads at once."""
+    """Apply changes of the configuration, the lock and what else is followed while it is open; SIGHUP reloads at once."""
     async with anyio.create_task_group() as tasks:
 
         def reload() -> None:
@@ -160,14 +170,16 @@ async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> Async
 
         tasks.start_soon(follow_config, app, source.path, source.load)
         tasks.start_soon(follow_lock, app)
+        if source.follow is not None:
+            tasks.start_soon(source.follow, app)
         tasks.start_soon(run_collections, app.servers.has_learned_many)
         with on_hangup(reload, stop.request_stop):
             yield
         tasks.cancel_scope.cancel()
 
 
-def announce(app: App, url: str | None, output: ServeOutput) -> None:
-    """Print what is served, what failed and why, and how to stop."""
+def announce(app: App, url: str | None, output: ServeOutput, welcome: Sequence[str] = ()) -> None:
+    """Print what is served, what failed and why, and how to stop; on a terminal also what parts have to say (`welcome`)."""
     _PLUGIN_LOG.setLevel(logging.NOTSET)
     count = len(app.gateway.catalog)
     if output.as_json:
@@ -180,6 +192,8 @@ def announce(app: App, url: str | None, output: ServeOutput) -> None:
     noun = "tool" if count == 1 else "tools"
     where, ending = (f"at {url}", "Ctrl-C stops it") if url else ("on stdio", "closing stdin stops it")
     click.echo(f"toolpost {__version__} serves {count} {noun} {where} ({ending})", err=True)
+    for line in welcome:
+        click.echo(line, err=True)
     if count > MANY_TOOLS and app.config.discovery.mode == "all":
         tell(
             "hint",

@@ -12,12 +12,13 @@ from toolpost.base.ids import JsonObject
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
 from toolpost.registry import BUNDLED, installed_parts
 from toolpost.settings import Config
+from toolpost.settings.credentials import key_place_of
 from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import CopyResult, Progress, copy_store
@@ -48,7 +49,7 @@ def store() -> None:
 @json_option("Print `{url, kind, version, migration, sizeBytes, rows, head}` on one line.")
 def status(config_path: Path | None, *, as_json: bool) -> None:
     """Show which database the store is, and how much it contains."""
-    found = run_async(_read_status, configured(config_path))
+    found = run_async(_read_status, load_cli_config(config_path))
     if as_json:
         print_json_line(found)
         return
@@ -81,9 +82,10 @@ def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bo
     """Copy everything into another store, and verify the copy.
 
     The audit is verified on both sides, and rows are counted. An interrupted copy continues when the command is run again. A
-    target with other data is refused. Stop the gateways that use either store first.
+    target with other data is refused. Stop the gateways that use either store first. Where the key of the credentials is a file
+    beside the store, it is copied too.
     """
-    config = configured(config_path)
+    config = load_cli_config(config_path)
     target = expand_variables(target, environment=os.environ, project=Path(config.project).absolute(), place="--to")
     copied = run_async(_migrate, config, target, dry_run)
     if as_json:
@@ -135,8 +137,22 @@ async def _migrate(config: Config, target: str, dry_run: bool) -> CopyResult:
                 # Both, so that they have the same columns.
                 await migrate_part(source, config.store_url, name, package)
                 await migrate_part(there, target, name, package)
+            # Before any row: a credential is never where its key is not.
+            _copy_key(config, target)
         with _open_progress() as progress:
             return await copy_store(source, there, progress=progress, dry_run=dry_run)
+
+
+def _copy_key(config: Config, target: str) -> None:
+    """Take the key of the credentials along: the file is beside the SQLite file, if no setting names another place."""
+    source, there = key_place_of(config), key_place_of(config, target)
+    keys = source.read() if source.shown != there.shown and there.is_writable else []
+    if not keys:
+        return
+    # A key that is there already may be in use by another store beside it.
+    if not (known := there.read()):
+        there.create()
+    there.replace([*keys, *(key for key in known if key not in keys)])
 
 
 def _migrations_of(part: str) -> str:
@@ -167,7 +183,7 @@ async def _open_existing(config: Config) -> AsyncIterator[Store]:
 async def _open_target(url: str, *, dry_run: bool) -> AsyncIterator[Store]:
     # A dry run must not create the target: one that does not exist counts as empty.
     is_there = not dry_run or await store_exists(url)
-    async with open_store(url if is_there else "sqlite::memory:", full=True) as opened:
+    async with open_store(url if is_there else "sqlite::memory:", durable=True) as opened:
         yield opened
 
 

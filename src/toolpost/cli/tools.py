@@ -26,7 +26,7 @@ from toolpost.cli.gateway import (
     warn_of_problems,
     without_store,
 )
-from toolpost.cli.options import config_option, configured, json_option, plugin_option, refuse_plugins_beside_url
+from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option, refuse_plugins_beside_url
 from toolpost.cli.servers.client import RunningGateway
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.contracts.errors import NotFound, UnknownTool
@@ -72,13 +72,14 @@ def tools(
     A server that does not start is reported on stderr, and the exit code is 1.
     """
     refuse_plugins_beside_url(url, plugins)
-    config = configured(config_path, plugins)
+    config = load_cli_config(config_path, plugins)
     if url is not None:
         if caller is not None:
             raise click.UsageError(
                 "--caller cannot be used with --url: a running gateway identifies callers by their tokens"
             )
-        listed = run_async(_list_remote_tools, RunningGateway(url=mcp_url(url), token=config.token()), name)
+        gateway = RunningGateway(url=mcp_url(url), token=config.token(), network=config.resolve_network())
+        listed = run_async(_list_remote_tools, gateway, name)
         _print_remote_tools(listed, name, as_json=as_json)
         return ExitCode.OK
     found, code = run_async(_find_tools, config, name, _view_of(config, caller))
@@ -99,11 +100,13 @@ def _view_of(config: Config, caller: str | None) -> View:
         near = nearest_name(caller, config.callers)
         known = f"known: {', '.join(config.callers)}" if config.callers else "add [callers.NAME] to toolpost.toml"
         raise NotFound(f"Unknown caller `{caller}`.", hint=f"did you mean `{near}`?" if near else known)
-    return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings)))
+    return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings))).of_owner(caller)
 
 
 async def _find_tools(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
-    async with open_quiet_app(without_store(config)) as app:
+    async with open_quiet_app(without_store(config), credentials_of=config) as app:
+        if app.servers.separates_owners and view.owner:
+            await app.servers.open_for(view.owner)
         code = warn_of_problems(app)
         seen = app.gateway.catalog.narrow(view)
         return list(seen) if name is None else [find_tool(app, seen, name)], code

@@ -10,6 +10,7 @@ display      values and schemas shortened for messages
 envelope     the two styles of an answer, and the schema of what is sent
 compatibility/  whether callers notice that a definition changed: `judge`
 findings, injection, decoding  what in a definition may be meant for the model and not for the person
+instructions  a server's instructions as a definition
 lockfile     `toolpost.lock` as text, and how live tools differ from it
 errors       every error, by who can fix it
 digest       SHA-256 digests of JSON

@@ -7,13 +7,14 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.apps import has_app, is_visible_to, qualify_definition, qualify_meta
 from toolpost.contracts.closing import close_schema
 from toolpost.contracts.digest import canonical_digest, quick_digest
 from toolpost.contracts.envelope import ResultStyle, wrap_output_schema
@@ -58,6 +59,10 @@ class Terms:
     timeout_s: float | None = None
     concurrency: Concurrency = "parallel"
     style: ResultStyle = ResultStyle.ENVELOPE
+    icons: tuple[JsonObject, ...] = ()
+    """As MCP writes them."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """Listed in the tool's `_meta`, beside what Toolpost adds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +77,7 @@ class Contract:
     aliases: tuple[ToolName, ...]
     """Former names, which still answer and are not listed."""
     upstream_definition: JsonObject | None = None
-    """The definition as the upstream server sent it: listed unchanged except for its name and our `_meta`."""
+    """The definition as the upstream server sent it: listed unchanged except for its name, our `_meta`, and URIs of apps."""
 
     @property
     def is_upstream(self) -> bool:
@@ -90,7 +95,7 @@ class Contract:
         """Return True if arguments are valid and that is certain to be found quickly; False does not mean invalid."""
         schema = self.arguments_schema
         try:
-            return len(_encode(arguments)) <= schema.quick_bytes and schema.is_valid(arguments)
+            return len(_encode(arguments)) <= schema.inline_limit_bytes and schema.is_valid(arguments)
         except (RecursionError, TypeError, ValueError):
             return False
 
@@ -101,6 +106,21 @@ class Contract:
             return self.terms.annotations
         claimed = self.upstream_definition.get("annotations")
         return claimed if isinstance(claimed, dict) else {}
+
+    @cached_property
+    def has_app(self) -> bool:
+        """Whether an MCP App shows its results, or calls it."""
+        return has_app(self.definition)
+
+    @cached_property
+    def is_for_models(self) -> bool:
+        """Whether a model may see it; False for a tool that only apps call."""
+        return is_visible_to("model", self.definition)
+
+    @cached_property
+    def is_for_apps(self) -> bool:
+        """Whether the app of its server may call it."""
+        return is_visible_to("app", self.definition)
 
     @cached_property
     def definition(self) -> JsonObject:
@@ -121,7 +141,9 @@ class Contract:
             listed["outputSchema"] = wrap_output_schema(self.result_schema.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
-        listed["_meta"] = self._meta_facts
+        if terms.icons:
+            listed["icons"] = list(terms.icons)
+        listed["_meta"] = {**terms.meta, **self._meta_facts}
         return listed
 
     @property
@@ -173,6 +195,8 @@ def contract_of(
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
         result_schema = _compile_for_tool(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+    if terms.meta and not is_bare:
+        terms = replace(terms, meta=qualify_meta(plugin, dict(terms.meta)))
     return Contract(
         name=name,
         terms=terms,
@@ -205,7 +229,7 @@ def contract_of_upstream(
         )
     # Unchanged except for what clients insist on (a root's type, numeric bounds) and the closing that was configured.
     upstream_definition = (
-        definition
+        qualify_definition(server, definition)
         | {"inputSchema": arguments_schema.raw}
         | ({} if result_schema is None else {"outputSchema": result_schema.raw})
     )

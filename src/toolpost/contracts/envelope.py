@@ -14,10 +14,14 @@ from toolpost.contracts.errors import ErrorCode
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
+SERVER_CODES: Final = frozenset({ErrorCode.CREDENTIAL_REQUIRED, ErrorCode.LOGIN_REQUIRED})
+"""Codes of calls to upstream servers, whose tools have schemas of their own. They are not in the schema of the envelope, so that
+they change no contract of a plugin's tool."""
+
 ERROR_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
-        "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+        "code": {"type": "string", "enum": [code.value for code in ErrorCode if code not in SERVER_CODES]},
         "message": {"type": "string"},
         "hint": {"type": "string"},
         "details": {"type": "object"},

@@ -10,6 +10,8 @@ ToolpostError
 │   ├── Unauthorized             UNAUTHORIZED
 │   ├── Forbidden                FORBIDDEN
 │   │   └── NotReadOnly          FORBIDDEN
+│   ├── CredentialRequired       CREDENTIAL_REQUIRED
+│   ├── LoginRequired            LOGIN_REQUIRED
 │   ├── CallCancelled            CANCELLED
 │   ├── QueueOverloaded          QUEUE_OVERLOADED
 │   └── StaleLease               STALE_LEASE
@@ -22,6 +24,8 @@ ToolpostError
 ├── OperatorError                the operator of this server can fix it
 │   ├── ContractChanged          CONTRACT_CHANGED
 │   ├── CapabilityMissing        CAPABILITY_MISSING
+│   │   ├── ClientCannotAnswer   CAPABILITY_MISSING
+│   │   └── CredentialUnreadable CAPABILITY_MISSING
 │   ├── DownloadUnverified       DOWNLOAD_VERIFY_FAILED
 │   ├── ArchiveUnsafe            ARCHIVE_UNSAFE
 │   ├── ArchiveTooLarge          ARCHIVE_TOO_LARGE
@@ -52,6 +56,8 @@ class ErrorCode(StrEnum):
     NO_INDEX = "NO_INDEX"
     UNAUTHORIZED = "UNAUTHORIZED"
     FORBIDDEN = "FORBIDDEN"
+    CREDENTIAL_REQUIRED = "CREDENTIAL_REQUIRED"
+    LOGIN_REQUIRED = "LOGIN_REQUIRED"
     CANCELLED = "CANCELLED"
     QUEUE_OVERLOADED = "QUEUE_OVERLOADED"
     STALE_LEASE = "STALE_LEASE"
@@ -162,6 +168,18 @@ class NotReadOnly(Forbidden):
     """Only tools that are annotated read-only may be called."""
 
 
+class CredentialRequired(CallerError):
+    """The caller has no credential of its own for this server."""
+
+    code = ErrorCode.CREDENTIAL_REQUIRED
+
+
+class LoginRequired(CallerError):
+    """The server behind this tool requires a login."""
+
+    code = ErrorCode.LOGIN_REQUIRED
+
+
 class CallCancelled(CallerError):
     """The call was cancelled."""
 
@@ -268,6 +286,19 @@ class ContractChanged(OperatorError):
 
 class CapabilityMissing(OperatorError):
     """An optional dependency or platform feature is missing."""
+
+
+class ClientCannotAnswer(CapabilityMissing):
+    """The client of this call cannot be asked: it has not declared that it answers such requests."""
+
+    def __init__(self, message: str | None = None, /, *, required: Mapping[str, Any], **options: Any) -> None:
+        """`required` are the capabilities that the client would have to declare, as in MCP."""
+        super().__init__(message, **options)
+        self.required = required
+
+
+class CredentialUnreadable(CapabilityMissing):
+    """A stored credential cannot be decrypted with the key at hand."""
 
 
 class DownloadUnverified(OperatorError):

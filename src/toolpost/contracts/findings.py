@@ -262,7 +262,8 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 def _is_other_server(other: str, name: str) -> bool:
     its_server = other.partition("__")[0]
-    return bool(its_server) and its_server != name.partition("__")[0]
+    # The name of a server's instructions has a colon instead.
+    return bool(its_server) and its_server != name.partition("__")[0].partition(":")[0]
 
 
 def _make_shadowing(message: str, name: str) -> Finding:

@@ -18,6 +18,7 @@ from toolpost.contracts.compatibility.definition import Definition, Digests
 from toolpost.contracts.compatibility.judgement import Judgement, Verdict
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import Finding, NameIndex, inspect_change, inspect_definition
+from toolpost.contracts.instructions import define_instructions, find_server, name_instructions
 
 FORMAT: Final = 1
 """Raised when the layout or the rule for digests changes: a lock of another format is not compared."""
@@ -51,16 +52,31 @@ def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
         raise BadLock(f"{name} is not a Toolpost lock file.", hint=_RESTORE)
     if content["toolpostLock"] != FORMAT:
         raise _make_format_error(content["toolpostLock"], name)
-    tools = content.get("tools")
-    if not isinstance(tools, dict):
-        raise BadLock(f"{name}: `tools` is missing.", hint=_RESTORE)
-    return {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
+    tools, instructions = content.get("tools"), content.get("instructions", {})
+    if not isinstance(tools, dict) or not isinstance(instructions, dict):
+        raise BadLock(f"{name}: `tools` is missing, or `instructions` is no object.", hint=_RESTORE)
+    found = [_parse_instructions(server, entry, text, name) for server, entry in instructions.items()]
+    return {
+        **{tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()},
+        **{one.definition.name: one for one in found},
+    }
 
 
 def lock_text(tools: LockedTools) -> str:
     """Write a lock: sorted, one fact per line, always the same text for the same tools."""
+    instructions = {
+        server: {
+            "digest": tools[name].digests.wording,
+            # Line by line, so that a change is seen where it is.
+            "text": tools[name].definition.description.split("\n"),
+        }
+        for name in sorted(tools)
+        if (server := find_server(name)) is not None
+    }
     content = {
         "toolpostLock": FORMAT,
+        # Absent where there are none: earlier versions wrote it so.
+        **({"instructions": instructions} if instructions else {}),
         "tools": {
             tool: {
                 "source": tools[tool].source,
@@ -68,6 +84,7 @@ def lock_text(tools: LockedTools) -> str:
                 "definition": tools[tool].definition.to_json(),
             }
             for tool in sorted(tools)
+            if find_server(tool) is None
         },
     }
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -75,7 +92,8 @@ def lock_text(tools: LockedTools) -> str:
 
 def find_lines(tools: Collection[str], text: str) -> dict[str, int]:
     """Return the line of a lock's text on which each tool begins; 1 for tools that are not there."""
-    wanted = {json.dumps(tool, ensure_ascii=False): tool for tool in tools}
+    # Instructions stand under the names of their servers, and before all tools.
+    wanted = {json.dumps(find_server(tool) or tool, ensure_ascii=False): tool for tool in tools}
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if (key := _KEY.match(line)) and (tool := wanted.get(key[1])) is not None:
@@ -162,6 +180,34 @@ def _parse_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
     return locked
 
 
+class _LockedInstructions(msgspec.Struct, forbid_unknown_fields=True):
+    digest: str
+    text: list[str]
+
+
+def _parse_instructions(server: str, entry: Json, text: str, name: str) -> LockedTool:
+    try:
+        locked = msgspec.convert(entry, _LockedInstructions)
+        found = LockedTool.of(server, define_instructions(server, "\n".join(locked.text)))
+        is_edited = found.digests.wording != locked.digest
+    except (ValueError, RecursionError) as error:
+        line = find_lines([name_instructions(server)], text)[name_instructions(server)]
+        raise BadLock(f"{name}, line {line}: `instructions.{server}`: {error}.", hint=_RESTORE, line=line) from error
+    if is_edited:
+        line = find_lines([name_instructions(server)], text)[name_instructions(server)]
+        raise BadLock(
+            f"{name}, line {line}: `instructions.{server}`: the text is not what its digest says; it was edited by hand.",
+            hint="undo the edit; `toolpost lock --accept` is how a change is taken over",
+            line=line,
+        )
+    return found
+
+
+def count_tools(tools: Collection[str]) -> int:
+    """Return how many of these names are those of tools, not of instructions."""
+    return sum(find_server(name) is None for name in tools)
+
+
 Judge = Callable[[Definition, Definition], Judgement]
 
 
@@ -202,7 +248,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """What it means for today's callers of the tool."""
-        return Verdict.BREAKING if self.kind == "removed" else self.judgement.verdict
+        is_broken = self.kind == "removed" and find_server(self.name) is None
+        return Verdict.BREAKING if is_broken else self.judgement.verdict
 
     @property
     def fault(self) -> CheckFailure | None:
@@ -220,7 +267,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     def failure(self) -> CheckFailure | None:
         """Why `toolpost check` fails; None if it does not."""
         if self.kind == "removed":
-            return CheckFailure.REMOVED
+            # Nobody calls instructions: without them less is said, and nothing breaks.
+            return CheckFailure.REMOVED if find_server(self.name) is None else None
         if self.old is None or self.new is None:
             return None
         before, now = self.old.schema_version, self.new.schema_version
@@ -234,7 +282,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     def required_version(self) -> int | None:
         """The lowest `schemaVersion` that would pass; None if the present one does."""
         if self.failure in (CheckFailure.NO_BUMP, CheckFailure.WENT_DOWN) and self.old is not None:
-            return self.old.schema_version + self.judgement.needs_bump
+            return self.old.schema_version + (1 if self.judgement.needs_bump else 0)
         return self.old.schema_version if self.failure is CheckFailure.NO_CAUSE and self.old is not None else None
 
     def to_json(self) -> JsonObject:
@@ -257,14 +305,18 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differs_beyond_version(old: Definition, new: Definition) -> bool:
-    """Return whether anything but the versions and `_meta` is different."""
+    """Return whether anything but the versions and `_meta` is different, or what that says about an app."""
     same: dict[str, Any] = {"schema_version": 1, "tooling_version": "", "meta": {}}
-    return msgspec.structs.replace(old, **same) != msgspec.structs.replace(new, **same)
+    return old.app != new.app or msgspec.structs.replace(old, **same) != msgspec.structs.replace(new, **same)
 
 
 def is_same_promise(old: Definition, new: Definition) -> bool:
-    """Return whether two definitions promise the same: all but `toolingVersion` and `_meta` is equal."""
-    return old == new or msgspec.structs.replace(old, tooling_version=new.tooling_version, meta=new.meta) == new
+    """Return whether two definitions promise the same: all but `toolingVersion`, and `_meta` apart from apps, is equal."""
+    if old == new:
+        return True
+    return (
+        old.app == new.app and msgspec.structs.replace(old, tooling_version=new.tooling_version, meta=new.meta) == new
+    )
 
 
 def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[Drift]:
@@ -273,7 +325,7 @@ def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[
     """
     successors = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
     renamed = {successors[name] for name in locked if name not in live and name in successors}
-    names = NameIndex(live)
+    names = NameIndex(name for name in live if find_server(name) is None)
     for name in sorted(locked.keys() | live.keys()):
         if name in renamed:
             continue

@@ -125,7 +125,7 @@ class Schema:
     errors: Callable[[Json], Iterator[ValidationError]]
     check: Callable[[Json], None]
     """Raise the first `ValidationError`. `errors` collects all of them before it hands out the first."""
-    quick_bytes: int
+    inline_limit_bytes: int
     """JSON text up to this size is validated within a few milliseconds, whatever it contains.
 
     Larger values belong in a process that can be killed (`upstreams.validation`): the validator cannot be interrupted.
@@ -152,7 +152,7 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
         is_valid=compiled.is_valid,
         errors=compiled.iter_errors,
         check=compiled.validate,
-        quick_bytes=int(QUICK_COST / expansion.cost),
+        inline_limit_bytes=int(QUICK_COST / expansion.cost),
         quick_parts=int(QUICK_READ_COST / expansion.paths) if is_short else 0,
     )
 

@@ -84,6 +84,10 @@ def resolve_call(arguments: JsonObject, meta: JsonObject | None, catalog: Catalo
         tool = catalog.find(arguments["toolName"])
     except UnknownTool as error:
         return ResolvedCall(_make_refusing_tool(_add_hint(error)), arguments, meta, None)
+    if not tool.contract.is_for_models:
+        name = arguments["toolName"][:128]
+        refusal = UnknownTool(f"`{name}` is for the app of its server, not for models.", tool=name, nearest=[])
+        return ResolvedCall(_make_refusing_tool(_add_hint(refusal)), arguments, meta, None)
     if (routing_key := arguments.get("routingKey")) is not None:
         # Providers look for the routing key in the metadata of a call.
         ours = (meta or {}).get(META_KEY)

@@ -5,7 +5,7 @@ A catalog never changes. When the tools of a provider do, the gateway makes anot
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from toolpost.base.caller import Scope
@@ -22,6 +22,9 @@ VIEWS_LIMIT = 32
 SCOPES_LIMIT = 1_024
 """How many combinations of scopes are cached: more than callers are configured, in practice."""
 
+_MAX_NAMED = 10
+"""How many tools the refusal of an ambiguous name mentions."""
+
 _MAX_COMPARED = 40
 _MAX_SCANNED = 500
 """A server decides how many names there are, and a caller how often one is missed: 500 names take about 5 ms."""
@@ -31,21 +34,30 @@ class Catalog:
     """All tools that can be called, sorted by name, so that a listing does not depend on which provider loaded first."""
 
     def __init__(
-        self, sources: Iterable[Provider], *, tags: Mapping[str, Iterable[str]] | None = None, is_bare: bool = False
+        self,
+        sources: Iterable[Provider],
+        *,
+        tags: Mapping[str, Iterable[str]] | None = None,
+        is_bare: bool = False,
+        companions: Collection[str] = (),
     ) -> None:
-        """Collect the tools of all providers.
+        """Collect the tools of all providers; those of `companions` are in every view.
 
         `tags` adds tags by the name of a provider, for plugins, which have none of their own. A bare catalog has one provider:
         its tools are listed under their own names, and found by `provider__tool` too.
         """
         providers = list(sources)
         self._is_bare = is_bare
+        self._companions = frozenset(provider.name for provider in providers if provider.name in companions)
         tools = {name: tool for provider in providers for name, tool in provider.tools.items()}
         self._tools: Mapping[ToolName, ProvidedTool] = {name: tools[name] for name in sorted(tools)}
         self._quarantined = {name: tool for provider in providers for name, tool in provider.quarantined.items()}
+        self._nested = {nested.contract.name: nested for tool in self for nested in tool.runs}
         self._aliases = {alias: tool for tool in self for alias in tool.contract.aliases if alias not in tools}
         # Quarantined tools first, so that a listed one with the same name takes precedence.
         own = [*self._quarantined.values(), *self] if is_bare else []
+        # A companion keeps its full name: the provider may have a tool of the same own name.
+        own = [tool for tool in own if tool.provider not in self._companions] if self._companions else own
         self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
         self._own = {tool.contract.terms.name: tool for tool in own}
         self.tags = {
@@ -55,6 +67,9 @@ class Catalog:
         """The untrusted `instructions` of each provider; indexed, and never shown."""
         self.servers = tuple(sorted({tool.provider for tool in tools.values()}))
         """The servers and plugins that have at least one tool."""
+        self.make_for_owner: Callable[[str], Catalog] | None = None
+        """Makes the catalog of one owner, where a server has credentials per caller; None where none has."""
+        self._by_owner: dict[str, Catalog] = {}
         self._narrow_cached = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._limit_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._limit)
 
@@ -77,6 +92,8 @@ class Catalog:
         tool = self._tools.get(wanted) if not self._is_bare else self._own.get(name) or self._tools.get(wanted)
         if tool is None:
             tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._quarantined.get(wanted)
+        if tool is None and not self._is_bare:
+            tool = self._find_for_app(name)
         if tool is not None:
             return tool
         server = PluginName(name.partition("__")[0])
@@ -90,39 +107,98 @@ class Catalog:
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"Unknown tool `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
 
+    def _find_for_app(self, name: str) -> ProvidedTool | None:
+        """Return the tool that an app calls by its own server's name for it; raise `UnknownTool` if several servers have it.
+
+        Nothing in a call says which app sends it, so that only a name which one server with an app has is certain.
+        """
+        found = self._tools_of_apps.get(name, ())
+        if len(found) <= 1:
+            return found[0] if found else None
+        names = sorted(tool.contract.name for tool in found)
+        hint = f"call {' or '.join(f'`{one}`' for one in names[:_MAX_NAMED])}"
+        raise UnknownTool(
+            f"Several servers with apps have a tool `{name[:128]}`.",
+            hint=hint,
+            tool=name[:128],
+            nearest=names[:_MAX_NAMED],
+        )
+
+    @cached_property
+    def _tools_of_apps(self) -> Mapping[str, Sequence[ProvidedTool]]:
+        """What apps may call, by the names that their servers have for it."""
+        tools = [*self._tools.values(), *self._quarantined.values()]
+        with_apps = {tool.provider for tool in tools if tool.contract.has_app}
+        found: dict[str, list[ProvidedTool]] = {}
+        for tool in tools:
+            if tool.provider in with_apps and tool.contract.is_for_apps:
+                found.setdefault(tool.contract.terms.name, []).append(tool)
+        return found
+
+    def provides(self, tool: ProvidedTool) -> bool:
+        """Whether a tool that was found before can be called, with the same contract: not gone, and not quarantined."""
+        now = self._tools.get(tool.contract.name) or self._nested.get(tool.contract.name)
+        return now is not None and now.contract.digest == tool.contract.digest
+
     def listed_name(self, tool: ProvidedTool) -> str:
-        return tool.contract.terms.name if self._is_bare else tool.contract.name
+        is_bare = self._is_bare and tool.provider not in self._companions
+        return tool.contract.terms.name if is_bare else tool.contract.name
 
     def narrow(self, view: View) -> "Catalog":
         """Return the catalog that this view shows; cached.
 
         Raises `NotFound` if the path of the view names a provider or a tag that the caller does not see.
         """
-        return self if view is EVERYTHING else self._narrow_cached(view)
+        if view is EVERYTHING:
+            return self
+        return self.for_owner(view.owner).narrow(view.of_owner("")) if view.owner else self._narrow_cached(view)
+
+    def for_owner(self, owner: str) -> "Catalog":
+        """Return the catalog with the tools that servers list to this owner; made once."""
+        if self.make_for_owner is None or owner == "":
+            return self
+        if (made := self._by_owner.get(owner)) is None:
+            while len(self._by_owner) >= SCOPES_LIMIT:
+                self._by_owner.pop(next(iter(self._by_owner)), None)
+            made = self._by_owner[owner] = self.make_for_owner(owner)
+        return made
+
+    def is_ready_for(self, owner: str) -> bool:
+        """Whether the catalog of this owner has been made."""
+        return self.make_for_owner is None or owner in self._by_owner
+
+    def forget_owner(self, owner: str) -> None:
+        """Have the catalog of this owner made again: its tools have changed."""
+        self._by_owner.pop(owner, None)
 
     def _narrow(self, view: View) -> "Catalog":
         if view.scopes:
             # Scopes first: a path to what the caller may not see has to fail exactly like one to what does not exist.
             limited = self._limit_cached(view.scopes)
             return limited if view.path == EVERYTHING else limited.narrow(view.path)
-        return self._select(view, view.names(self.tags))
+        return self._select(view, view.names(self.tags) | self._companions)
 
     def _limit(self, scopes: tuple[Scope, ...]) -> "Catalog":
         view = View(scopes=scopes)
-        with_tools = {tool.provider for name, tool in self._tools.items() if view.admits(name) and view.allows(tool)}
+        with_tools = {
+            tool.provider
+            for name, tool in self._tools.items()
+            if view.admits(*{name, tool.full_name}) and view.allows(tool)
+        }
         visible = {
             name
             for name, tags in self.tags.items()
             if view.shows(name, tags) and (name in with_tools or view.shows_whole(name, tags))
         }
-        return self._select(view, visible)
+        return self._select(view, visible | self._companions)
 
     def _select(self, view: View, providers: Iterable[PluginName]) -> "Catalog":
         tools: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in providers}
         quarantined: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in tools}
         for candidates, selected in ((self._tools, tools), (self._quarantined, quarantined)):
             for name, tool in candidates.items():
-                if tool.provider in selected and view.admits(name):
+                is_admitted = tool.provider in self._companions or view.admits(*{name, tool.full_name})
+                if tool.provider in selected and is_admitted:
                     if view.allows(tool):
                         selected[tool.provider][name] = tool
                     else:
@@ -140,6 +216,7 @@ class Catalog:
                 for name, selected in tools.items()
             ),
             is_bare=view.is_bare,
+            companions=self._companions,
         )
 
     def _similar_names(self, name: str) -> list[str]:
@@ -163,7 +240,8 @@ class Catalog:
 
     @cached_property
     def _names(self) -> Sequence[str]:
-        return sorted(map(self.listed_name, self))
+        # Suggestions are read by models.
+        return sorted(self.listed_name(tool) for tool in self if tool.contract.is_for_models)
 
 
 def _trigrams(name: str) -> frozenset[str]:

@@ -43,7 +43,7 @@ _TOKENIZER_FILE: Final = "tokenizer.json"
 Vectors = NDArray[np.float32]
 
 
-class Model:
+class EmbeddingModel:
     """A sentence model. Its methods block: call them in a thread."""
 
     def __init__(self, session: Any, tokenizer: Any) -> None:
@@ -52,7 +52,7 @@ class Model:
         self._inputs = {entry.name for entry in session.get_inputs()}
 
     @classmethod
-    def load(cls, folder: Path) -> "Model":
+    def load(cls, folder: Path) -> "EmbeddingModel":
         """Read `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`, and embed a text as a test.
 
         Raises `BadConfiguration` if a file is missing or does not work, `CapabilityMissing` if a library is not installed.
@@ -102,7 +102,7 @@ class Embedder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._model: Model | None = None
+        self._model: EmbeddingModel | None = None
         self._vectors: dict[ToolName, tuple[str, Vectors]] = {}
         """By name: the digest of the definition that was embedded, and its vector."""
         self._snapshot: Snapshot | None = None
@@ -126,7 +126,7 @@ class Embedder:
         await self._has_changed.wait()
         try:
             self._model = await to_thread.run_sync(
-                Model.load, self._folder, limiter=self._tool_threads, abandon_on_cancel=True
+                EmbeddingModel.load, self._folder, limiter=self._tool_threads, abandon_on_cancel=True
             )
             while True:
                 self._has_changed = anyio.Event()
@@ -151,7 +151,7 @@ class Embedder:
         vectors = {hit.name: entry[1] for hit in ranking.hits if (entry := self._vectors.get(ToolName(hit.name)))}
         return replace(ranking, hits=score(ranking.hits, vectors, query_vectors))
 
-    async def _embed_tools(self, model: Model, snapshot: Snapshot) -> None:
+    async def _embed_tools(self, model: EmbeddingModel, snapshot: Snapshot) -> None:
         """Embed new and changed tools; return early if there is another snapshot."""
         began = time.perf_counter()
         entries = snapshot.entries

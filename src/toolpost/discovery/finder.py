@@ -71,7 +71,11 @@ class Finder:
 
     async def visible(self, view: View) -> VisibleTools:
         """Return what a view shows; waits for the index as `Preparation.snapshot` does."""
-        return (await self.preparation.snapshot()).narrow(view)
+        snapshot = await self.preparation.snapshot()
+        if view.owner:
+            snapshot = await to_thread.run_sync(snapshot.for_owner, view.owner)
+            view = view.of_owner("")
+        return snapshot.narrow(view)
 
     async def find(
         self, query: str, view: View = EVERYTHING, *, limit: int | None = None, explain: bool = False

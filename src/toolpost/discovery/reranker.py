@@ -18,6 +18,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.metrics import Metrics
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
+from toolpost.upstreams.http.network import DIRECT, Network
 
 _log = logging.getLogger("toolpost.reranker")
 
@@ -45,6 +46,7 @@ class RerankerSpec:
     key: str | None = field(default=None, repr=False)
     timeout_s: float = 2.0
     candidates: int = 30
+    network: Network = DIRECT
 
     @property
     def endpoint(self) -> str:
@@ -176,6 +178,7 @@ def _make_client(spec: RerankerSpec) -> HttpClient:
         max_connections=8,
         connect_timeout_s=spec.timeout_s,
         body_limit=BODY_LIMIT_BYTES,
+        network=spec.network,
     )
 
 

@@ -50,13 +50,16 @@ class Snapshot:
         self.catalog = catalog
         self.entries = entries
         self.index = index
+        self._by_owner: dict[str, Snapshot] = {}
         self._narrow_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow)
 
     @classmethod
     def prepare(cls, catalog: Catalog, previous: "Snapshot | None" = None) -> "Snapshot":
         """Index a catalog; tools that `previous` has unchanged are not read again. Pure computation: run it in a thread."""
         known = previous.entries if previous else {}
-        entries = {tool.contract.name: _make_entry(tool, known.get(tool.contract.name)) for tool in catalog}
+        # What only apps call is not for models, and nothing here is for anybody else.
+        tools = [tool for tool in catalog if tool.contract.is_for_models]
+        entries = {tool.contract.name: _make_entry(tool, known.get(tool.contract.name)) for tool in tools}
         instructions = catalog.descriptions
         documents = [_make_document(name, entry, instructions.get(entry.server, "")) for name, entry in entries.items()]
         return cls(catalog, entries, SearchIndex.prepare(documents, previous.index if previous else None))
@@ -69,8 +72,20 @@ class Snapshot:
         """Return what a view shows; cached."""
         return self._narrow_cached(view)
 
+    def for_owner(self, owner: str) -> "Snapshot":
+        """Return the snapshot of the tools that servers list to this owner; made once. Pure computation: run it in a thread."""
+        catalog = self.catalog.for_owner(owner)
+        if catalog is self.catalog:
+            return self
+        made = self._by_owner.get(owner)
+        if made is None or made.catalog is not catalog:
+            while len(self._by_owner) >= SCOPES_LIMIT:
+                self._by_owner.pop(next(iter(self._by_owner)), None)
+            made = self._by_owner[owner] = Snapshot.prepare(catalog, self)
+        return made
+
     def _narrow(self, view: View) -> "VisibleTools":
-        names = tuple(tool.contract.name for tool in self.catalog.narrow(view))
+        names = tuple(tool.contract.name for tool in self.catalog.narrow(view) if tool.contract.is_for_models)
         return VisibleTools(self, names, among=None if view is EVERYTHING else frozenset[str](names))
 
 

@@ -16,6 +16,7 @@ from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
 from toolpost.providers import ProvidedTool, Provider
+from toolpost.providers.plugin_contents import PluginContents
 
 Tags = frozenset[str]
 
@@ -34,19 +35,28 @@ class View:
     """The tags that the path names; a provider needs one of them."""
     scopes: tuple[Scope, ...] = ()
     """The scopes of caller and endpoint; all of them apply."""
+    owner: str = ""
+    """Whose tools of servers with credentials per caller are shown; empty where no server has them."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Computed once: every call of a limited caller looks its view up in a cache.
-        object.__setattr__(self, "_hash", hash((self.source, self.is_bare, self.tags, self.scopes)))
+        object.__setattr__(self, "_hash", hash((self.source, self.is_bare, self.tags, self.scopes, self.owner)))
 
     def __hash__(self) -> int:
         return self._hash
 
     @property
     def path(self) -> "View":
-        """This view without scopes."""
-        return replace(self, scopes=()) if self.scopes else self
+        """This view without scopes and owner."""
+        return replace(self, scopes=(), owner="") if self.scopes or self.owner else self
+
+    def of_owner(self, owner: str) -> "View":
+        """Return this view of another owner's tools; `EVERYTHING` itself if nothing else is limited."""
+        if owner == self.owner:
+            return self
+        view = replace(self, owner=owner)
+        return EVERYTHING if view == EVERYTHING else view
 
     def within(self, scopes: tuple[Scope, ...]) -> "View":
         """Return this view limited to `scopes`, which replace its own."""
@@ -57,16 +67,13 @@ class View:
         on_path = (self.source is None or self.source == name) and (self.tags is None or bool(self.tags & tags))
         return on_path and all(scope.carries(tags) for scope in self.scopes)
 
-    def admits(self, name: str) -> bool:
-        """Whether a tool or prompt with this name is visible, provided that its provider is."""
-        return all(scope.admits(name) for scope in self.scopes)
+    def admits(self, *names: str) -> bool:
+        """Whether a tool or prompt with these names is visible, provided that its provider is."""
+        return all(scope.admits(*names) for scope in self.scopes)
 
     def allows(self, tool: ProvidedTool) -> bool:
         """Whether a tool that is visible by its name may be called by what it is annotated with."""
-        contract = tool.contract
-        return all(
-            scope.allows(tool.provider, contract.annotations, is_upstream=contract.is_upstream) for scope in self.scopes
-        )
+        return all(_allows(scope, tool) for scope in self.scopes)
 
     def own_name(self, name: str) -> str:
         """Return the name under which the prompt `provider__name` is listed."""
@@ -109,12 +116,20 @@ class FilteredProvider:
     description: str = ""
 
 
-def tags_of(provider: Provider) -> Tags:
-    """Return the tags that a provider carries itself; a plugin has none."""
-    if isinstance(provider, FilteredProvider):
+def tags_of(provider: Provider | PluginContents) -> Tags:
+    """Return the tags that a provider carries itself; the tools of a plugin have none."""
+    if isinstance(provider, FilteredProvider | PluginContents):
         return provider.tags
     spec = getattr(provider, "spec", None)
     return frozenset(spec.tags) if spec is not None else frozenset()
+
+
+def _allows(scope: Scope, tool: ProvidedTool) -> bool:
+    contract = tool.contract
+    if scope.allows(tool.provider, contract.annotations, is_upstream=contract.is_upstream):
+        return True
+    # A group is no server that anyone could have confirmed: its tool may be called if those that it stands for may.
+    return bool(tool.runs) and all(_allows(scope, each) for each in tool.runs)
 
 
 def _check_tags(tags: Tags, known: Tags) -> None:

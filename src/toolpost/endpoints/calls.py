@@ -4,8 +4,9 @@ Everything else goes through the official SDK (`sdk/`), which stays the authorit
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
 
 import anyio
 import msgspec
@@ -14,6 +15,7 @@ from anyio import to_thread
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
+from toolpost.base.trace_context import parse_traceparent
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery import EVERYTHING, View
@@ -33,17 +35,19 @@ _log = logging.getLogger("toolpost.endpoints")
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 
-ON_THE_LOOP: Final = 2_000
+INLINE_VIEW_TOOLS: Final = 2_000
 """With more tools than this, what a view shows is computed in a thread: 20,000 take 140 ms."""
 
 Notify = Callable[[bytes], None]
 
-_PLAIN_SUCCESS: Final = (
+_ENVELOPE_SUCCESS: Final = (
     b'{"content":[{"type":"text","text":%b}],"isError":false,"structuredContent":%b,"resultType":"complete",'
     b'"_meta":{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}}"
 )
 
-_PLAIN_META: Final = b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
+_CALL_ID_META: Final = (
+    b'{"' + META_KEY.encode() + b'":{"callId":"%b"},' + SERVER_STAMP[1:-1].replace(b"%", b"%%") + b"}"
+)
 _KEYS: Final = {key: encode(key) for key in ("content", "structuredContent", "isError", "resultType", "_meta")}
 
 
@@ -51,22 +55,32 @@ class CallHandler:
     """Answers the two methods, for every endpoint."""
 
     def __init__(
-        self, gateway: Gateway, listing: Listing, rounds: MultiRoundRequests, tasks: Tasks | None = None
+        self,
+        gateway: Gateway,
+        listing: Listing,
+        rounds: MultiRoundRequests,
+        tasks: Tasks | None,
+        *,
+        open_owner: Callable[[str], Awaitable[None]],
     ) -> None:
+        """`open_owner` learns the tools that servers list to an owner of credentials."""
         self.gateway = gateway
         self.listing = listing
         """Replaced when the tools change."""
         self.rounds = rounds
         self.tasks = tasks
         """MCP tasks, where a part keeps them."""
+        self._open_owner = open_owner
         self._narrowing_lock = anyio.Lock()
         self._narrowed: tuple[Listing, dict[View, None]] = (listing, {})
         """The views of a listing that are computed, the latest last."""
 
     def is_ready(self, view: View) -> bool:
         """Whether what a view shows is available without going through thousands of tools."""
+        if view.owner and not self.gateway.catalog.is_ready_for(view.owner):
+            return False
         listing, ready = self._narrowed
-        is_short = view is EVERYTHING or len(self.gateway.catalog) <= ON_THE_LOOP
+        is_short = view is EVERYTHING or len(self.gateway.catalog) <= INLINE_VIEW_TOOLS
         return is_short or (listing is self.listing and view in ready)
 
     async def prepare(self, view: View) -> None:
@@ -76,11 +90,16 @@ class CallHandler:
         """
         if self.is_ready(view):
             return
+        if view.owner:
+            await self._open_owner(view.owner)
         async with self._narrowing_lock:
             if self.is_ready(view):
                 return
             listing = self.listing
-            await to_thread.run_sync(listing.narrow, view)
+            if len(self.gateway.catalog) > INLINE_VIEW_TOOLS:
+                await to_thread.run_sync(listing.narrow, view)
+            else:
+                listing.narrow(view)
             ready = self._narrowed[1] if self._narrowed[0] is listing else {}
             # Half of what the caches of catalog and listing hold of this kind: what counts as ready is then in both.
             limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
@@ -89,7 +108,14 @@ class CallHandler:
             self._narrowed = listing, dict.fromkeys([*(known for known in ready if known not in gone), view])
 
     def list_tools(
-        self, request_id: bytes, cursor: str | None, revision: Revision, *, view: View = EVERYTHING
+        self,
+        request_id: bytes,
+        cursor: str | None,
+        revision: Revision,
+        *,
+        caller: Caller,  # noqa: ARG002 (for `ObservedCallHandler`, as `meta`)
+        meta: JsonObject,  # noqa: ARG002
+        view: View = EVERYTHING,
     ) -> bytes:
         listing = self.listing.narrow(view)
         return result_response(request_id, listing.page(revision, cursor, request_id=request_id))
@@ -142,7 +168,10 @@ class CallHandler:
                 resumption=resumption,
             )
         except UnknownTool as error:
-            raise ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id) from error
+            raise self._refuse(error, request_id, meta, caller) from error
+
+    def _refuse(self, error: UnknownTool, request_id: bytes, meta: JsonObject, caller: Caller) -> ProtocolError:  # noqa: ARG002
+        return ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id)
 
     def try_fast_path(
         self,
@@ -154,6 +183,7 @@ class CallHandler:
         send: Callable[[bytes], None],
     ) -> bool:
         """Answer a call through `send` without a task, or by one that `start_task` starts later; False: `answer` must follow."""
+        # Only tools of servers have one: the call of a function gets a task.
         if call.tool.early_request is None:
             return False
         client_channel = call.context.client_channel
@@ -185,11 +215,14 @@ class CallHandler:
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
             answer = outcome
-        if (refusal := answer.refusal) is not None:
+        if (refusal := answer.upstream_error) is not None:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
-        if answer.passed is not None and is_input_required(answer.passed):
-            answer = self._seal_state(answer, answer.passed, client_channel)
+        if answer.upstream_fields is not None and is_input_required(answer.upstream_fields):
+            answer = self._seal_state(answer, answer.upstream_fields, client_channel)
         return result_response(request_id, write_call_result(answer, revision))
+
+    def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
+        """Note the end of a client's session on stdio; for `ObservedCallHandler`."""
 
     def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: ClientChannel | None) -> Answer:
         """Sign the server's own state, so that only this caller can bring it back."""
@@ -197,11 +230,81 @@ class CallHandler:
         if not isinstance(state, str) or not isinstance(request, MultiRoundRequest):
             return answer
         sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.seal_server_state(state, request)))}
-        return msgspec.structs.replace(answer, passed=sealed, payload=encode(sealed))
+        return msgspec.structs.replace(answer, upstream_fields=sealed, payload=encode(sealed))
 
 
-def log_refused(error: ProtocolError, caller: Caller) -> None:
-    """Log a request that was answered with a protocol error: an unknown tool, malformed parameters, not JSON."""
+class RequestObserver(Protocol):
+    """Is told of requests as they came: what a call in the gateway does not know of its request."""
+
+    def describe(self, call: Call, request_id: bytes, revision: Revision, /) -> None:
+        """Note a call that is about to run, and its request; again, if the fast path has left it to a task."""
+        ...
+
+    def refuse(self, request_id: bytes, meta: JsonObject, caller: Caller, error: ProtocolError, /) -> None:
+        """Note a `tools/call` that was refused before it became a call."""
+        ...
+
+    def list_tools(
+        self, request_id: bytes, meta: JsonObject, caller: Caller, revision: Revision, page: Callable[[], bytes], /
+    ) -> bytes:
+        """Return the page of a `tools/list`."""
+        ...
+
+    def end_session(self, transport: str, revision: Revision, seconds: float, /) -> None:
+        """Note the end of a client's session, which began with a handshake."""
+        ...
+
+
+class ObservedCallHandler(CallHandler):
+    """A handler that tells an observer of its requests; `app` chooses it where a part brings one."""
+
+    def __init__(self, *arguments: Any, observer: RequestObserver, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.observer = observer
+
+    def list_tools(
+        self,
+        request_id: bytes,
+        cursor: str | None,
+        revision: Revision,
+        *,
+        caller: Caller,
+        meta: JsonObject,
+        view: View = EVERYTHING,
+    ) -> bytes:
+        page = partial(super().list_tools, request_id, cursor, revision, caller=caller, meta=meta, view=view)
+        return self.observer.list_tools(request_id, meta, caller, revision, page)
+
+    def try_fast_path(
+        self,
+        request_id: bytes,
+        call: Call,
+        revision: Revision,
+        *,
+        start_task: Callable[[], None],
+        send: Callable[[bytes], None],
+    ) -> bool:
+        self.observer.describe(call, request_id, revision)
+        return super().try_fast_path(request_id, call, revision, start_task=start_task, send=send)
+
+    async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
+        self.observer.describe(call, request_id, revision)
+        return await super().answer(request_id, call, revision)
+
+    def _refuse(self, error: UnknownTool, request_id: bytes, meta: JsonObject, caller: Caller) -> ProtocolError:
+        refusal = super()._refuse(error, request_id, meta, caller)
+        self.observer.refuse(request_id, meta, caller, refusal)
+        return refusal
+
+    def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
+        self.observer.end_session(transport, revision, seconds)
+
+
+def log_refused(error: ProtocolError, caller: Caller, request_id: str | None = None) -> None:
+    """Log a request that was answered with a protocol error: an unknown tool, malformed parameters, not JSON.
+
+    `request_id` is what its response has in the header `X-Request-Id`, over HTTP.
+    """
     facts = error.data if isinstance(error.data, dict) else {}
     event(
         _log,
@@ -210,6 +313,7 @@ def log_refused(error: ProtocolError, caller: Caller) -> None:
         tool=(facts.get("details") or {}).get("tool"),
         code=facts.get("code", error.code),
         reason=error.message[:200],
+        request=request_id,
         caller=caller.id,
         thread=caller.thread,
     )
@@ -234,12 +338,12 @@ def _continue(
 
 def write_call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
-    if answer.passed is not None:
-        return write_passthrough_result(answer, answer.passed, revision)
-    if _is_plain_success(answer) and revision.is_modern:
+    if answer.upstream_fields is not None:
+        return write_passthrough_result(answer, answer.upstream_fields, revision)
+    if _is_simple_envelope(answer) and revision.is_stateless:
         # Nearly every answer of a function: written from one template.
         payload = answer.payload
-        return _PLAIN_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
+        return _ENVELOPE_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
     text, structured = _text_and_structure(answer)
     blocks = b"".join(b",%b" % encode(block) for block in answer.content)
     fields = [
@@ -248,28 +352,33 @@ def write_call_result(answer: Answer, revision: Revision) -> bytes:
     ]
     if structured and revision.has_structured_content:
         fields.append(b'"structuredContent":%b' % answer.payload)
-    if revision.is_modern:
+    if revision.is_stateless:
         fields.append(b'"resultType":"complete"')
     fields.append(b'"_meta":%b' % _meta(answer, revision))
     return b"{%b}" % b",".join(fields)
 
 
-def _is_plain_success(answer: Answer) -> bool:
+def _is_simple_envelope(answer: Answer) -> bool:
     is_bare = not answer.is_error and not answer.content and answer.call.requested_name is None
     return is_bare and answer.style is ResultStyle.ENVELOPE
 
 
 def write_passthrough_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
     """Write an upstream server's own result: unchanged but for what the client's revision does not know."""
-    if revision.is_modern and "_meta" not in passed and _is_plain(answer) and answer.style is ResultStyle.PLAIN:
+    if (
+        revision.is_stateless
+        and "_meta" not in passed
+        and _has_only_call_id(answer)
+        and answer.style is ResultStyle.PLAIN
+    ):
         # Nearly every result of a server: only our `_meta` is appended.
         kind = b"" if "resultType" in passed else b'"resultType":"complete",'
-        return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _PLAIN_META % answer.call.id.encode())
+        return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _CALL_ID_META % answer.call.id.encode())
     fields = {key: bytes(value) for key, value in passed.items()}
     structured = fields.get("structuredContent", b"")
-    if not revision.has_structured_content or (not revision.is_modern and structured[:1] != b"{"):
+    if not revision.has_structured_content or (not revision.is_stateless and structured[:1] != b"{"):
         fields.pop("structuredContent", None)
-    if revision.is_modern:
+    if revision.is_stateless:
         fields.setdefault("resultType", b'"complete"')
     else:
         fields.pop("resultType", None)
@@ -279,15 +388,15 @@ def write_passthrough_result(answer: Answer, passed: Mapping[str, msgspec.Raw], 
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     """Write `_meta`: the server's own fields, ours, and in the stateless era our identity."""
-    if others == b"{}" and revision.is_modern and _is_plain(answer):
-        return _PLAIN_META % answer.call.id.encode()
+    if others == b"{}" and revision.is_stateless and _has_only_call_id(answer):
+        return _CALL_ID_META % answer.call.id.encode()
     facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
     if answer.call.requested_name is not None:
         facts["deprecated"] = {"name": answer.call.requested_name, "use": answer.call.tool.contract.name}
     if answer.facts is not None:
         facts |= answer.facts
     parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
-    if revision.is_modern:
+    if revision.is_stateless:
         parts.append(SERVER_STAMP[1:-1])
     if others not in (b"{}", b"null"):
         kept = msgspec.json.decode(others, type=dict[str, msgspec.Raw])
@@ -297,7 +406,7 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     return b"{%b}" % b",".join(parts)
 
 
-def _is_plain(answer: Answer) -> bool:
+def _has_only_call_id(answer: Answer) -> bool:
     return answer.code is None and answer.facts is None and answer.call.requested_name is None
 
 
@@ -340,10 +449,6 @@ def _progress_notification(token: Json, note: ProgressNotification) -> bytes:
 
 
 def _trace_id(meta: JsonObject) -> TraceId | None:
-    """Read the trace id out of a W3C `traceparent`: version, trace id, parent id, flags."""
-    parent = meta.get("traceparent")
-    if isinstance(parent, str):
-        parts = parent.split("-")
-        if len(parts) >= 4 and len(parts[1]) == 32 and parts[1].isalnum():
-            return TraceId(parts[1])
-    return None
+    """Read the trace id out of a W3C `traceparent`."""
+    found = parse_traceparent(meta["traceparent"]) if "traceparent" in meta else None
+    return found.trace_id if found is not None else None

@@ -62,7 +62,7 @@ class HandshakeClient:
         try:
             answer = await response
         except asyncio.CancelledError:
-            send(_write_notification("notifications/cancelled", b'{"requestId":%b}' % request_id))
+            send(write_notification("notifications/cancelled", b'{"requestId":%b}' % request_id))
             raise
         finally:
             del self._requests[key]
@@ -77,6 +77,7 @@ class HandshakeClientChannel:
     """A client of the handshake era during a call: `send` writes to the channel of that call."""
 
     takes_input_required = False
+    can_tell = True
 
     def __init__(self, client: HandshakeClient, send: Send) -> None:
         self._client = client
@@ -103,12 +104,13 @@ class HandshakeClientChannel:
         """Whether a log message of this level is sent; a client that has set no level leaves it to the server."""
         return self._client.log_level is None or is_level_at_least(level, self._client.log_level)
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:  # noqa: ARG002 (only rounds name requests)
         return await self._client.ask(method, params, self._send)
 
     def tell(self, method: str, params: bytes) -> None:
-        self._send(_write_notification(method, params))
+        self._send(write_notification(method, params))
 
 
-def _write_notification(method: str, params: bytes) -> bytes:
+def write_notification(method: str, params: bytes) -> bytes:
+    """Write the JSON of a notification to a client."""
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params)

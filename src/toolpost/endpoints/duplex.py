@@ -1,6 +1,7 @@
 """One client on a two-way channel (stdio, memory): its era, its calls in flight, and the SDK for every other request."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, parse_client_info
 from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.calls import METHODS, CallHandler, log_refused
@@ -20,7 +21,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, Tasks
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
-from toolpost.upstreams.server_requests import select_capabilities
+from toolpost.upstreams.server_requests import takes_server_requests
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkConnection
@@ -57,6 +58,7 @@ class ClientConnection:
         view: View = EVERYTHING,
     ) -> None:
         self._handler = handler
+        self._opened_at = time.monotonic()
         self._sdk = sdk
         self._caller = caller
         self._send = send
@@ -96,6 +98,8 @@ class ClientConnection:
                     self._send(rpc.internal_error(error).as_response())
             self._has_ended = True
             await self._finish(close_reason() or CloseReason(grace_s=grace_s, reason="the client is gone"))
+            if self._revision is not None:
+                self._handler.end_session(self._caller.transport, self._revision, time.monotonic() - self._opened_at)
 
     async def _finish(self, close: CloseReason) -> None:
         if self._calls or self._sdk_requests:
@@ -119,7 +123,10 @@ class ClientConnection:
             if method == "tools/list":
                 cursor, meta = rpc.list_params(message)
                 if (revision := self._revision_of(message.id, meta)) is not None:
-                    self._send(self._handler.list_tools(message.id, cursor, revision, view=self._view))
+                    page = self._handler.list_tools(
+                        message.id, cursor, revision, caller=self._caller, meta=meta, view=self._view
+                    )
+                    self._send(page)
                     return
             else:
                 name, arguments, meta, resumption = rpc.call_params(message)
@@ -137,12 +144,12 @@ class ClientConnection:
 
     def _revision_of(self, request_id: bytes, meta: JsonObject) -> era.Revision | None:
         """Return the revision of a request; None leaves it to the SDK, which refuses it."""
-        if not era.has_modern_envelope(meta):
+        if not era.has_stateless_envelope(meta):
             return self._revision
         if self._revision is not None:
             return None  # an envelope of the stateless era after a handshake
-        era.check_modern_envelope(meta, request_id=request_id)
-        return era.MODERN
+        era.check_stateless_envelope(meta, request_id=request_id)
+        return era.STATELESS
 
     def _start(
         self,
@@ -225,7 +232,7 @@ class ClientConnection:
         meta = rpc.params_object(message).get("_meta")
         if message.id is None or self._handler.tasks is None or not isinstance(meta, dict):
             return False
-        if self._revision_of(message.id, meta) is not era.MODERN:
+        if self._revision_of(message.id, meta) is not era.STATELESS:
             return False
         coroutine = self._answer_task_method(self._handler.tasks, message)
         self._start_task(coroutine)
@@ -242,9 +249,19 @@ class ClientConnection:
             await sdk.send(message)
             return
         answered = self._sdk_requests[message.key] = anyio.Event()
-        capabilities = rpc.params_object(message).get("capabilities") if message.method == "initialize" else None
-        if select_capabilities(capabilities):
-            self._caller = sdk.caller = replace(self._caller, answers_handshake=True)
+        capabilities = None
+        if message.method == "initialize":
+            params = rpc.params_object(message)
+            capabilities = params.get("capabilities")
+            self._caller = sdk.caller = replace(
+                self._caller,
+                takes_server_requests=takes_server_requests(capabilities),
+                client=parse_client_info(
+                    params.get("clientInfo"),
+                    capabilities,
+                    revision=era.agree_version(params.get("protocolVersion")).version,
+                ),
+            )
         try:
             await sdk.send(message)
         except ProtocolError:

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, JsonObject
+from toolpost.endpoints.client_session import write_notification
 from toolpost.endpoints.request_state import PASSED_TTL_S, RequestState, StateSeal, principal, reject_state
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
@@ -95,14 +96,20 @@ class MultiRoundRequest:
         }
 
     @property
+    def can_tell(self) -> bool:
+        """Whether a round is open whose response takes notifications."""
+        return self.send is not None
+
+    @property
     def has_open_request(self) -> bool:
         """Whether a server request is with the client."""
         return bool(self._requests)
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
         """Make the server's request part of the result of this round, and wait for the round that brings the response."""
         self._rounds.check_capacity(self)
-        key = f"{method.partition('/')[0]}-{next(self._numbers)}"
+        if key is None or key in self._requests:
+            key = f"{method.partition('/')[0]}-{next(self._numbers)}"
         server_request = self._requests[key] = _PendingInputRequest(method, params)
         self._changed.set()
         try:
@@ -117,7 +124,7 @@ class MultiRoundRequest:
     def tell(self, method: str, params: bytes) -> None:
         """Send a notification, during a round only."""
         if self.send is not None:
-            self.send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), params))
+            self.send(write_notification(method, params))
 
     def take_responses(self, responses: JsonObject) -> None:
         """Take the responses of a round; server requests without one are sent again."""
@@ -147,6 +154,7 @@ class MultiRoundRequests:
     def __init__(self, key: bytes) -> None:
         """`key` signs the states."""
         self._seal = StateSeal(key)
+        self._process = secrets.token_hex(4)
         self._waiting: dict[str, MultiRoundRequest] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -171,6 +179,13 @@ class MultiRoundRequests:
         if not state.call:
             return Resumption(responses=resumption.responses, state=state.theirs)
         request = self._waiting.get(state.call)
+        if request is None and state.process != self._process:
+            # What waits is a running function or a server's request, which cannot be handed to another process.
+            raise reject_state(
+                "belongs to a call that waits in another process, or that ended when its process did",
+                "elsewhere",
+                request_id,
+            )
         if request is None or request.round != state.round:
             raise reject_state("has been used already, or its call has ended", "used", request_id)
         if not all(isinstance(response, dict) for response in resumption.responses.values()):
@@ -237,6 +252,7 @@ class MultiRoundRequests:
             until=time.time() + kept_s,
             call=request.id,
             round=request.round,
+            process=self._process,
         )
         asked = b",".join(
             b'%b:{"method":%b,"params":%b}' % (encode(key), encode(server_request.method), server_request.params)

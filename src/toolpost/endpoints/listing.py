@@ -42,13 +42,28 @@ class Listing:
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._page_size = page_size
         self._scope = scope
+        self._by_owner: dict[str, Listing] = {}
         self._page_cache = lru_cache(maxsize=64)(self._write_page)
         self._view_cache = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._scope_cache = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow_to_scopes)
 
     def narrow(self, view: View) -> "Listing":
         """Return the listing of what this view shows; it is made once."""
-        return self if view is EVERYTHING else self._view_cache(view)
+        if view is EVERYTHING:
+            return self
+        return self._for_owner(view.owner).narrow(view.of_owner("")) if view.owner else self._view_cache(view)
+
+    def _for_owner(self, owner: str) -> "Listing":
+        catalog = self._catalog.for_owner(owner)
+        if catalog is self._catalog:
+            return self
+        made = self._by_owner.get(owner)
+        # The catalog of an owner is made again when its tools change.
+        if made is None or made._catalog is not catalog:  # noqa: SLF001 (of its own kind)
+            while len(self._by_owner) >= SCOPES_LIMIT:
+                del self._by_owner[next(iter(self._by_owner))]
+            made = self._by_owner[owner] = Listing(catalog, page_size=self._page_size, scope="private", mode=self.mode)
+        return made
 
     def _narrow(self, view: View) -> "Listing":
         if view.scopes:
@@ -87,7 +102,7 @@ class Listing:
         ]
         if end < len(self._names):
             fields.append(b'"nextCursor":%b' % encode(_encode_cursor(self._names[end - 1])))
-        if revision.is_modern:
+        if revision.is_stateless:
             fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (TTL_MS, encode(self._scope)))
             fields.append(b'"_meta":%b' % SERVER_STAMP)
         return b"{%b}" % b",".join(fields)
@@ -98,7 +113,7 @@ class Listing:
         output = definition.get("outputSchema")
         if (
             output is not None
-            and not revision.is_modern
+            and not revision.is_stateless
             and not (isinstance(output, dict) and output.get("type") == "object")
         ):
             # Before 2026-07-28 an output schema must describe an object; the text content has the result in any case.

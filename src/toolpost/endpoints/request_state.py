@@ -31,6 +31,8 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     call: str = ""
     """The id of a call that waits here for responses; empty if the server keeps its own state."""
     round: int = 0
+    process: str = ""
+    """The process in which that call waits."""
     theirs: str | None = None
     """The upstream server's own `requestState`, for one that keeps nothing itself."""
 

@@ -13,10 +13,11 @@ from toolpost.base.ids import JsonObject
 from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from toolpost.protocol.extensions import TASKS
 from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object
 from toolpost.upstreams.server_requests import ClientChannel
 
-EXTENSION: Final = "io.modelcontextprotocol/tasks"
+EXTENSION: Final = TASKS
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 MISSING_CAPABILITY: Final = -32021
 

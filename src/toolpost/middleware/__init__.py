@@ -7,19 +7,24 @@ or returns an awaitable in the rare case that it has to wait. Checks cost no cor
 and audit-enter are not steps. What each step does is in its own module; the gateway makes the answer.
 """
 
-from collections.abc import Awaitable, Sequence
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
+from toolpost.base.caller import Scope
+from toolpost.base.events import event
 from toolpost.contracts.contract import Contract
 from toolpost.middleware.audit import AuditEnter, AuditExit
 from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
-from toolpost.middleware.interface import Check, CheckedResult, Guard, NextStep, Step
+from toolpost.middleware.interface import Check, CheckedResult, Guard, NextStep, ResultLimiter, Step
 from toolpost.middleware.lock import Lock
+from toolpost.middleware.moments import Moment, TimedAuditEnter, TimedAuditExit, TimedLock, note_locked
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
@@ -28,24 +33,33 @@ from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
-__all__ = ["Call", "CheckedResult", "Delivery", "Guard", "Pipeline", "ProgressNotification", "ProgressShaper"]
+__all__ = [
+    "Call",
+    "CheckedResult",
+    "Delivery",
+    "Guard",
+    "Moment",
+    "Pipeline",
+    "ProgressNotification",
+    "ProgressShaper",
+    "ResultLimiter",
+]
+
+_log = logging.getLogger("toolpost.middleware")
 
 _PLANS_LIMIT: Final = 50_000
 """How many tools' plans are kept; servers may list their tools again and again."""
 
 
-class _Plan(NamedTuple):
+class _CallPlan(NamedTuple):
     """What calls of one tool pass."""
 
     contract: Contract
     chain: NextStep
     middleware: tuple[NamedMiddleware, ...]
-    has_guards: bool
-
-    @property
-    def runs_code(self) -> bool:
-        """Whether middleware or a guard may apply."""
-        return bool(self.middleware) or self.has_guards
+    guards: tuple[Guard, ...]
+    has_user_steps: bool
+    """Whether middleware or a guard may apply; every call looks, so it is not computed."""
 
 
 class Pipeline:
@@ -61,47 +75,70 @@ class Pipeline:
         validators: Validators,
         middleware: Sequence[NamedMiddleware] = (),
         guards: Sequence[Guard] = (),
+        unjournaled: Scope | None = None,
+        times_calls: bool = False,
+        on_recorded: Sequence[Callable[[Call], None]] = (),
+        small_bytes: int = sys.maxsize,
     ) -> None:
+        """Calls of tools that `unjournaled` allows are not written into the journal of calls in flight.
+
+        With `times_calls`, calls have `moments`, and `on_recorded` are told of each whose audit entry is written. Results above
+        `small_bytes` do not take the fast path.
+        """
         self._validation = Validation(validators)
-        self._audit_enter = AuditEnter(audit_log)
-        self._audit = AuditExit(audit_log)
-        self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
+        self._times_calls = times_calls
+        if times_calls:
+            self._audit_enter: AuditEnter = TimedAuditEnter(audit_log, unjournaled)
+            self._audit: AuditExit = TimedAuditExit(audit_log, on_recorded)
+            self._lock: Lock = TimedLock(shares, callers, waiting_limit=waiting_limit)
+        else:
+            self._audit_enter = AuditEnter(audit_log, unjournaled)
+            self._audit = AuditExit(audit_log)
+            self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
-        self._fast_path = FastPath(self._audit_enter, self._audit, self._lock)
+        self._fast_path = FastPath(self._audit_enter, self._audit, self._lock, small_bytes=small_bytes)
         self._plain_chain = self._chain_of((), ())
         self._chains: dict[tuple[object, ...], NextStep] = {}
-        self._plans: dict[int, _Plan] = {}
+        self._plans: dict[int, _CallPlan] = {}
         """By the id of the contract, which the plan keeps alive: hashing one would cost more than the look-up saves. Not by
         the tool: the fast path makes a copy for each call that it leaves to a task.
         """
-        self._is_open = not middleware and not guards
+        self._has_only_builtin_steps = not middleware and not guards
 
     def __call__(self, call: Call) -> Awaitable[CheckedResult]:
-        return self._plain_chain(call) if self._is_open else self._plan_of(call.tool).chain(call)
+        return self._plain_chain(call) if self._has_only_builtin_steps else self._plan_of(call.tool).chain(call)
 
     def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
         """Answer a plain call to a server without a task, through `delivery`; False if it needs one."""
         # Middleware awaits, and may change the arguments: nothing that it applies to is sent before it has run.
-        if not self._is_open:
+        if not self._has_only_builtin_steps:
             plan = self._plan_of(call.tool)
-            if plan.has_guards or any(applies_to(middleware, call) for middleware in plan.middleware):
+            if plan.has_user_steps and (
+                any(_guards_call(guard, call) for guard in plan.guards)
+                or any(applies_to(middleware, call) for middleware in plan.middleware)
+            ):
                 return False
         return self._fast_path.start(call, delivery)
 
-    def runs_code_for(self, tool: ProvidedTool) -> bool:
+    def has_user_steps_for(self, tool: ProvidedTool) -> bool:
         """Whether middleware or a guard runs in the tasks of this tool's calls."""
-        return not self._is_open and self._plan_of(tool).runs_code
+        return not self._has_only_builtin_steps and self._plan_of(tool).has_user_steps
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for the lock of their tool."""
+        return self._lock.waiting
 
     def forget_plans(self) -> None:
         """Ask middleware and guards again which tools they apply to: the catalog, or the tags of a server, changed."""
         self._plans.clear()
 
-    def _plan_of(self, tool: ProvidedTool) -> _Plan:
+    def _plan_of(self, tool: ProvidedTool) -> _CallPlan:
         plan = self._plans.get(id(tool.contract))
         return plan if plan is not None else self._make_plan(tool)
 
-    def _make_plan(self, tool: ProvidedTool) -> _Plan:
+    def _make_plan(self, tool: ProvidedTool) -> _CallPlan:
         info = info_of(tool)
         middleware = tuple(one for one in self._middleware if one.may_apply(info))
         guards = tuple(one for one in self._guards if may_apply(one.may_apply, info, name=one.name))
@@ -113,7 +150,8 @@ class Pipeline:
             chain = self._chains[key]
         if len(self._plans) >= _PLANS_LIMIT:
             self._plans.clear()
-        plan = self._plans[id(tool.contract)] = _Plan(tool.contract, chain, middleware, has_guards=bool(guards))
+        has_steps = bool(middleware or guards)
+        plan = self._plans[id(tool.contract)] = _CallPlan(tool.contract, chain, middleware, guards, has_steps)
         return plan
 
     def _chain_of(self, middleware: Sequence[NamedMiddleware], guards: Sequence[Guard]) -> NextStep:
@@ -129,9 +167,23 @@ class Pipeline:
                 *(guard.admit for guard in guards),
                 self._lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
-            [validation.validate_arguments, *(guard.check for guard in guards), self._audit_enter],
+            [
+                *([note_locked] if self._times_calls else ()),
+                validation.validate_arguments,
+                *(guard.check for guard in guards),
+                self._audit_enter,
+            ],
             partial(dispatch, validation=validation),
         )
+
+
+def _guards_call(guard: Guard, call: Call) -> bool:
+    applies: Callable[[Call], bool] | None = getattr(guard, "applies_to_call", None)
+    try:
+        return applies is None or applies(call)
+    except Exception as error:  # noqa: BLE001 (a policy must not be lost to a bug in its filter)
+        event(_log, logging.ERROR, "applies_to_call failed", guard=guard.name, call=call.id, exception=error)
+        return True
 
 
 def info_of(tool: ProvidedTool) -> ToolInfo:
@@ -139,8 +191,10 @@ def info_of(tool: ProvidedTool) -> ToolInfo:
     contract = tool.contract
     return ToolInfo(
         name=contract.name,
+        aliases=contract.aliases if not tool.runs else (),
         provider=tool.provider,
         is_upstream=contract.is_upstream,
+        servers=[each.provider for each in tool.runs or (tool,)] if contract.is_upstream else (),
         annotations=contract.annotations,
     )
 

@@ -6,6 +6,8 @@ import asyncio
 import time
 from functools import lru_cache, partial
 
+from toolpost.base.caller import Scope
+from toolpost.base.ids import CallerId
 from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import (
@@ -24,27 +26,35 @@ from toolpost.store import AuditEntry, AuditLog, Outcome
 class AuditEnter:
     """Journals each call before it is dispatched, so that it is known of even if the gateway is killed while the tool runs."""
 
-    def __init__(self, log: AuditLog) -> None:
-        self._journal = log.calls
+    def __init__(self, log: AuditLog, unjournaled: Scope | None = None) -> None:
+        """Tools that `unjournaled` allows have no effect, and are left out of the journal."""
+        self._call_journal = log.call_journal
+        self._unjournaled = unjournaled
 
     def __call__(self, call: Call) -> None:
         """Note that the call passed every check: from here on the tool may have an effect."""
-        if self._journal is not None:
+        if self._call_journal is not None and not self._leaves_out(call):
             # A call enters again when the fast path has left it to a task, or a middleware runs it a second time, perhaps with
             # other arguments.
             before = call.journal_slot
             prepare_entry(call)
             assert call.audit_draft is not None
-            call.journal_slot = self._journal.enter(call.audit_draft.keywords)
+            call.journal_slot = self._call_journal.enter(call.audit_draft.keywords)
             if before is not None:
-                self._journal.leave(before)
+                self._call_journal.leave(before)
         call.has_entered = True
+
+    def _leaves_out(self, call: Call) -> bool:
+        contract, scope = call.tool.contract, self._unjournaled
+        return scope is not None and scope.allows(
+            call.tool.provider, contract.annotations, is_upstream=contract.is_upstream
+        )
 
     def undo(self, call: Call) -> None:
         """Take back that a call has entered: it was not dispatched after all."""
         call.has_entered = False
-        if self._journal is not None and call.journal_slot is not None:
-            self._journal.leave(call.journal_slot)
+        if self._call_journal is not None and call.journal_slot is not None:
+            self._call_journal.leave(call.journal_slot)
             call.journal_slot = None
 
 
@@ -56,52 +66,87 @@ class AuditExit:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._journal = log.calls
+        self._call_journal = log.call_journal
         self.in_progress: set[Call] = set()
-        """Calls that are in progress."""
+        """Calls whose entry is not written yet, with or without a task; the fast path reads how many there are."""
 
     def release(self, call: Call) -> None:
-        """Take a call out of those in flight: its entry is safe."""
+        """Remove a call from `in_progress` and from the call journal: its entry is written."""
         self.in_progress.discard(call)
-        if self._journal is not None and call.journal_slot is not None:
-            self._journal.leave(call.journal_slot)
+        if self._call_journal is not None and call.journal_slot is not None:
+            self._call_journal.leave(call.journal_slot)
             call.journal_slot = None
 
-    def append_now(self, call: Call, outcome: CheckedResult) -> bool:
+    def append_now(self, call: Call, result: CheckedResult) -> bool:
         """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
-        return self._log.note(_entry_of(call, outcome))
+        return self._log.note(self._entry_of(call, result))
 
-    def append(self, call: Call, outcome: CheckedResult) -> asyncio.Future[None]:
+    def append(self, call: Call, result: CheckedResult) -> asyncio.Future[None]:
         """Queue the entry of a call, to be committed with others; the future is done when it is committed."""
-        return asyncio.ensure_future(self._log.append(_entry_of(call, outcome)))
+        return asyncio.ensure_future(self._log.append(self._entry_of(call, result)))
 
     async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         self.in_progress.add(call)
         try:
-            outcome = await proceed(call)
+            result = await proceed(call)
         except ToolpostError as error:
-            await self._log.append(_entry(call, _outcome_of(call, error), error.code, None))
+            await self._log.append(self.make_entry(call, _outcome_of(call, error), error.code, None))
             self.release(call)
             raise
         except asyncio.CancelledError:
             # The task itself was cancelled from outside: the entry is queued, and there is no answer that would wait for it.
-            queued = asyncio.ensure_future(self._log.append(_entry(call, "cancelled", ErrorCode.CANCELLED, None)))
+            queued = asyncio.ensure_future(
+                self._log.append(self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None))
+            )
             queued.add_done_callback(partial(self._release_if_written, call))
             raise
         except Exception:
-            await self._log.append(_entry(call, "error", ErrorCode.INTERNAL, None))
+            await self._log.append(self.make_entry(call, "error", ErrorCode.INTERNAL, None))
             self.release(call)
             raise
         else:
-            await self._log.append(_entry_of(call, outcome), alone=len(self.in_progress) == 1)
+            await self._log.append(self._entry_of(call, result), alone=len(self.in_progress) == 1)
             self.release(call)
-            return outcome
+            return result
         finally:
             self.in_progress.discard(call)
 
     def _release_if_written(self, call: Call, queued: "asyncio.Future[None]") -> None:
         if not queued.cancelled() and queued.exception() is None:
             self.release(call)
+
+    def _entry_of(self, call: Call, result: CheckedResult) -> AuditEntry:
+        if result.is_error:
+            return self.make_entry(call, "error", ErrorCode.HANDLER_ERROR, result)
+        return self.make_entry(call, "ok", None, result)
+
+    def make_entry(
+        self, call: Call, outcome: Outcome, code: ErrorCode | None, result: CheckedResult | None
+    ) -> AuditEntry:
+        """Make the entry of a call that has ended: its duration is until now."""
+        if call.audit_draft is None:
+            prepare_entry(call)
+        assert call.audit_draft is not None
+        return call.audit_draft(
+            outcome=outcome,
+            code=code.value if code else None,
+            duration_ms=round(call.duration_ms, 3),
+            result=digest_of_bytes(result.encoded) if result else None,
+        )
+
+
+def outcome_of(call: Call, error: BaseException) -> tuple[Outcome, ErrorCode]:
+    """Return the outcome and the code of a call that ends with an error, as seen from within the deadline."""
+    if isinstance(error, asyncio.CancelledError):
+        try:
+            call.raise_if_ended()
+        except ToolpostError as ended:
+            error = ended
+        else:
+            return "cancelled", ErrorCode.CANCELLED
+    if isinstance(error, ToolpostError):
+        return _outcome_of(call, error), error.code
+    return "error", ErrorCode.INTERNAL
 
 
 def _outcome_of(call: Call, error: ToolpostError) -> Outcome:
@@ -126,35 +171,18 @@ def _format_second(second: int) -> str:
 
 def prepare_entry(call: Call) -> None:
     """Draft the entry of a call that has begun, while the tool runs and there is time for it."""
-    contract = call.tool.contract
+    contract, caller = call.tool.contract, call.caller
     call.audit_draft = partial(
         AuditEntry,
         at_utc=format_time(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
-        caller=call.caller.id,
+        # An administrator who calls with the rights of another is named too.
+        caller=caller.id if caller.acted_by is None else CallerId(f"{caller.acted_by} as {caller.id}"),
         tool=contract.name,
         source=call.tool.provider,
         contract=contract.digest,
         schema_version=contract.terms.schema_version,
         tooling_version=contract.terms.tooling_version,
         arguments=quick_digest(redact(call.arguments)),
-    )
-
-
-def _entry_of(call: Call, outcome: CheckedResult) -> AuditEntry:
-    if outcome.is_error:
-        return _entry(call, "error", ErrorCode.HANDLER_ERROR, outcome)
-    return _entry(call, "ok", None, outcome)
-
-
-def _entry(call: Call, outcome: Outcome, code: ErrorCode | None, result: CheckedResult | None) -> AuditEntry:
-    if call.audit_draft is None:
-        prepare_entry(call)
-    assert call.audit_draft is not None
-    return call.audit_draft(
-        outcome=outcome,
-        code=code.value if code else None,
-        duration_ms=round(call.duration_ms, 3),
-        result=digest_of_bytes(result.encoded) if result else None,
     )

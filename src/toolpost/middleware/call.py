@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 
@@ -13,7 +14,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
-from toolpost.middleware.deadline import Deadline
+from toolpost.middleware.deadline import LightCancelScope
 from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
@@ -38,6 +39,8 @@ class Call:
         "is_counted",
         "is_logged",
         "journal_slot",
+        "moments",
+        "observed",
         "progress",
         "requested_name",
         "running_middleware",
@@ -46,6 +49,7 @@ class Call:
         "started",
         "tool",
         "via",
+        "wants_whole_result",
     )
 
     def __init__(
@@ -61,14 +65,19 @@ class Call:
         client_channel: ClientChannel | None = None,
         resumption: Resumption | None = None,
         via: ToolName | None = None,
-        runs_code: bool = False,
+        has_user_steps: bool = False,
+        wants_whole_result: bool = False,
     ) -> None:
-        """`runs_code` says that users' middleware runs in the call's own task, where it may swallow a cancellation."""
+        """`has_user_steps`: middleware or a guard runs in the call's own task, or the call is nested. Then anyio's scope is
+        needed, because their code may swallow a cancellation.
+        """
         self.id = call_id
         self.caller = caller
         self.tool = tool
         self.arguments = arguments
         self.progress = progress
+        self.wants_whole_result = wants_whole_result
+        """Whether a program takes the result, whatever its size: no model reads it."""
         self.via = via
         """The tool that was called, if it runs another (`automatic_eval`)."""
         self.context = Context(
@@ -80,13 +89,16 @@ class Call:
             meta=meta,
             client_channel=client_channel,
             resumption=resumption,
+            pause=self.pause_deadline,
         )
         self.at = time.time()
         self.started = time.monotonic()
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
-        self.scope: Deadline | anyio.CancelScope = (
-            Deadline(self.ends_at) if tool.is_remote and not runs_code else anyio.CancelScope(deadline=self.ends_at)
+        self.scope: LightCancelScope | anyio.CancelScope = (
+            LightCancelScope(self.ends_at)
+            if tool.is_remote and not has_user_steps
+            else anyio.CancelScope(deadline=self.ends_at)
         )
         self.has_entered = False
         """Whether it passed every check, so that the tool may have had an effect."""
@@ -96,6 +108,11 @@ class Call:
         """Makes its audit entry, given the outcome; prepared while the tool runs."""
         self.journal_slot: Slot | None = None
         """Where it is in the journal of calls in flight."""
+        self.moments: list[int] | None = None
+        """When it reached each `Moment`, in nanoseconds of the monotonic clock, 0 for one that it did not reach; None where no
+        part wants to know, and before the first."""
+        self.observed: Any = None
+        """What an observer keeps of it while it runs; None without one."""
         self.requested_name: str | None = None
         """The former name of the tool, if the call used it."""
         self.start_task: Callable[[], None] | None = None
@@ -109,6 +126,18 @@ class Call:
     @property
     def trace_id(self) -> TraceId:
         return self.context.trace_id
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What identifies it in a log line: the tool, where it runs, and the ids of call, trace, caller and conversation."""
+        return {
+            "tool": self.tool.contract.name,
+            "server" if self.tool.is_remote else "plugin": self.tool.provider,
+            "call": self.id,
+            "trace": self.trace_id,
+            "caller": self.caller.id,
+            "thread": self.caller.thread,
+        }
 
     def cancel(self, reason: str) -> None:
         """Stop the call wherever it is; only the first reason counts."""
@@ -124,8 +153,11 @@ class Call:
             self.scope.cancel()
 
     @contextmanager
-    def pause_deadline(self) -> Iterator[None]:
-        """Stop the clock of the call while it waits for people; whoever cancels it is still heard.
+    def pause_deadline(self, *, at_most_s: float = 0.0) -> Iterator[None]:
+        """Stop the clock of the call while it waits for people; a cancellation still ends it.
+
+        With `at_most_s`, `ends_at` is later by so much during the pause: the state that a client of the stateless era carries
+        between two rounds is valid as long.
 
         Only for calls that middleware or a guard applies to: others have a scope whose deadline is fixed.
         """
@@ -133,10 +165,11 @@ class Call:
         assert isinstance(scope, anyio.CancelScope)
         began = time.monotonic()
         scope.deadline = math.inf
+        self.ends_at += at_most_s
         try:
             yield
         finally:
-            self.ends_at += time.monotonic() - began
+            self.ends_at += time.monotonic() - began - at_most_s
             scope.deadline = self.ends_at
 
     @property

@@ -1,7 +1,7 @@
 """One scope for every way in which a call is stopped: its deadline, its caller, the server's shutdown.
 
-A call that only waits for an upstream server has a `Deadline`, which costs a fifth of anyio's cancel scope. Every other call
-has anyio's.
+A call that only waits for an upstream server has a `LightCancelScope`, which costs a fifth of anyio's cancel scope. Every other
+call has anyio's.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from toolpost.middleware.interface import CheckedResult, NextStep
 
 
-class Deadline:
+class LightCancelScope:
     """Cancels the task that entered it, once. Has the part of `anyio.CancelScope`'s interface that calls need.
 
     Cancelling once is enough for code that only waits on a future. A tool's own code may swallow a cancellation, so it runs
@@ -55,13 +55,13 @@ async def apply_deadline(call: "Call", proceed: "NextStep") -> "CheckedResult":
     waited_for_client = False
     with call.scope:
         try:
-            outcome = await proceed(call)
+            result = await proceed(call)
         except asyncio.CancelledError:
             # A person who is slow to answer an elicitation does not count against the server.
             waited_for_client = call.waits_for_client
             raise
         if not call.scope.cancel_called:
-            return outcome
+            return result
         # The tool swallowed the cancellation and returned a result: it is too late, the call counts as stopped.
     # A middleware that hangs does not count against the server either.
     if not call.is_cancelled and not waited_for_client and call.running_middleware is None:

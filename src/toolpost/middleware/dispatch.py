@@ -1,4 +1,4 @@
-"""Dispatch: run the tool, and turn whatever it does into an outcome or one of our errors."""
+"""Dispatch: run the tool, and turn whatever it does into a checked result or one of our errors."""
 
 import asyncio
 import logging
@@ -6,11 +6,22 @@ import logging
 import msgspec
 
 from toolpost.base.events import event
-from toolpost.contracts.errors import CallerError, InvalidArguments, ToolFailed, ToolpostError, UpstreamRefused
+from toolpost.contracts.errors import (
+    CallerError,
+    ClientCannotAnswer,
+    InvalidArguments,
+    ToolFailed,
+    ToolpostError,
+    UpstreamRefused,
+)
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
+from toolpost.middleware.own_result import check_own_result
 from toolpost.middleware.passthrough import check_passthrough
 from toolpost.middleware.validate import Validation
+from toolpost.protocol.era import MISSING_CAPABILITY
+from toolpost.protocol.era import has_stateless_envelope as is_stateless
+from toolpost.protocol.rpc import ProtocolError
 from toolpost.providers import ToolReturn
 
 _log = logging.getLogger("toolpost.dispatch")
@@ -23,8 +34,10 @@ async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
     call.raise_if_ended()
     try:
         returned = await _invoke(call)
-        if returned.passed is not None:
-            return await check_passthrough(call, returned.passed, returned.results, validation)
+        if returned.upstream_fields is not None:
+            return await check_passthrough(call, returned.upstream_fields, returned.results, validation)
+        if returned.is_own:
+            return await check_own_result(call, returned, validation)
         try:
             encoded = _encode(returned.value)
         except (TypeError, ValueError) as error:
@@ -45,8 +58,16 @@ async def _invoke(call: Call) -> ToolReturn:
         # Refused by the tool's own validator. The schema goes back with this refusal too.
         error.details = {**error.details, "inputSchema": call.tool.contract.arguments_schema.raw}
         raise
+    except ClientCannotAnswer as error:
+        if not is_stateless(call.context.meta):
+            raise
+        # There the protocol has an error for it, by which a client learns what to declare.
+        data = {"requiredCapabilities": error.required, **error.as_object()}
+        raise UpstreamRefused(error.message, rpc_code=MISSING_CAPABILITY, data=data) from error
     except ToolpostError:
         raise
+    except ProtocolError as error:
+        raise UpstreamRefused(error.message, rpc_code=error.code, data=error.data) from error
     except asyncio.CancelledError as error:
         if call.scope.cancel_called or is_being_cancelled():
             raise
@@ -78,14 +99,9 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         _log,
         logging.INFO if is_callers_error else logging.WARNING,
         "tool failed",
-        tool=call.tool.contract.name,
-        plugin=call.tool.provider,
+        **call.log_fields,
         code=error.code.value,
         message=error.message,
-        call=call.id,
-        trace=call.trace_id,
-        caller=call.caller.id,
-        thread=call.caller.thread,
         # Errors of callers contain their values, which must not get into the log.
         exception=None if is_callers_error else error.__cause__ or error,
     )

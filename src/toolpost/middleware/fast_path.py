@@ -23,7 +23,7 @@ from toolpost.middleware.audit import AuditEnter, AuditExit, prepare_entry
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.lock import Lock
-from toolpost.middleware.passthrough import read_plain_outcome
+from toolpost.middleware.passthrough import read_plain_result
 from toolpost.upstreams.supervisor import SentRequest
 
 _log = logging.getLogger("toolpost.fast_path")
@@ -46,8 +46,10 @@ class Delivery(NamedTuple):
 class FastPath:
     """Sends and finishes calls that have no task."""
 
-    def __init__(self, audit_enter: AuditEnter, audit: AuditExit, lock: Lock) -> None:
+    def __init__(self, audit_enter: AuditEnter, audit: AuditExit, lock: Lock, *, small_bytes: int) -> None:
+        """Results above `small_bytes` are left to tasks, because they may have to be limited."""
         self._audit_enter = audit_enter
+        self.small_bytes = small_bytes
         self.audit = audit
         self.lock = lock
         self.sent: dict[_SentCall, None] = {}
@@ -83,7 +85,7 @@ class FastPath:
             self._timer = loop.call_later(PATIENCE_S, self._start_overdue_tasks)
         if self.has_single_call:
             # After whatever else is ready in this turn of the loop.
-            loop.call_soon(sent_call.linger)
+            loop.call_soon(sent_call.poll_briefly)
         return True
 
     @property
@@ -143,18 +145,20 @@ class _SentCall:
             self.call.tool = replace(tool, invoke=partial(tool.early_request.finish, self._sent))
             self._delivery.start_task()
 
-    def linger(self) -> None:
+    def poll_briefly(self) -> None:
         """Read the server's pipe at once, if the server usually answers immediately and no other call is in progress."""
         if not self.is_over and not self._sent.pending.answer.done() and self._fast_path.has_single_call:
-            self._sent.instance.linger()
+            self._sent.instance.poll_briefly()
 
     def _take(self, raw: bytes) -> bool:
         """Record a plain result and send it; False leaves it to the task."""
         call = self.call
+        if len(raw) > self._fast_path.small_bytes:
+            return False
         try:
-            if (outcome := read_plain_outcome(call, raw)) is None:
+            if (result := read_plain_result(call, raw)) is None:
                 return False
-            answered = _AnsweredCall(call, self._delivery, self._fast_path.audit, outcome)
+            answered = _AnsweredCall(call, self._delivery, self._fast_path.audit, result)
         except Exception as error:  # noqa: BLE001 (the task meets the same error and reports it)
             event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
             return False
@@ -177,19 +181,19 @@ class _SentCall:
 class _AnsweredCall:
     """A call whose result has arrived and whose audit entry is being written."""
 
-    __slots__ = ("_audit", "_call", "_delivery", "_outcome", "_response")
+    __slots__ = ("_audit", "_call", "_delivery", "_response", "_result")
 
-    def __init__(self, call: Call, delivery: Delivery, audit: AuditExit, outcome: CheckedResult) -> None:
+    def __init__(self, call: Call, delivery: Delivery, audit: AuditExit, result: CheckedResult) -> None:
         self._call = call
         self._delivery = delivery
         self._audit = audit
-        self._outcome = outcome
-        self._response = delivery.write(outcome)
+        self._result = result
+        self._response = delivery.write(result)
 
     def answer_now(self) -> bool:
         """Answer now, if the entry can be written without waiting; False if not."""
         try:
-            answer_now = self._audit.append_now(self._call, self._outcome)
+            answer_now = self._audit.append_now(self._call, self._result)
         except Exception as error:  # noqa: BLE001 (the queued write meets the same error and reports it)
             event(_log, logging.DEBUG, "fast path left", call=self._call.id, exception=error)
             return False
@@ -200,7 +204,7 @@ class _AnsweredCall:
     def record(self) -> None:
         """Answer when the entry is committed."""
         try:
-            self._audit.append(self._call, self._outcome).add_done_callback(self._on_recorded)
+            self._audit.append(self._call, self._result).add_done_callback(self._on_recorded)
         except Exception as error:  # noqa: BLE001 (a store that is closed)
             self._fail(error)
 
@@ -213,7 +217,7 @@ class _AnsweredCall:
     def _answer(self) -> None:
         self._audit.release(self._call)
         try:
-            self._delivery.send(self._response, self._outcome)
+            self._delivery.send(self._response, self._result)
         except Exception as error:  # noqa: BLE001 (the reader of the server's pipe must go on)
             event(_log, logging.ERROR, "answer not sent", call=self._call.id, exception=error)
 

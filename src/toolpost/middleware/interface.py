@@ -15,10 +15,10 @@ class CheckedResult(msgspec.Struct, frozen=True):
 
     encoded: bytes
     content: Sequence[JsonObject] = ()
-    passed: Mapping[str, msgspec.Raw] | None = None
-    """The fields of an upstream server's own result, to be sent on unchanged; None for a function's."""
+    upstream_fields: Mapping[str, msgspec.Raw] | None = None
+    """The fields of a result that a server, or a function, made itself: sent unchanged. None for a function's data."""
     is_error: bool = False
-    """Whether the upstream server's result says `isError`."""
+    """Whether `upstream_fields` say `isError`."""
     facts: JsonObject | None = None
     """Sent beside the result, under our key in `_meta`."""
 
@@ -29,12 +29,30 @@ Check = Callable[[Call], Awaitable[None] | None]
 """Raises to refuse a call. Returns an awaitable only if the check cannot be made at once, which is rare."""
 
 
+class ResultLimiter(Protocol):
+    """Keeps large results out of answers. It acts on the answer, behind the audit, whose entry has the digest of the result as
+    the tool gave it.
+    """
+
+    @property
+    def small_bytes(self) -> int:
+        """Results of up to this size are sent as they are to all callers; it is not asked about them."""
+        ...
+
+    async def limit(self, call: Call, result: CheckedResult) -> CheckedResult:
+        """Return the result itself, or a smaller one that says where the rest is; must not raise."""
+        ...
+
+
 class Guard(Protocol):
     """Decides whether calls may run: a policy of a part, which no other middleware can get around.
 
     It runs in two places. `admit` is a step inside all middleware and outside the lock, on arguments that are valid: there it may
     wait for long without holding anything. `check` runs when the lock is held and the arguments were validated again, right
     before the tool: nothing but the tool itself comes after it, so what it grants once is used at most once.
+
+    One with an attribute `applies_to_call`, a function from a call to bool, leaves the fast path to the calls for which that
+    returns False. Of the others, and of those that do not take the fast path, it sees all.
     """
 
     @property

@@ -24,6 +24,11 @@ class Lock:
         self._waiting_limit = waiting_limit
         self._queues: dict[Hashable, FairQueue] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a lock."""
+        return sum(queue.waiting for queue in self._queues.values())
+
     def is_open_to(self, call: Call) -> bool:
         """Whether a call would pass without waiting."""
         return call.tool.contract.terms.concurrency == "parallel" and self._shares.is_open_to(call.caller.id)
@@ -68,8 +73,9 @@ class Lock:
 
 
 def _key_of(call: Call, argument: str | None) -> Hashable:
-    name = call.tool.contract.name
+    # Callers with credentials of their own work on different accounts, and need not wait for each other.
+    name = (call.tool.contract.name, call.tool.owner)
     if argument is None:
         return name
     # The arguments have not been validated yet: the value may be of any type, or missing.
-    return (name, _encode(call.arguments.get(argument)))
+    return (*name, _encode(call.arguments.get(argument)))

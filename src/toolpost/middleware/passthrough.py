@@ -34,7 +34,7 @@ async def check_passthrough(
     """Check a server's result as strictly as `results` says. Raises `InvalidResult` with "enforce"; "warn" only logs it."""
     if is_input_required(fields):
         # `input_required`: the result that the output schema describes comes in a later round.
-        return CheckedResult(_encode(fields), passed=fields)
+        return CheckedResult(_encode(fields), upstream_fields=fields)
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     if call.tool.contract.result_schema is not None and not is_error and results != "off":
         try:
@@ -55,27 +55,27 @@ async def check_passthrough(
                 tool=call.tool.contract.name,
                 reason=error.message,
             )
-    return CheckedResult(_encode(fields), passed=fields, is_error=is_error)
+    return CheckedResult(_encode(fields), upstream_fields=fields, is_error=is_error)
 
 
-def read_plain_outcome(call: Call, raw: bytes) -> CheckedResult | None:
+def read_plain_result(call: Call, raw: bytes) -> CheckedResult | None:
     """Read a result that can be passed on as it is; None leaves it to the call's task, because it is invalid, too large to
     check on the event loop, or asks for input.
     """
     tool = call.tool
     assert tool.early_request is not None
     returned = tool.early_request.read(raw)
-    if returned.passed is None or is_input_required(returned.passed):
+    if returned.upstream_fields is None or is_input_required(returned.upstream_fields):
         return None
-    fields = returned.passed
+    fields = returned.upstream_fields
     is_error = bytes(fields.get("isError", b"false")) == b"true"
     gives = tool.contract.result_schema
     if gives is not None and not is_error and returned.results != "off":
         raw_result = fields.get("structuredContent", _NULL)
-        limit_bytes = min(gives.quick_bytes, PLAIN_LIMIT_BYTES)
+        limit_bytes = min(gives.inline_limit_bytes, PLAIN_LIMIT_BYTES)
         if len(memoryview(raw_result)) > limit_bytes or not gives.is_valid(msgspec.json.decode(raw_result)):
             return None
-    return CheckedResult(_encode(fields), passed=fields, is_error=is_error)
+    return CheckedResult(_encode(fields), upstream_fields=fields, is_error=is_error)
 
 
 def _decode_structured(call: Call, raw: msgspec.Raw) -> Json:

@@ -15,9 +15,11 @@ import msgspec
 from toolpost.authoring.middleware import Applies, CallRequest, CallResult, NamedMiddleware, Next
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolFailed, ToolpostError
+from toolpost.middleware.audit import outcome_of
 from toolpost.middleware.call import Call
 from toolpost.middleware.dispatch import is_being_cancelled
 from toolpost.middleware.interface import CheckedResult, NextStep
+from toolpost.middleware.own_result import read_data
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return
@@ -45,13 +47,13 @@ class UserMiddleware:
         for middleware in reversed(applying):
             chain = partial(run.enter, middleware, proceed=chain)
         result = await chain(_request_of(call))
-        for outcome in run.outcomes:
-            if result.origin is outcome and not result.replaced:
-                return outcome
-        return await self._make_outcome(call, result, run)
+        for checked in run.checked_results:
+            if result.origin is checked and not result.replaced:
+                return checked
+        return await self._make_checked_result(call, result, run)
 
-    async def _make_outcome(self, call: Call, result: CallResult, run: "_MiddlewareRun") -> CheckedResult:
-        """Make an outcome of a result that did not come from the tool unchanged; raise `InvalidResult` if it breaks the
+    async def _make_checked_result(self, call: Call, result: CallResult, run: "_MiddlewareRun") -> CheckedResult:
+        """Check a result that did not come from the tool unchanged; raise `InvalidResult` if it breaks the
         schema.
         """
         try:
@@ -59,16 +61,16 @@ class UserMiddleware:
             encoded = _encode(returned.value)
         except (ToolFailed, *_ERRORS) as error:
             raise GatewayError(f"A middleware's result for `{call.tool.contract.name}` is not JSON: {error}") from error
-        if not call.tool.contract.is_upstream:
+        if not call.tool.contract.is_upstream and not _keeps_own_data(result):
             if result.is_error:
                 raise ToolFailed(_text_of(returned.value))
             await self._check(call, returned, encoded)
-            facts = run.outcomes[-1].facts if run.outcomes else None
+            facts = run.checked_results[-1].facts if run.checked_results else None
             return CheckedResult(encoded, returned.content, facts=facts)
-        if not result.is_error:
+        if not result.is_error and call.tool.contract.is_upstream:
             await self._check(call, returned, encoded)
         fields = _fields_of(call, result, returned.value, returned.content)
-        return CheckedResult(_encode(fields), passed=fields, is_error=result.is_error)
+        return CheckedResult(_encode(fields), upstream_fields=fields, is_error=result.is_error)
 
     async def _check(self, call: Call, returned: ToolReturn, encoded: bytes) -> None:
         checking = self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
@@ -88,8 +90,10 @@ class _MiddlewareRun:
     def __init__(self, call: Call, proceed: NextStep) -> None:
         self._call = call
         self._proceed = proceed
-        self.outcomes: list[CheckedResult] = []
-        """The tool's outcomes, one for each time that a middleware called `proceed`."""
+        self.checked_results: list[CheckedResult] = []
+        """The results of the tool, one for each time that a middleware called `proceed`."""
+        self._running = 0
+        """How many `proceed` have not ended."""
 
     async def enter(self, middleware: NamedMiddleware, request: CallRequest, proceed: Next) -> CallResult:
         """Run one middleware; errors of its own are raised with its name."""
@@ -114,22 +118,29 @@ class _MiddlewareRun:
         call = self._call
         try:
             # Convert dates and the like first: what is validated must be what is sent.
-            call.arguments = msgspec.to_builtins(request.arguments, str_keys=True)
+            arguments = msgspec.to_builtins(request.arguments, str_keys=True)
         except _ERRORS as error:
             raise InvalidArguments(
                 f"A middleware changed the arguments to something that is not JSON: {error}"
             ) from error
+        # All attempts share one call: other arguments, set now, would reach a tool that was checked with the first ones.
+        if self._running and arguments != call.arguments:
+            raise GatewayError("A middleware called `proceed` with other arguments before the first call had ended")
+        if not self._running:
+            call.arguments = arguments
         previous, call.running_middleware = call.running_middleware, None
+        self._running += 1
         try:
-            outcome = await self._proceed(call)
+            checked = await self._proceed(call)
         finally:
+            self._running -= 1
             call.running_middleware = previous
-        self.outcomes.append(outcome)
+        self.checked_results.append(checked)
         return CallResult.of(
-            outcome,
-            partial(_decode_outcome, call, outcome),
-            is_error=outcome.is_error,
-            needs_input=outcome.passed is not None and is_input_required(outcome.passed),
+            checked,
+            partial(_decode_checked_result, call, checked),
+            is_error=checked.is_error,
+            needs_input=checked.upstream_fields is not None and is_input_required(checked.upstream_fields),
         )
 
 
@@ -145,6 +156,7 @@ def _request_of(call: Call) -> CallRequest:
         via=call.via,
         annotations=contract.annotations,
         meta=call.context.meta,
+        outcome_of=partial(outcome_of, call),
     )
 
 
@@ -152,11 +164,13 @@ def _error_of(middleware: NamedMiddleware, error: BaseException) -> GatewayError
     return GatewayError(f"The middleware `{middleware.name}` raised {type(error).__name__}: {error}", cause=error)
 
 
-def _decode_outcome(call: Call, outcome: CheckedResult) -> tuple[Json, Sequence[JsonObject]]:
+def _decode_checked_result(call: Call, checked: CheckedResult) -> tuple[Json, Sequence[JsonObject]]:
     try:
-        if outcome.passed is None:
-            return msgspec.json.decode(outcome.encoded), outcome.content
-        data, content = (_decode_field(outcome.passed, key) for key in ("structuredContent", "content"))
+        if checked.upstream_fields is None:
+            return msgspec.json.decode(checked.encoded), checked.content
+        data, content = (_decode_field(checked.upstream_fields, key) for key in ("structuredContent", "content"))
+        if not call.tool.contract.is_upstream:
+            data = msgspec.json.decode(read_data(checked, call.tool.contract.terms.style))
     except (BadShape, msgspec.DecodeError) as error:
         name = call.tool.contract.name
         raise InvalidResult(f"The result of `{name}` cannot be shown to a middleware: it {error}") from error
@@ -167,10 +181,18 @@ def _decode_field(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
     return decode(bytes(fields[key])) if key in fields else None
 
 
+def _keeps_own_data(result: CallResult) -> bool:
+    """Whether this is a result that a function made itself, of which a middleware replaced no more than the content."""
+    origin = result.origin
+    return isinstance(origin, CheckedResult) and origin.upstream_fields is not None and "data" not in result.replaced
+
+
 def _fields_of(call: Call, result: CallResult, data: Json, content: Sequence[JsonObject]) -> dict[str, msgspec.Raw]:
     """Build the result of an upstream's tool: what a middleware replaced, and the rest as the server sent it."""
     origin = result.origin
-    fields = dict(origin.passed) if isinstance(origin, CheckedResult) and origin.passed is not None else {}
+    fields = (
+        dict(origin.upstream_fields) if isinstance(origin, CheckedResult) and origin.upstream_fields is not None else {}
+    )
     if "data" in result.replaced:
         fields.pop("structuredContent", None)
         if isinstance(data, dict) or (data is not None and call.tool.contract.result_schema is not None):

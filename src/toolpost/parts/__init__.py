@@ -1,10 +1,16 @@
 """What an author of a part imports, and the parts that come with Toolpost: strangers to each other.
 
+apis           APIs that an OpenAPI document describes, as tools
 approvals      calls that run only once others have approved them
 bus            tasks for agent workers, with leases
+console        the web console: servers, tools, contracts and calls
 conversations  agents that people and plugins talk to
+export         the audit, passed on to other systems, and kept as long as wanted
+login          login in the browser for MCP clients
 models         models, agents and servers of which the best is asked
+results        large results, truncated, and the rest of them
 tasks          MCP tasks: calls that outlive their requests
+telemetry      OpenTelemetry: traces and metrics
 trail          what agents planned, decided and called, provable
 workspace      a code index
 
@@ -16,10 +22,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from toolpost.base.attention import Attention
+    from toolpost.base.caller import Principal
     from toolpost.base.signing import SigningKey, is_signed_by
     from toolpost.cli.doctor.findings import Diagnosis, Finding, Group, note, ok, problem, warning
     from toolpost.cli.gateway import run_async
     from toolpost.cli.options import config_option, json_option
+    from toolpost.endpoints.auth.roster import Claims, Login, LoginServer
     from toolpost.endpoints.http.pages import Pages
     from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
     from toolpost.gateway import Answer, Gateway
@@ -35,10 +44,13 @@ if TYPE_CHECKING:
     from toolpost.store.scripts import NOW, Script, Statement, change
 
 _HOMES = {
+    "toolpost.base.attention": ("Attention",),
+    "toolpost.base.caller": ("Principal",),
     "toolpost.base.signing": ("SigningKey", "is_signed_by"),
     "toolpost.cli.gateway": ("run_async",),
     "toolpost.cli.options": ("config_option", "json_option"),
     "toolpost.cli.doctor.findings": ("Diagnosis", "Finding", "Group", "note", "ok", "problem", "warning"),
+    "toolpost.endpoints.auth.roster": ("Claims", "Login", "LoginServer"),
     "toolpost.endpoints.http.pages": ("Pages",),
     "toolpost.endpoints.http.routes": ("HttpContext", "JsonRoutes", "Route", "RouteRequest", "Routes"),
     "toolpost.gateway": ("Answer", "Gateway"),
@@ -58,6 +70,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "NOW",
     "Answer",
+    "Attention",
+    "Claims",
     "Command",
     "Config",
     "Counter",
@@ -68,9 +82,12 @@ __all__ = [
     "Host",
     "HttpContext",
     "JsonRoutes",
+    "Login",
+    "LoginServer",
     "Pages",
     "Part",
     "PartDoctor",
+    "Principal",
     "Provided",
     "Route",
     "RouteRequest",

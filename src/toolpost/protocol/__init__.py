@@ -5,4 +5,5 @@ era       which revision of MCP a request speaks
 shape     whether JSON can be decoded in a short time
 lines     a byte stream split into lines
 mirrored  arguments that are copied into HTTP headers
+extensions  methods that no revision of MCP knows, and what clients and servers declare
 """

@@ -40,7 +40,7 @@ class Revision:
     """One released revision of MCP, and what its clients understand."""
 
     version: str
-    is_modern: bool = False
+    is_stateless: bool = False
     has_structured_content: bool = True
     unknown_fields: frozenset[str] = frozenset()
     """Fields of a tool definition that were added later, and are not sent to its clients."""
@@ -61,15 +61,21 @@ REVISIONS: Final[Mapping[str, Revision]] = {
         Revision(version="2025-03-26", has_structured_content=False, unknown_fields=_LATER),
         Revision(version="2025-06-18"),
         Revision(version="2025-11-25"),
-        Revision(version="2026-07-28", is_modern=True),
+        Revision(version="2026-07-28", is_stateless=True),
     )
 }
-MODERN: Final = REVISIONS["2026-07-28"]
+STATELESS: Final = REVISIONS["2026-07-28"]
 LATEST_HANDSHAKE: Final = "2025-11-25"
-HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.items() if not known.is_modern)
+HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.items() if not known.is_stateless)
 
 
-def has_modern_envelope(meta: JsonObject) -> bool:
+def agree_version(requested: object) -> Revision:
+    """Return the revision that a handshake agrees on, given what the client requested: the SDK's own rule."""
+    revision = REVISIONS.get(requested) if isinstance(requested, str) else None
+    return REVISIONS[LATEST_HANDSHAKE] if revision is None or revision.is_stateless else revision
+
+
+def has_stateless_envelope(meta: JsonObject) -> bool:
     """Return whether a request names its own revision, as the stateless era requires."""
     return PROTOCOL_VERSION in meta
 
@@ -82,22 +88,22 @@ def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
         )
 
 
-def check_modern_envelope(meta: JsonObject, *, request_id: bytes) -> None:
+def check_stateless_envelope(meta: JsonObject, *, request_id: bytes) -> None:
     """Raise `ProtocolError` if the envelope lacks a required key or names a revision that is not served."""
     check_envelope_keys(meta, request_id=request_id)
     version = meta[PROTOCOL_VERSION]
     if not isinstance(version, str):
         raise ProtocolError(INVALID_PARAMS, f"params._meta {PROTOCOL_VERSION} must be a string", request_id=request_id)
-    if version != MODERN.version:
+    if version != STATELESS.version:
         raise ProtocolError(
             UNSUPPORTED_PROTOCOL_VERSION,
             f"Protocol version {version[:64]} is not served in this era",
-            data={"supported": [MODERN.version], "requested": version[:64]},
+            data={"supported": [STATELESS.version], "requested": version[:64]},
             request_id=request_id,
         )
 
 
-def check_modern_headers(
+def check_stateless_headers(
     headers: Mapping[bytes, bytes], *, meta: JsonObject, method: str, name: str | None, request_id: bytes
 ) -> None:
     """Raise `ProtocolError` if headers differ from the body: a proxy would have routed by wrong values."""

@@ -2,9 +2,14 @@
 
 functions, plugin_host   the functions of a plugin; plugins loaded, started and stopped
 servers, server_host     the tools of a server; all servers of a gateway, also when the configuration changes
+owned                    the providers of a server whose callers have credentials of their own
 promises, quarantine     tools compared with their lock or pin, and kept from callers if they changed
 findings                 definitions scanned for text that may be meant for the model
-relay, input_required    resources, prompts and completions of servers; results that ask for input
+plugin_contents          resources, prompts and completions of a plugin
+relay, requester         resources, prompts and completions of all plugins and servers; who requests them
+resource_owners          which server a resource is of
+extensions               extensions of all servers, and which of them a method is for
+input_required           results of servers that ask for input
 tool, tool_names         what all providers have in common; names for the tools of servers
 
 How servers are reached is left to `upstreams`, what every call passes to `middleware`.

@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
-from toolpost.authoring.context import Context
+from toolpost.authoring.content import Content
+from toolpost.authoring.context import Context, PluginServices
 from toolpost.authoring.result import Result
 from toolpost.authoring.tool import Tool
 from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
@@ -32,22 +33,41 @@ class FunctionProvider:
         default_timeout_s: float = DEFAULT_TIMEOUT_S,
         threads: FairQueue | None = None,
         bare: bool = False,
+        services: PluginServices | None = None,
     ) -> None:
         """Take the tools; those whose contract is refused are listed in `refused`.
 
         `threads` limits how many synchronous tools run at once, fairly between callers; without it, anyio's limit applies. With
-        `bare`, the tools' names have no prefix.
+        `bare`, the tools' names have no prefix. `services` are for functions that take a context.
         """
         self._bare = bare
+        self._version = version
+        self._default_timeout_s = default_timeout_s
+        self._threads = threads
+        self._services = services
         self.name: PluginName = check_plugin_name(name)
         self.description = description
         self._held: dict[ToolName, ProvidedTool] = {}
         self._refused: list[ContractRefused] = []
+        self.refused_tools: list[Tool] = []
+        """The tools that `refused` is about, in the same order."""
+        self._declared: dict[int, tuple[Tool, ProvidedTool]] = {}
+        """What was made of each tool, by its id: a contract is compiled once."""
         for tool in tools:
             try:
-                self._add(tool, version, default_timeout_s, threads)
+                self._add(tool, self._held)
             except ContractRefused as refusal:
                 self._refused.append(refusal)
+                self.refused_tools.append(tool)
+
+    def replace(self, tools: Iterable[Tool]) -> None:
+        """Serve these tools from now on; raise `ContractRefused`, and change nothing, if a new one cannot be served."""
+        refused = {refusal.details.get("tool") for refusal in self._refused}
+        held: dict[ToolName, ProvidedTool] = {}
+        for tool in tools:
+            if tool.terms.name not in refused:
+                self._add(tool, held)
+        self._held = held
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
@@ -63,10 +83,10 @@ class FunctionProvider:
     def refused(self) -> Sequence[ContractRefused]:
         return self._refused
 
-    def _add(self, tool: Tool, version: str, default_timeout_s: float, threads: FairQueue | None) -> None:
-        terms = tool.terms if tool.terms.tooling_version else dataclasses.replace(tool.terms, tooling_version=version)
-        contract = contract_of(terms, plugin=self.name, default_timeout_s=default_timeout_s, is_bare=self._bare)
-        if contract.name in self._held:
+    def _add(self, tool: Tool, held: dict[ToolName, ProvidedTool]) -> None:
+        provided = self._declared[id(tool)][1] if id(tool) in self._declared else self._provide(tool)
+        contract, terms = provided.contract, provided.contract.terms
+        if contract.name in held:
             reason = "this plugin has a tool of that name already"
             raise ContractRefused(
                 f"plugin `{self.name}`, tool `{terms.name}`, name: {reason}",
@@ -75,8 +95,28 @@ class FunctionProvider:
                 place="name",
                 reason=reason,
             )
-        invoke = _make_async_invoke(tool) if tool.is_async else _make_thread_invoke(tool, threads)
-        self._held[contract.name] = ProvidedTool(contract=contract, provider=self.name, invoke=invoke)
+        held[contract.name] = provided
+        self._declared[id(tool)] = (tool, provided)
+
+    def _provide(self, tool: Tool) -> ProvidedTool:
+        terms = tool.terms
+        if not terms.tooling_version:
+            terms = dataclasses.replace(terms, tooling_version=self._version)
+        contract = contract_of(terms, plugin=self.name, default_timeout_s=self._default_timeout_s, is_bare=self._bare)
+        invoke = _make_async_invoke(tool) if tool.is_async else _make_thread_invoke(tool, self._threads)
+        if tool.takes_context and self._services is not None:
+            invoke = _with_services(invoke, self._services)
+        return ProvidedTool(contract=contract, provider=self.name, invoke=invoke)
+
+
+def _with_services(invoke: Any, services: PluginServices) -> Any:
+    """Let the context reach the client in the name of the plugin; only for functions that take a context."""
+
+    def invoke_with_services(arguments: JsonObject, context: Context) -> Any:
+        context.services = services
+        return invoke(arguments, context)
+
+    return invoke_with_services
 
 
 def _make_async_invoke(tool: Tool) -> Any:
@@ -90,11 +130,12 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
     # anyio's own limiter does not know callers: one of them could occupy every thread.
     limiter = CapacityLimiter(math.inf) if threads is not None else None
 
-    def run(arguments: JsonObject, context: Context) -> Any:
+    def run(arguments: JsonObject, context: Context) -> ToolReturn:
         thread = threading.current_thread()
         before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
         try:
-            return tool.run(arguments, context)
+            # Converted here, in the thread: content may be a file that has to be read.
+            return to_tool_return(tool.run(arguments, context))
         finally:
             thread.name = before
 
@@ -103,25 +144,39 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
         if threads is not None:
             await threads.enter(context.caller.id)
         try:
-            value = await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=limiter)
+            return await to_thread.run_sync(run, arguments, context, abandon_on_cancel=True, limiter=limiter)
         finally:
             if threads is not None:
                 threads.leave(context.caller.id)
-        return to_tool_return(value)
 
     return invoke
 
 
-def to_tool_return(value: Any, content: Sequence[JsonObject] = ()) -> ToolReturn:
-    """Turn what a function returned into plain JSON values; raise `ToolFailed` if there are none for it."""
+def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> ToolReturn:
+    """Turn what a function returned into plain JSON values and content blocks; raise `ToolFailed` if it is neither."""
+    is_own, is_error, meta = False, False, None
     if isinstance(value, Result):
+        is_own, is_error, meta = value.is_own, value.is_error, value.meta or None
         value, content = value.data, value.content
-    if content:
-        content = [_check_block(block) for block in content]
+    blocks: Sequence[JsonObject] = [_make_block(block) for block in content] if content else ()
     try:
-        return ToolReturn(value=msgspec.to_builtins(value, str_keys=True), content=content)
+        plain = value if value is msgspec.UNSET else msgspec.to_builtins(value, str_keys=True)
+        if meta:
+            meta = msgspec.to_builtins(meta, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
+        # Content is recognized here, where data has failed, so that results of data alone are not searched for it.
+        if not is_own and not content and is_content(value):
+            blocks = [_make_block(block) for block in (value if isinstance(value, list | tuple) else (value,))]
+            return ToolReturn(value=msgspec.UNSET, content=blocks, is_own=True)
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
+    return ToolReturn(value=plain, content=blocks, is_own=is_own, is_error=is_error, meta=meta)
+
+
+def is_content(value: Any) -> bool:
+    """Whether a value is content rather than data: a block, or a list with at least one."""
+    if isinstance(value, list | tuple):
+        return any(isinstance(item, Content) for item in value)
+    return isinstance(value, Content)
 
 
 _REQUIRED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -133,9 +188,25 @@ _REQUIRED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def _check_block(block: Any) -> JsonObject:
+def _make_block(item: Any) -> JsonObject:
+    """Make a content block of what an author gives: a `Content`, text, or a block; anything else becomes JSON text."""
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    try:
+        if isinstance(item, Content):
+            return _check_block(item.as_block())
+        if isinstance(item, dict):
+            return _check_block(item)
+        return {"type": "text", "text": msgspec.json.encode(item).decode()}
+    except OSError as error:
+        raise ToolFailed(f"The tool returned a file that cannot be read: {error.strerror or error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolFailed(f"The tool returned content that is not JSON: {error}") from error
+
+
+def _check_block(block: JsonObject) -> JsonObject:
     """Return a copy of a content block; raises `ToolFailed` for one that clients reject, since it breaks the whole answer."""
-    needed = _REQUIRED_KEYS.get(block["type"]) if isinstance(block, dict) and "type" in block else None
+    needed = _REQUIRED_KEYS.get(block.get("type", ""))
     if needed is None or not all(key in block for key in needed):
         raise ToolFailed(
             "The tool returned a content block that MCP does not know.",

@@ -14,7 +14,7 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolFailed, UpstreamUnavailable
 from toolpost.protocol.rpc import Resumption
-from toolpost.upstreams.server_requests import CAPABILITY_OF, ELICITATION, ClientChannel, check_client_can_answer
+from toolpost.upstreams.server_requests import ELICITATION, ClientChannel, check_client_can_answer
 from toolpost.upstreams.transport import ServerRefused, encode
 
 Fields = Mapping[str, msgspec.Raw]
@@ -55,8 +55,6 @@ def parse_input_requests(fields: Fields, client_channel: ClientChannel | None, s
         if len(asked) > INPUT_REQUESTS_LIMIT:
             raise ServerRefused(-32600, f"it asks more than {INPUT_REQUESTS_LIMIT} things at once")
         for question in asked.values():
-            if question.method not in CAPABILITY_OF:
-                raise ServerRefused(-32601, f"{question.method[:60]} is not a request that a client takes")
             check_client_can_answer(question.method, bytes(question.params), client_channel)
     except (msgspec.DecodeError, ServerRefused) as error:
         raise UpstreamUnavailable(

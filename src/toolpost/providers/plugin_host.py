@@ -1,31 +1,57 @@
 """Finds, loads, starts and stops plugins. One that fails is reported, and the others are served."""
 
+import asyncio
 import importlib
 import inspect
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import sysconfig
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Final
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pluggy
 
 from toolpost.authoring import Middleware, Plugin, hookspecs
+from toolpost.authoring.context import PluginServices
 from toolpost.authoring.middleware import NamedMiddleware
+from toolpost.authoring.plugin import Change
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
+from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
 from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
+from toolpost.protocol.rpc import encode
 from toolpost.providers.functions import FunctionProvider
+from toolpost.providers.plugin_contents import PluginContents, takes_contexts
 from toolpost.shares import Callers, FairQueue
+from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
+from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
+from toolpost.upstreams.sampling import Sampler
+
+if TYPE_CHECKING:
+    from toolpost.upstreams.credentials.logins import Logins
 
 _log = logging.getLogger("toolpost.plugins")
 
 STEP_LIMIT_S = 30.0
+_NOT_OF_PLUGINS: Final = (
+    "<frozen ",
+    str(Path(__file__).parents[1]),
+    sysconfig.get_path("stdlib"),
+    str(Path(pluggy.__file__).parents[1]),
+)
+"""Where the files are that no author of a plugin looks into for an error: ours, Python's, and installed ones."""
+
+_OTHER_KIND_HINT: Final = "start `toolpost dev` again"
+
 PROBLEMS_LIMIT = 20
 """How many different problems are kept for each plugin."""
 
@@ -35,16 +61,26 @@ class LoadedPlugin:
     """A plugin and its state."""
 
     name: str
+    reference: str = ""
+    """What it was loaded by: `package.module:attribute`, or the name of an entry point."""
     version: str = ""
     state: str = "healthy"
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
     provider: FunctionProvider | None = None
+    contents: PluginContents | None = None
+    """Its resources and prompts."""
+    unwatch: Callable[[], None] | None = None
+    """Ends that its changes are followed."""
     middleware: tuple[Middleware, ...] = ()
 
     def as_object(self) -> JsonObject:
         tools = len(self.provider.tools) if self.provider else 0
         report: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
+        if self.contents is not None:
+            resources, prompts = self.contents.counts
+            report |= {"resources": resources} if resources else {}
+            report |= {"prompts": prompts} if prompts else {}
         return report | ({"problems": self.problems} if self.problems else {})
 
 
@@ -111,10 +147,32 @@ class PluginHost:
         threads: int = 40,
         callers: Callers | None = None,
         only: str | None = None,
+        tags: Mapping[str, Iterable[str]] = MappingProxyType({}),
+        notify: Callable[[Notification], None] = lambda _: None,
+        on_change: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
-        """Take limits for all tools; `only` serves a single plugin, whose tools have no prefix."""
+        """Take limits for all tools; `only` serves a single plugin, whose tools have no prefix.
+
+        `tags` are those of plugins, by name. `notify` sends notifications to clients; `on_change` is called with the name of a
+        plugin whose tools have changed.
+        """
+        self._tags = tags
+        self._notify = notify
+        self._on_change = on_change
+        self.sampler: Sampler | None = None
+        """Answers sampling for plugins whose client does not; set before plugins are loaded."""
+        self.logins: Logins | None = None
+        """Where people log in; set once servers are there."""
         self._only = only
         self.plugins: list[LoadedPlugin] = []
+        self._started: list[LoadedPlugin] = []
+        self.servers: dict[str, InProcessServer] = {}
+        """The objects among the candidates that are MCP servers, by name: they are served as servers, not as plugins."""
+        self._server_names: dict[str, str] = {}
+        """Which name each reference to a server object stands for."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._contents: dict[str, PluginContents] | None = None
+        """What `contents` returned last; None after a change."""
         self._configured: list[NamedMiddleware] = []
         self._manager = pluggy.PluginManager("toolpost")
         self._manager.add_hookspecs(hookspecs)
@@ -126,6 +184,18 @@ class PluginHost:
     def providers(self) -> list[FunctionProvider]:
         """The providers of the plugins that have not failed."""
         return [plugin.provider for plugin in self.plugins if plugin.provider is not None and plugin.state != "failed"]
+
+    @property
+    def contents(self) -> Mapping[str, PluginContents]:
+        """The plugins that offer more than tools, by name."""
+        # Kept: every notification looks into it, once for each session.
+        if self._contents is None:
+            self._contents = {
+                plugin.name: plugin.contents
+                for plugin in self.plugins
+                if plugin.contents is not None and plugin.state != "failed" and plugin.contents.capabilities
+            }
+        return self._contents
 
     def all_middleware(self, of_parts: Sequence[NamedMiddleware] = ()) -> list[NamedMiddleware]:
         """Return the middleware of users, the outermost first: the configured ones, those of parts, those of plugins."""
@@ -163,15 +233,22 @@ class PluginHost:
         """Whether a plugin of this name was loaded, and has tools."""
         return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
+    def is_loaded(self, plugin: Plugin) -> bool:
+        """Whether this very plugin was loaded, and not another one of its name."""
+        return self._manager.get_plugin(plugin.name) is plugin
+
     def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
-        loaded = LoadedPlugin(name=candidate.name, version=candidate.version, problems=[])
+        loaded = LoadedPlugin(name=candidate.name, reference=candidate.name, version=candidate.version, problems=[])
         self.plugins.append(loaded)
         try:
             found = candidate.load()
-            loaded.name = _name_of(found, candidate)
+            server = find_in_process_server(found)
+            loaded.name = _name_of(found, candidate) if server is None else _name_of_server(found, candidate)
             if loaded.name in disabled or self._only not in (None, loaded.name):
                 loaded.state = "disabled"
+            elif server is not None:
+                self._add_server(loaded, server)
             else:
                 self._register(found, loaded)
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
@@ -180,6 +257,9 @@ class PluginHost:
     def keep_chosen(self) -> None:
         """Drop all plugins but the one in `only`, if that is set; raises `BadConfiguration` if it is missing or disabled."""
         if self._only is None:
+            return
+        if self._only in self.servers:
+            self.plugins = []
             return
         names = [plugin.name for plugin in self.plugins]
         kept = [plugin for plugin in self.plugins if plugin.name == self._only]
@@ -194,6 +274,7 @@ class PluginHost:
                 f"The plugin `{self._only}` is to be served alone, and is disabled.", hint="check plugins.disable"
             )
         self.plugins = kept
+        self._contents = None
 
     def implementations(self, hook: str) -> list[Implementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
@@ -217,18 +298,110 @@ class PluginHost:
     @asynccontextmanager
     async def open_started(self) -> AsyncIterator[None]:
         """Run the start hooks of the loaded plugins; leaving runs the stop hooks in reverse."""
-        started: list[LoadedPlugin] = []
+        self._loop = asyncio.get_running_loop()
         try:
             for plugin in self.plugins:
                 if plugin.provider is None or plugin.state == "failed":
                     continue
                 if await self._run_hook(plugin, "toolpost_start", "could not be started"):
-                    started.append(plugin)
+                    self._started.append(plugin)
             yield
         finally:
             with anyio.CancelScope(shield=True):
-                for plugin in reversed(started):
+                for plugin in self.plugins:
+                    if plugin.unwatch is not None:
+                        plugin.unwatch()
+                        plugin.unwatch = None
+                for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
+
+    async def reload(
+        self, candidate: PluginCandidate, *, apply_servers: Callable[[], Awaitable[None]] | None = None
+    ) -> LoadedPlugin | str:
+        """Load a plugin again, by the reference that it was loaded by, and serve it in place of the former one.
+
+        Raises what the plugin raises, or `PluginFailed` for tools that cannot be listed; the former one is served on then. The
+        new one starts before the old one stops, so that there is always one that answers. A server object is started by
+        `apply_servers`, which takes `servers` over or raises; its name is returned.
+        """
+        found = candidate.load()
+        if apply_servers is not None and (server := find_in_process_server(found)) is not None:
+            name = _name_of_server(found, candidate)
+            await self._replace_server(candidate.name, name, server, apply_servers)
+            return name
+        if candidate.name in self._server_names:
+            raise PluginFailed("it was a server object and is a plugin now", hint=_OTHER_KIND_HINT)
+        return await self._replace_plugin(candidate, found)
+
+    async def _replace_plugin(self, candidate: PluginCandidate, found: Any) -> LoadedPlugin:
+        index = next(i for i, plugin in enumerate(self.plugins) if plugin.reference == candidate.name)
+        old = self.plugins[index]
+        new = LoadedPlugin(name=_name_of(found, candidate), reference=candidate.name, problems=[])
+        stop_old: Callable[[], Any] = lambda: None  # noqa: E731 (one that did not load has nothing to stop)
+        if (old_object := self._manager.get_plugin(old.name)) is not None:
+            stop_old = self._hook(old, "toolpost_stop")
+            self._manager.unregister(name=old.name)
+        try:
+            self._register(found, new)
+            if new.problems:
+                raise PluginFailed("; ".join(new.problems))
+            with anyio.fail_after(STEP_LIMIT_S):
+                await _call_step(self._hook(new, "toolpost_start"))
+        except BaseException:
+            if new.unwatch is not None:
+                new.unwatch()
+            if self._manager.get_plugin(new.name) is found:
+                self._manager.unregister(name=new.name)
+            if old_object is not None:
+                self._manager.register(old_object, old.name)
+            raise
+        self.plugins[index] = new
+        if old.unwatch is not None:
+            old.unwatch()
+        self._tell_of(old, new)
+        was_started = old in self._started
+        self._started = [plugin for plugin in self._started if plugin is not old] + [new]
+        if was_started:
+            try:
+                with anyio.fail_after(STEP_LIMIT_S):
+                    await _call_step(stop_old)
+            except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+                event(_log, logging.ERROR, "plugin could not be stopped", plugin=old.name, exception=error)
+        return new
+
+    async def _replace_server(
+        self, reference: str, name: str, server: InProcessServer, apply_servers: Callable[[], Awaitable[None]]
+    ) -> None:
+        loaded = [plugin for plugin in self.plugins if plugin.reference == reference]
+        if any(plugin.provider is not None for plugin in loaded):
+            raise PluginFailed("it was a plugin and is a server object now", hint=_OTHER_KIND_HINT)
+        former_name = self._server_names.get(reference)
+        former_servers = self.servers
+        others = {other: kept for other, kept in former_servers.items() if other != former_name}
+        if name in others or self.serves(name):
+            raise PluginFailed(f"another plugin is already named `{name}`")
+        self.servers = {**others, name: server}
+        try:
+            await apply_servers()
+        except BaseException:
+            self.servers = former_servers
+            raise
+        self._server_names[reference] = name
+        # What could not be loaded at the start was kept as a failed plugin.
+        self.plugins = [plugin for plugin in self.plugins if plugin.reference != reference]
+
+    def _tell_of(self, old: LoadedPlugin, new: LoadedPlugin) -> None:
+        """Have the tools of a plugin listed again, and clients told of its resources and prompts."""
+        self._on_change({old.name, new.name})
+        counts = [plugin.contents.counts if plugin.contents is not None else (0, 0) for plugin in (old, new)]
+        for position, method in enumerate((RESOURCES_CHANGED, PROMPTS_CHANGED)):
+            if any(count[position] for count in counts):
+                tags = frozenset(self._tags.get(new.name, ()))
+                self._notify(Notification(server=new.name, key="", method=method, params=b"{}", tags=tags))
+
+    def list_again(self, names: Collection[str]) -> None:
+        """Have the tools of plugins listed again, since whether they may be called has changed."""
+        self._on_change(names)
 
     def note_failure(self, name: str, what: str, error: Exception) -> None:
         """Keep what went wrong with something that would have brought plugins, to be shown among them."""
@@ -236,9 +409,21 @@ class PluginHost:
         self.plugins.append(loaded)
         self._fail(loaded, what, error)
 
+    def _add_server(self, loaded: LoadedPlugin, server: InProcessServer) -> None:
+        others = {plugin.name for plugin in self.plugins if plugin is not loaded}
+        if loaded.name in others or loaded.name in self.servers:
+            raise PluginFailed(f"another plugin is already named `{loaded.name}`")
+        self.plugins.remove(loaded)
+        self.servers[loaded.name] = server
+        self._server_names[loaded.reference] = loaded.name
+
+    def tags_of(self, name: str) -> frozenset[str]:
+        """Return the tags that are configured for a plugin."""
+        return frozenset(self._tags.get(name, ()))
+
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
         loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
-        if self._manager.has_plugin(loaded.name):
+        if self._manager.has_plugin(loaded.name) or loaded.name in self.servers:
             raise PluginFailed(f"another plugin is already named `{loaded.name}`")
         self._manager.register(found, loaded.name)
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
@@ -246,6 +431,22 @@ class PluginHost:
         for function in loaded.middleware:
             if problem := problem_of_middleware(function):
                 raise PluginFailed(f"middleware {function!r} {problem}", hint=MIDDLEWARE_SIGNATURE)
+        services = PluginServices(
+            plugin=loaded.name,
+            notify=self._notify,
+            tags=self.tags_of(loaded.name),
+            sampler=self.sampler,
+        )
+        loaded.contents = PluginContents(
+            loaded.name,
+            resources=self._hook(loaded, "toolpost_resources")() or (),
+            prompts=self._hook(loaded, "toolpost_prompts")() or (),
+            services=services,
+            default_timeout_s=self._default_timeout_s,
+            threads=self._threads,
+            has_logging=takes_contexts(tools),
+            is_bare=self._only is not None,
+        )
         loaded.provider = FunctionProvider(
             loaded.name,
             tools,
@@ -254,11 +455,48 @@ class PluginHost:
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
             bare=self._only is not None,
+            services=services,
         )
-        for refusal in loaded.provider.refused:
+        self._contents = None
+        if isinstance(found, Plugin):
+            self._follow(found, loaded, services)
+        for refusal, tool in zip(loaded.provider.refused, loaded.provider.refused_tools, strict=True):
             loaded.state = "degraded"
-            loaded.problems.append(refusal.message)
-            event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=refusal.message)
+            place = place_of_function(tool.function)
+            reason = f"{refusal.message} ({place})" if place else refusal.message
+            loaded.problems.append(reason)
+            event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=reason)
+
+    def _follow(self, plugin: Plugin, loaded: LoadedPlugin, services: PluginServices) -> None:
+        """Serve what a plugin adds and removes from now on, and notify clients."""
+        changed = {"resources": RESOURCES_CHANGED, "prompts": PROMPTS_CHANGED, "updated": RESOURCE_UPDATED}
+
+        def on_change(change: Change, uri: str) -> None:
+            assert loaded.provider is not None
+            assert loaded.contents is not None
+            if change == "tools":
+                loaded.provider.replace(plugin.toolpost_tools())
+                self._call_on_loop(lambda: self._on_change([loaded.name]))
+                return
+            loaded.contents.replace(plugin.toolpost_resources(), plugin.toolpost_prompts())
+            self._contents = None
+            notification = Notification(
+                server=loaded.name,
+                key="",
+                method=changed[change],
+                params=encode({"uri": uri}) if uri else b"{}",
+                tags=services.tags,
+            )
+            self._call_on_loop(lambda: self._notify(notification))
+
+        loaded.unwatch = plugin.watch(on_change)
+
+    def _call_on_loop(self, function: Callable[[], None]) -> None:
+        """Call a function on the event loop of the gateway; a plugin may change in any thread, and before there is a loop."""
+        if self._loop is None:
+            function()
+        else:
+            self._loop.call_soon_threadsafe(function)
 
     def _hook(self, plugin: LoadedPlugin, name: str) -> Callable[[], Any]:
         """Return one plugin's implementation of a hook. Not called through pluggy: the failure of one must not affect others."""
@@ -269,9 +507,7 @@ class PluginHost:
     async def _run_hook(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
         try:
             with anyio.fail_after(STEP_LIMIT_S):
-                pending = self._hook(plugin, step)()
-                if inspect.isawaitable(pending):
-                    await pending
+                await _call_step(self._hook(plugin, step))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
             self._fail(plugin, failure, error)
             return False
@@ -279,14 +515,46 @@ class PluginHost:
 
     def _fail(self, plugin: LoadedPlugin, what: str, error: Exception) -> None:
         plugin.state = "failed"
+        self._contents = None
         why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        if (place := place_of_error(error)) is not None:
+            why = f"{why} ({place})"
         plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
+
+
+async def _call_step(step: Callable[[], Any]) -> None:
+    pending = step()
+    if inspect.isawaitable(pending):
+        await pending
+
+
+def place_of_error(error: BaseException) -> str | None:
+    """Return the file and line of a plugin that raised an error; None if it came from no plugin.
+
+    That is the innermost frame outside of Toolpost and of what is installed: the line with the decorator, if a tool could not
+    be made.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OF_PLUGINS)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+def place_of_function(function: Callable[..., Any] | None) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
 
 
 def _name_of(found: Any, candidate: PluginCandidate) -> str:
     """Return the plugin's own name, else the last part of its reference."""
     return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+
+def _name_of_server(found: Any, candidate: PluginCandidate) -> str:
+    """Return the name of a server object as a prefix of tools; of one without a name, the name of its module."""
+    return usable_name(find_given_name(found) or candidate.name.partition(":")[0].rsplit(".", 1)[-1])
 
 
 def _description_of(found: Any) -> str:

@@ -110,8 +110,9 @@ class Promises:
         self._pins = pins
         self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
         self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
-        self._unjudged: dict[ToolName, _Pair] = {}
-        self._judged: dict[ToolName, tuple[_Pair, _PairVerdict]] = {}
+        # By server too: where callers have credentials of their own, a tool is listed under one name for each of them.
+        self._unjudged: dict[tuple[PluginName, ToolName], _Pair] = {}
+        self._judged: dict[tuple[PluginName, ToolName], tuple[_Pair, _PairVerdict]] = {}
         self._requested = anyio.Event()
         self._settled = anyio.Event()
         self._is_judging = False
@@ -141,22 +142,31 @@ class Promises:
 
     async def check(self, server: PluginName, contract: Contract) -> ContractStatus | None:
         """Return how a tool differs from its promise; None if it does not. A tool without a promise is pinned."""
-        new = Definition.from_contract(contract)
-        promised = self._find_promise(server, contract.name)
+        return await self.check_definition(server, Definition.from_contract(contract))
+
+    async def check_definition(self, server: PluginName, new: Definition) -> ContractStatus | None:
+        """The same for a definition, such as that of a server's instructions."""
+        name = ToolName(new.name)
+        promised = self._find_promise(server, name)
         if promised is None:
-            self._pin(server, contract.name, new)
+            self._pin(server, name, new)
             return None
         promise, old = promised
         is_promise_kept = is_same_promise(old, new)
         if is_promise_kept and old.meta == new.meta:
             return None
-        verdict = self._verdict(contract.name, _Pair(server=server, old=old, new=new))
+        verdict = self._verdict(name, _Pair(server=server, old=old, new=new))
         if verdict is None:
             return ContractStatus(promise=promise, promised=old, judgement=None)
         brought = (await self.names()).inspect_change(verdict.old, verdict.new)
         if is_promise_kept and not brought:
             return None
         return ContractStatus(promise=promise, promised=old, judgement=verdict.judgement, findings=brought)
+
+    def is_locked(self, definition: Definition) -> bool:
+        """Whether the lock has this definition, so that a person has accepted it."""
+        locked = self._locked.get(definition.name) if self._locked is not None else None
+        return locked is not None and is_same_promise(locked.definition, definition)
 
     async def run(self) -> None:
         while True:
@@ -210,21 +220,21 @@ class Promises:
         self._requested.set()
 
     def _verdict(self, name: ToolName, pair: _Pair) -> _PairVerdict | None:
-        known = self._judged.get(name)
+        known = self._judged.get((pair.server, name))
         if known is not None and known[0] == pair:
             return known[1]
-        self._unjudged[name] = pair
+        self._unjudged[pair.server, name] = pair
         self._requested.set()
         return None
 
     async def _judge_all(self) -> set[PluginName]:
         servers = set()
         while self._unjudged:
-            name, pair = self._unjudged.popitem()
+            (_, name), pair = self._unjudged.popitem()
             judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
             if judgement is None:
                 judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
-            self._judged[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
+            self._judged[pair.server, name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
             findings = (await self.names()).inspect_change(old, new)
             servers.add(pair.server)
             event(

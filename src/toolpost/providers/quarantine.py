@@ -17,12 +17,15 @@ JUDGE_WAIT_S: Final = 2.0
 _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 
 
-def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises) -> ProvidedTool:
-    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
+def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises | None = None) -> ProvidedTool:
+    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema.
+
+    A pending judgement is made by `promises`.
+    """
 
     async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
         now: ContractStatus | None = status
-        if status.judgement is None:
+        if status.judgement is None and promises is not None:
             await promises.settle(JUDGE_WAIT_S)
             now = await promises.check(tool.provider, tool.contract)
         raise _make_error(tool.contract, now or status)

@@ -1,24 +1,31 @@
-"""Resources, prompts and completions of all servers: listed together, and requested from the server that has them.
+"""Resources, prompts and completions of all plugins and servers: listed together, requested from the one that has them.
 
-Prompts are renamed to `server__prompt`, as tools are. Resources keep their URIs, so a read goes to the server that listed the
-URI, or to each in turn if none did (a URI of a template).
+Prompts are renamed to `server__prompt`, as tools are, and so are the `ui://` URIs of apps. Other resources keep their URIs, so a
+read goes to the plugin that has the URI, else to the server that lists it or has a template for it. A URI that nobody has is not
+tried on all of them: what a URI says need not be for every server to know.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
+from toolpost.base.ids import META_KEY, JsonObject
+from toolpost.base.trace_context import TRACE_KEYS
+from toolpost.contracts.apps import SCHEME, qualify_uri, split_uri
+from toolpost.contracts.errors import LoginRequired, ToolpostError, UpstreamUnavailable
+from toolpost.protocol.era import has_stateless_envelope
+from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import Resumption
 from toolpost.protocol.shape import BadShape, decode
+from toolpost.providers.app_pages import adapt_contents
 from toolpost.providers.input_required import (
     Fields,
     answer_input_requests,
@@ -26,9 +33,13 @@ from toolpost.providers.input_required import (
     parse_input_requests,
     write_resumption,
 )
-from toolpost.providers.servers import ServerProvider, routing_key
+from toolpost.providers.plugin_contents import PluginContents
+from toolpost.providers.requester import Requester
+from toolpost.providers.resource_owners import ResourceOwners
+from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.lists import ListReader
-from toolpost.upstreams.server_requests import CALLBACK_METHODS, ClientChannel
+from toolpost.upstreams.server_requests import ClientChannel, has_client
+from toolpost.upstreams.supervisor import Supervisor
 from toolpost.upstreams.transport import ServerRefused, encode
 
 _log = logging.getLogger("toolpost.relay")
@@ -43,21 +54,11 @@ _T = TypeVar("_T")
 
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
+RESOURCE_NOT_FOUND: Final = -32002
+"""In the handshake era; in the stateless one it is `INVALID_PARAMS`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Requester:
-    """The caller of a request, and its path back to the client."""
-
-    caller: Caller
-    meta: JsonObject = field(default_factory=dict)
-    client_channel: ClientChannel | None = None
-    """Takes requests of the server; None if the client takes none."""
-
-    @property
-    def key(self) -> str:
-        """The key of the instance, for servers with one instance per session."""
-        return routing_key(self.caller, self.meta)
+RelayProvider = ServerProvider | PluginContents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,23 +66,26 @@ class Subscription:
     server: str
     uri: str
     key: str
+    owner: str
+    """Whose credentials the instance has; empty where callers share them."""
 
 
 class Relay:
-    """Everything but tools of the servers behind one gateway."""
+    """Everything but tools of the plugins and servers of one gateway."""
 
-    def __init__(self, providers: Mapping[str, ServerProvider]) -> None:
+    def __init__(self, providers: Mapping[str, RelayProvider], *, companions: frozenset[str] = frozenset()) -> None:
+        """`companions` are plugins that every caller sees."""
         self.providers = providers
-        self._without: set[tuple[str, str]] = set()
-        """Servers and methods that they do not know, which are not requested again."""
-        self._owner_of: dict[str, str] = {}
-        """The server that listed a URI."""
+        self.companions = companions
+        self._without: set[tuple[str, str, str]] = set()
+        """Servers, owners of credentials, and methods that the server does not know for them: they are not requested again."""
+        self._resource_owners = ResourceOwners()
         self.select = lru_cache(maxsize=SELECTIONS_LIMIT)(self._select)
         """Return a relay for the servers with these names alone."""
 
     def _select(self, names: frozenset[str]) -> "Relay":
-        part = Relay(_SelectedServers(self.providers, names))
-        part._owner_of, part._without = self._owner_of, self._without
+        part = Relay(_SelectedServers(self.providers, names), companions=self.companions)
+        part._resource_owners, part._without = self._resource_owners, self._without
         return part
 
     @property
@@ -89,78 +93,192 @@ class Relay:
         """The time limit of a read: the longest that any server has for a call."""
         return max((provider.timeout_s for provider in self.providers.values()), default=LIST_LIMIT_S)
 
-    def select_visible(self, shows: Callable[[str, ServerProvider], bool]) -> "Relay":
+    def select_visible(self, shows: Callable[[str, RelayProvider], bool]) -> "Relay":
         """Return a relay for the servers that are visible alone."""
-        names = frozenset(name for name, provider in self.providers.items() if shows(name, provider))
+        names = frozenset(
+            name for name, provider in self.providers.items() if shows(name, provider) or name in self.companions
+        )
         return self if len(names) == len(self.providers) else self.select(names)
 
     def forget(self, server: str) -> None:
         """Forget which resources and methods a server has, after it announced a change."""
-        for uri in [uri for uri, owner in self._owner_of.items() if owner == server]:
-            del self._owner_of[uri]
-        self._without -= {(known, method) for known, method in self._without if known == server}
+        self._resource_owners.forget(server)
+        self._without -= {known for known in self._without if known[0] == server}
 
     async def resources(self, requester: Requester) -> list[JsonObject]:
-        """List the resources of every server, under their own URIs."""
-        owners: dict[str, str] = {}
+        """List the resources of every server, under their own URIs but for those of apps."""
 
         def note_owner(server: str, item: JsonObject) -> JsonObject:
-            owners.setdefault(str(item.get("uri")), server)
-            return item
+            listed = self._qualify_item(server, item, "uri")
+            self._resource_owners.note_uri(str(listed.get("uri")), server)
+            return listed
 
-        listed = await self._list_all("resources/list", "resources", note_owner, requester)
-        self._owner_of |= owners
-        return listed
+        return await self._list_all("resources/list", "resources", note_owner, requester)
 
     async def templates(self, requester: Requester) -> list[JsonObject]:
         """List the resource templates of every server."""
-        return await self._list_all(
-            "resources/templates/list", "resourceTemplates", lambda _server, item: item, requester
-        )
+        templates: dict[str, list[str]] = {}
+
+        def note_owner(server: str, item: JsonObject) -> JsonObject:
+            listed = self._qualify_item(server, item, "uriTemplate")
+            templates.setdefault(server, []).append(str(listed.get("uriTemplate")))
+            return listed
+
+        listed = await self._list_all("resources/templates/list", "resourceTemplates", note_owner, requester)
+        for server, found in templates.items():
+            self._resource_owners.note_templates(server, found)
+        return listed
 
     async def prompts(self, requester: Requester) -> list[JsonObject]:
         """List the prompts of every server, named `server__prompt`."""
-        return await self._list_all("prompts/list", "prompts", _add_prefix, requester)
+        return await self._list_all("prompts/list", "prompts", self._add_prefix, requester)
 
-    async def read(self, uri: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
-        """Read a resource from the server that listed it, else from the first that has it; returns the server too."""
-        return await self._ask_owner(
-            uri, requester, lambda server: self._ask(server, "resources/read", params, requester)
-        )
+    async def read(
+        self, uri: str, params: JsonObject, requester: Requester, *, has_own_names: bool = False
+    ) -> tuple[str, JsonObject]:
+        """Read a resource from the server that listed it, else from the first that has it; returns the server too.
+
+        With `has_own_names` the client knows the tools by their servers' own names, as apps do.
+        """
+        if (app := await self._find_app(uri, requester)) is None:
+            return await self._ask_owner(
+                uri, requester, lambda server: self._ask(server, "resources/read", params, requester)
+            )
+        server, own_uri = app
+        result = await self._ask(server, "resources/read", params | {"uri": own_uri}, requester)
+        if self._is_bare(server):
+            return server, result
+        return server, adapt_contents(result, server, None if has_own_names else self._list_unusual_names(server))
 
     async def subscribe(self, uri: str, requester: Requester) -> Subscription:
         """Subscribe to a resource at the server that has it."""
+        server, uri = await self._find_app(uri, requester) or ("", uri)
 
-        def subscribe_at(server: str) -> Awaitable[str]:
-            return self.providers[server].supervisor.subscribe(uri, caller=requester.caller, key=requester.key)
+        async def subscribe_at(server: str) -> str:
+            if isinstance(self.providers[server], PluginContents):
+                return ""  # the plugin itself says when a resource has changed
+            with self._add_login_url(server, requester):
+                supervisor = await self._find_supervisor(server, requester.caller)
+                return await supervisor.subscribe(uri, caller=requester.caller, key=requester.key)
 
-        server, key = await self._ask_owner(uri, requester, subscribe_at)
-        return Subscription(server=server, uri=uri, key=key)
+        if server:
+            key = await subscribe_at(server)
+        else:
+            server, key = await self._ask_owner(uri, requester, subscribe_at)
+        return Subscription(server=server, uri=uri, key=key, owner=owner_of(requester.caller))
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        if (provider := self.providers.get(subscription.server)) is not None:
+        provider = self.providers.get(subscription.server)
+        if isinstance(provider, ServerProvider) and provider.owned is not None:
+            provider = provider.owned.find(subscription.owner)
+        if isinstance(provider, ServerProvider):
             await provider.supervisor.unsubscribe(subscription.uri, key=subscription.key)
 
     async def notify_roots_changed(self, requester: Requester) -> None:
         """Announce changed roots of a client to the servers that have asked for them."""
         if requester.client_channel is not None:
-            for provider in tuple(self.providers.values()):
-                await provider.supervisor.notify_roots_changed(
+            for server in self._servers():
+                supervisor = await self._find_supervisor(server, requester.caller)
+                await supervisor.notify_roots_changed(
                     requester.client_channel, caller=requester.caller, key=requester.key
                 )
 
+    async def call_extension(
+        self, server: str, method: str, params: JsonObject, requester: Requester, meta: JsonObject
+    ) -> JsonObject:
+        """Send an extension's request to a server, with this `_meta`."""
+        return await self._ask(server, method, params, replace(requester, meta=meta, routed_by=requester.key))
+
+    async def notify_server(self, server: str, method: str, fields: bytes, requester: Requester) -> bool:
+        """Send a client's notification to a server, if it runs; `fields` is the inside of its `params`."""
+        supervisor = await self._find_supervisor(server, requester.caller)
+        return await supervisor.notify(method, fields, caller=requester.caller, key=requester.key)
+
+    async def _find_supervisor(self, server: str, caller: Caller) -> Supervisor:
+        """Return the supervisor of a server with the credentials that this caller uses."""
+        provider = self.providers[server]
+        assert isinstance(provider, ServerProvider)
+        return (provider if provider.owned is None else await provider.owned.of(owner_of(caller))).supervisor
+
+    def _servers(self) -> list[str]:
+        return [name for name, provider in self.providers.items() if isinstance(provider, ServerProvider)]
+
+    def _owner_for(self, server: str, caller: Caller) -> str:
+        """Return whose credentials a caller uses; empty where callers share them."""
+        return "" if self.providers[server].owned is None else owner_of(caller)
+
     async def _ask_owner(self, uri: str, requester: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
-        if uri not in self._owner_of:
-            await self.resources(requester)
-        owner = self._owner_of.get(uri)
-        candidates = [owner] if owner in self.providers else list(self.providers)
-        refusal = ServerRefused(INVALID_PARAMS, f"No server has the resource {uri[:200]}", {"uri": uri[:200]})
-        for server in candidates:
+        refusal = make_unknown_resource_error(uri, requester)
+        owner = await self.find_owner(uri, requester)
+        for server in self._list_guesses() if owner is None else [owner]:
             try:
-                return str(server), await act(str(server))
+                return server, await act(server)
             except ServerRefused as refused:
-                refusal = refused if owner in self.providers else refusal
+                refusal = refusal if owner is None else refused
         raise refusal
+
+    async def find_owner(self, uri: str, requester: Requester) -> str | None:
+        """Return the plugin or server that has a URI; None if nothing says which one has it."""
+        if (named := requester.named_server) is not None:
+            if named not in self.providers:
+                raise ServerRefused(INVALID_PARAMS, f"Unknown server `{named[:128]}`")
+            return named
+        for plugin, provider in self.providers.items():
+            if isinstance(provider, PluginContents) and provider.has_resource(uri):
+                return plugin
+        servers = self._servers()
+        owner = self._resource_owners.find(uri, servers)
+        if owner is None and servers:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.resources, requester)
+                tasks.start_soon(self.templates, requester)
+            owner = self._resource_owners.find(uri, servers)
+        return owner
+
+    def _list_guesses(self) -> list[str]:
+        """Return the servers to ask for a URI that no server lists: those that are set so, or the only one there is."""
+        servers = self._servers()
+        if len(servers) == 1:
+            return servers
+        providers = ((name, self.providers[name]) for name in servers)
+        return [name for name, one in providers if isinstance(one, ServerProvider) and one.spec.unlisted_resources]
+
+    async def _find_app(self, uri: str, requester: Requester) -> tuple[str, str] | None:
+        """Return the provider of an app, and its own URI for it; None for what is no app, or one that nobody lists.
+
+        Raises `ServerRefused` for a URI without a provider's name that several have.
+        """
+        if not uri.startswith(SCHEME):
+            return None
+        named = split_uri(uri)
+        if named is not None and named[0] in self.providers and not self._is_bare(named[0]):
+            return named
+        listed = {item.get("uri") for item in await self.resources(requester)}
+        having = [server for server in self.providers if self.qualify(server, uri) in listed]
+        if len(having) > 1:
+            names = " or ".join(self.qualify(server, uri)[:200] for server in having[:3])
+            raise ServerRefused(INVALID_PARAMS, f"Several servers have the resource {uri[:200]}: read {names}")
+        return (having[0], uri) if having else None
+
+    def qualify(self, server: str, uri: str) -> str:
+        """Return the URI that clients see for a provider's own."""
+        return uri if self._is_bare(server) else qualify_uri(server, uri)
+
+    def _qualify_item(self, server: str, item: JsonObject, field: str) -> JsonObject:
+        uri = item.get(field)
+        return item | {field: self.qualify(server, uri)} if isinstance(uri, str) and uri.startswith(SCHEME) else item
+
+    def _is_bare(self, server: str) -> bool:
+        provider = self.providers.get(server)
+        return isinstance(provider, PluginContents) and provider.is_bare
+
+    def _list_unusual_names(self, server: str) -> dict[str, str]:
+        """Return the listed names of tools for which putting the server's name in front would not do, by their own names."""
+        provider, prefix = self.providers[server], f"{server}{SEPARATOR}"
+        if isinstance(provider, PluginContents):
+            return {}
+        names = {tool.contract.terms.name: str(tool.contract.name) for tool in provider.tools.values()}
+        return {own: name for own, name in names.items() if name != f"{prefix}{own}" or own.startswith(prefix)}
 
     async def prompt(self, name: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
         """Get a prompt from its server; returns the server too."""
@@ -175,14 +293,24 @@ class Relay:
             return await self._ask(
                 server, "completion/complete", params | {"ref": reference | {"name": prompt}}, requester
             )
-        for server in self.providers:
-            try:
-                return await self._ask(server, "completion/complete", params, requester)
-            except ServerRefused as refused:
-                event(_log, logging.DEBUG, "completion refused", server=server, reason=refused.message)
-        raise ServerRefused(INVALID_PARAMS, "No server offers completions for this")
+        if (app := await self._find_app(str(reference.get("uri")), requester)) is not None:
+            return await self._ask(
+                app[0], "completion/complete", params | {"ref": reference | {"uri": app[1]}}, requester
+            )
+        _, completed = await self._ask_owner(
+            str(reference.get("uri")),
+            requester,
+            lambda server: self._ask(server, "completion/complete", params, requester),
+        )
+        return completed
+
+    def _add_prefix(self, server: str, item: JsonObject) -> JsonObject:
+        return item if self._is_bare(server) else item | {"name": f"{server}{SEPARATOR}{item.get('name')}"}
 
     def _split(self, name: str) -> tuple[str, str]:
+        for plugin, provider in self.providers.items():
+            if isinstance(provider, PluginContents) and provider.is_bare:
+                return plugin, name
         server, _, rest = name.partition(SEPARATOR)
         if server not in self.providers or not rest:
             raise make_unknown_prompt_error(name)
@@ -203,12 +331,16 @@ class Relay:
 
         async with anyio.create_task_group() as tasks:
             for server in self.providers:
-                if (server, method) not in self._without:
+                if (server, self._owner_for(server, requester.caller), method) not in self._without:
                     tasks.start_soon(ask, server)
         # Not in the order of arrival: the first server with a URI owns it, which must not depend on which is faster.
         return [convert(server, item) for server in self.providers for item in found.get(server, ())]
 
     async def _list_server(self, server: str, method: str, field: str, requester: Requester) -> list[JsonObject]:
+        provider = self.providers[server]
+        if isinstance(provider, PluginContents):
+            items: list[JsonObject] = (await provider.answer(method, {}, requester))[field]
+            return items
         listed = ListReader(server, field)
         encoded = b""
         for _ in range(PAGES_LIMIT):
@@ -219,6 +351,9 @@ class Relay:
         raise UpstreamUnavailable(f"`{server}` has a list of more than {PAGES_LIMIT} pages")
 
     async def _ask(self, server: str, method: str, params: JsonObject, requester: Requester) -> JsonObject:
+        provider = self.providers[server]
+        if isinstance(provider, PluginContents):
+            return await provider.answer(method, params, requester)
         encoded = encode({key: value for key, value in params.items() if key != "_meta"})[1:-1]
         raw = await self._request(server, method, encoded, params, requester)
         if b'"input_required"' in raw and is_input_required(fields := _parse_fields(raw, server)):
@@ -228,45 +363,93 @@ class Relay:
     async def _request(
         self, server: str, method: str, encoded: bytes, params: JsonObject, requester: Requester
     ) -> bytes:
-        name = params.get("uri") or params.get("name")
+        is_extension = is_extension_request(method)
+        name = None if is_extension else params.get("uri") or params.get("name")
+        # Before the request: a reload may remove the server while it is in flight.
+        owner = self._owner_for(server, requester.caller)
         try:
-            return await self.providers[server].supervisor.request(
-                method,
-                encoded,
-                key=requester.key,
-                name=name if isinstance(name, str) else None,
-                client_channel=requester.client_channel if method in CALLBACK_METHODS else None,
-                caller=requester.caller,
-            )
+            with self._add_login_url(server, requester):
+                supervisor = await self._find_supervisor(server, requester.caller)
+                return await supervisor.request(
+                    method,
+                    encoded,
+                    key=requester.key,
+                    name=name if isinstance(name, str) else None,
+                    meta=requester.meta
+                    if is_extension
+                    else {key: requester.meta[key] for key in TRACE_KEYS if key in requester.meta},
+                    client_channel=self._channel_of(server, requester) if has_client(method) else None,
+                    caller=requester.caller,
+                )
         except ServerRefused as refused:
-            if refused.code == METHOD_NOT_FOUND:
-                self._without.add((server, method))
+            # Clients choose the methods of extensions, which may be any number.
+            if refused.code == METHOD_NOT_FOUND and not is_extension:
+                self._without.add((server, owner, method))
             raise
+
+    @contextmanager
+    def _add_login_url(self, server: str, requester: Requester) -> Iterator[None]:
+        try:
+            yield
+        except LoginRequired as required:
+            provider = self.providers[server]
+            assert isinstance(provider, ServerProvider)
+            raise provider.add_login_url(required, requester.caller) from required
+
+    def _channel_of(self, server: str, requester: Requester) -> ClientChannel | None:
+        provider = self.providers[server]
+        assert isinstance(provider, ServerProvider)
+        return provider.channel_of(requester.client_channel, requester.caller)
 
     async def _answer_input_required(
         self, server: str, method: str, encoded: bytes, params: JsonObject, requester: Requester, fields: Fields
     ) -> Fields:
         """Answer the requests in a result, unless the client takes such results itself."""
-        client_channel = requester.client_channel
+        client_channel = self._channel_of(server, requester)
         parse_input_requests(fields, client_channel, server)
         if client_channel is None or client_channel.takes_input_required:
             return fields
 
         async def retry(resumption: Resumption) -> Fields:
-            again = encoded + write_resumption(resumption)
+            # An extension's request may have no parameters, which those of a resumption would follow after a comma.
+            again = encoded + write_resumption(resumption) if encoded else write_resumption(resumption)[1:]
             return _parse_fields(await self._request(server, method, again, params, requester), server)
 
         return await answer_input_requests(fields, client_channel, server, retry)
 
 
-class _SelectedServers(Mapping[str, ServerProvider]):
+class AllProviders(Mapping[str, RelayProvider]):
+    """A live view of the plugins that offer more than tools, and of all servers."""
+
+    def __init__(
+        self, plugins: Callable[[], Mapping[str, PluginContents]], servers: Mapping[str, ServerProvider]
+    ) -> None:
+        self._plugins = plugins
+        self._servers = servers
+
+    def __getitem__(self, name: str) -> RelayProvider:
+        return self._plugins().get(name) or self._servers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._plugins(), *self._servers))
+
+    def __len__(self) -> int:
+        return len(self._plugins()) + len(self._servers)
+
+
+def capabilities_of(provider: RelayProvider) -> JsonObject | None:
+    """Return what a plugin or server offers besides tools; None for a server that has not been started yet."""
+    return provider.capabilities if isinstance(provider, PluginContents) else provider.supervisor.capabilities
+
+
+class _SelectedServers(Mapping[str, RelayProvider]):
     """A live view of the servers with these names."""
 
-    def __init__(self, providers: Mapping[str, ServerProvider], names: frozenset[str]) -> None:
+    def __init__(self, providers: Mapping[str, RelayProvider], names: frozenset[str]) -> None:
         self._all = providers
         self._names = names
 
-    def __getitem__(self, name: str) -> ServerProvider:
+    def __getitem__(self, name: str) -> RelayProvider:
         if name not in self._names:
             raise KeyError(name)
         return self._all[name]
@@ -278,13 +461,17 @@ class _SelectedServers(Mapping[str, ServerProvider]):
         return sum(1 for _ in self)
 
 
+def make_unknown_resource_error(uri: str, requester: Requester) -> ServerRefused:
+    """Make the error for a URI that no server lists, with the code of the client's era."""
+    code = INVALID_PARAMS if has_stateless_envelope(requester.meta) else RESOURCE_NOT_FOUND
+    message = f"No server lists the resource {uri[:200]}, nor a template for it"
+    hint = f"list what there is; a server that does not list all of its own is named in _meta: `server` in {META_KEY}"
+    return ServerRefused(code, message, {"uri": uri[:200], "hint": hint})
+
+
 def make_unknown_prompt_error(name: str) -> ServerRefused:
     """Make the error for a prompt that does not exist or is not visible: it must not tell which."""
     return ServerRefused(INVALID_PARAMS, f"Unknown prompt `{name[:128]}`")
-
-
-def _add_prefix(server: str, item: JsonObject) -> JsonObject:
-    return item | {"name": f"{server}{SEPARATOR}{item.get('name')}"}
 
 
 def _parse_fields(raw: bytes, server: str) -> Fields:

@@ -9,7 +9,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -18,13 +20,19 @@ from anyio.abc import TaskGroup, TaskStatus
 from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError
 from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import FindingsScanner
+from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import Mode, Promises
 from toolpost.providers.servers import ServerProvider
-from toolpost.store import KnownTools
+from toolpost.store import KnownServer, KnownTools
+from toolpost.upstreams.credentials.logins import Logins
+from toolpost.upstreams.credentials.oauth import Authorizations
+from toolpost.upstreams.credentials.values import fill_in
+from toolpost.upstreams.credentials.vault import TOPIC, Vault
 from toolpost.upstreams.notifications import Notification
+from toolpost.upstreams.profile import ServerProfile
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.sampling import Sampler
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
@@ -42,6 +50,12 @@ KEEP_READY_S: Final = 2.0
 
 LEARNED_S: Final = 300.0
 """How long a long list may cause work after it came: each changed tool is judged one by one."""
+
+CREDENTIALS_S: Final = 30.0
+"""How often stored credentials are compared with those in use, should a notice of their change be missed."""
+
+SETTLE_S: Final = 0.1
+"""How long to wait for further changes of credentials or common tools before they are acted upon."""
 
 WAIT_REPORT_S: Final = 1.5
 """After how long the start reports the servers that it waits for."""
@@ -81,14 +95,31 @@ class ServerHost:
         learn_limit_s: float | None = None,
         on_wait: Callable[[Collection[str]], None] | None = None,
         sampler: Sampler | None = None,
+        vault: Vault | None = None,
+        on_owner_change: Callable[[str, str], None] = lambda _owner, _server: None,
+        authorizations: Authorizations | None = None,
+        login_key: bytes = b"",
+        other_logins: Mapping[str, ServerSpec] = MappingProxyType({}),
     ) -> None:
         """Take specifications and listeners.
 
         `on_change` gets the names of servers whose tools changed; no name if only the description of a server changed. `beside`
         are the names of tools of other providers. The start waits `learn_limit_s` for servers whose tools are not known; if that
         takes longer than `WAIT_REPORT_S`, `on_wait` gets their names. `sampler` answers sampling where a client does not.
+        `vault` has the values that specifications refer to. `on_owner_change` gets an owner and a server that lists that owner
+        other tools now; callers who share their credentials have none of these. `other_logins` is what people log in to here
+        without a server.
         """
+        self._vault = vault
+        self._on_owner_change = on_owner_change
+        self._is_following = False
+        self._has_common_changed = anyio.Event()
         self._on_wait = on_wait
+        self._authorizations = authorizations
+        self._other_logins = other_logins
+        self.logins = Logins(authorizations, self._list_specs, login_key) if authorizations is not None else None
+        if self.logins is not None:
+            self.logins.on_login = self._note_login
         self._sampler = sampler
         self._known = known
         self._limits = limits
@@ -102,7 +133,7 @@ class ServerHost:
         self._on_notification = on_notification
         self._learn_limit_s = LEARN_LIMIT_S if learn_limit_s is None else learn_limit_s
         self._seen = anyio.Event()
-        self._unsaved: set[str] = set()
+        self._unsaved: set[ServerProvider] = set()
         self._has_others_changed = anyio.Event()
         self._unchecked: set[PluginName] = set()
         self._tasks: TaskGroup | None = None
@@ -124,7 +155,128 @@ class ServerHost:
                 raise
             return self._commit(wanted, staged, await self._revise(wanted, staged))
 
-    def _make_provider(self, spec: ServerSpec, successor_of: ServerProvider | None = None) -> ServerProvider:
+    @property
+    def separates_owners(self) -> bool:
+        """Whether callers use a server with credentials of their own."""
+        return any(provider.owned is not None for provider in self.providers.values())
+
+    @property
+    def exchanges_callers_tokens(self) -> bool:
+        """Whether a server is used with tokens that are got in exchange for those of callers."""
+        specs = [provider.spec for provider in self.providers.values()]
+        return any(spec.auth is not None and spec.auth.exchanges_callers_tokens for spec in specs)
+
+    def list_for(self, owner: str) -> list[ServerProvider]:
+        """Return the providers that an owner's catalog is made of; where it has none, those of the empty owner."""
+        return [
+            (provider.owned.find(owner) if provider.owned is not None else None) or provider
+            for provider in self.providers.values()
+        ]
+
+    async def open_for(self, owner: str) -> None:
+        """Open the providers of an owner that are not open yet; one that cannot be opened is logged, and tried by each call."""
+
+        async def open_one(owned: OwnedProviders) -> None:
+            try:
+                await owned.of(owner)
+            except Exception as error:  # noqa: BLE001 (the tools of all other servers are listed)
+                event(_log, logging.WARNING, "server not opened", server=owned.base.name, owner=owner, exception=error)
+
+        async with anyio.create_task_group() as tasks:
+            for provider in tuple(self.providers.values()):
+                if provider.owned is not None and provider.owned.find(owner) is None:
+                    tasks.start_soon(open_one, provider.owned)
+
+    def list_all(self) -> list[ServerProvider]:
+        """Return the providers of all servers and owners."""
+        return list(chain.from_iterable(p.owned or (p,) for p in self.providers.values()))
+
+    def _make_provider(
+        self, spec: ServerSpec, successor_of: ServerProvider | None = None, beside: ServerProvider | None = None
+    ) -> ServerProvider:
+        provider = self._make_plain_provider(spec, successor_of, beside)
+        if spec.credentials == "caller" and beside is None:
+            provider.owned = OwnedProviders(provider, self._open_owned, self._retire, self._forget_owner)
+        return provider
+
+    def _forget_owner(self, provider: ServerProvider) -> None:
+        if self._authorizations is not None:
+            self._authorizations.forget(provider.spec)
+
+    async def _open_owned(self, base: ServerProvider, owner: str) -> ServerProvider:
+        """Open the provider of an owner with the tools that it was last listed; if none are known, the server is started."""
+        assert self._tasks is not None, "the servers are not running"
+        provider = self._make_provider(replace(base.spec, owner=owner), beside=base)
+        await self._tasks.start(self._run, provider.supervisor)
+        if base.supervisor.is_stopped:
+            provider.supervisor.stop()
+        await self.promises.recall(provider.promise_name)
+        if (remembered := await self._known.recall(base.name, owner)) is not None:
+            provider.has_own_definitions = True
+            await provider.learn(remembered.definitions, remembered.build, _recall(remembered))
+        else:
+            await self._learn_owned(provider)
+        return provider
+
+    async def _learn_owned(self, provider: ServerProvider) -> None:
+        """Have a server list its tools to an owner; until it does, the owner has those that all others have."""
+        with anyio.move_on_after(self._learn_limit_s):
+            await self._learn(provider)
+        common = provider.owned.find_common() if provider.owned is not None else None
+        if provider.definitions is None and common is not None:
+            await provider.learn(*common)
+
+    def _start_following(self, tasks: TaskGroup) -> None:
+        """Follow changes of credentials from now on, if a server uses some."""
+        is_needed = any(provider.spec.own_names or provider.owned is not None for provider in self.providers.values())
+        if is_needed and not self._is_following and self._vault is not None:
+            self._is_following = True
+            tasks.start_soon(self._follow_credentials, self._vault)
+
+    def count_logins(self) -> dict[str, int]:
+        """Count the logins at servers, by state."""
+        return self._authorizations.count() if self._authorizations is not None else {}
+
+    async def _follow_credentials(self, vault: Vault) -> None:
+        """Restart servers whose credentials have been changed, and stop those whose credentials were removed."""
+        async with vault.wakeups.open_listener(TOPIC) as listener:
+            while True:
+                with anyio.move_on_after(CREDENTIALS_S):
+                    await listener.wait()
+                    await anyio.sleep(SETTLE_S)
+                for provider in self.list_all():
+                    if provider.spec.own_names:
+                        await self._renew(provider)
+                    elif provider.spec.owner and self._tasks is not None:
+                        # Its owner may have logged in at another gateway, or at the command line.
+                        self._start_learning(provider, self._tasks)
+
+    async def _renew(self, provider: ServerProvider) -> None:
+        try:
+            has_credentials = await provider.supervisor.renew_credentials()
+        except Exception as error:  # noqa: BLE001 (the store may be unreachable; the credentials in use stay valid)
+            event(_log, logging.WARNING, "credentials not compared", server=provider.name, reason=str(error))
+            return
+        if has_credentials and not provider.has_own_definitions and self._tasks is not None:
+            # The owner may have set its credentials just now.
+            self._tasks.start_soon(self._learn_owned, provider)
+
+    async def _follow_common(self) -> None:
+        """Give owners whose tools are not known those that all others have in common."""
+        while True:
+            await self._has_common_changed.wait()
+            await anyio.sleep(SETTLE_S)
+            self._has_common_changed = anyio.Event()
+            for base in tuple(self.providers.values()):
+                if base.owned is None or (common := base.owned.find_common()) is None:
+                    continue
+                for provider in [*base.owned]:
+                    if not provider.has_own_definitions:
+                        await provider.learn(*common)
+
+    def _make_plain_provider(
+        self, spec: ServerSpec, successor_of: ServerProvider | None, beside: ServerProvider | None
+    ) -> ServerProvider:
         return ServerProvider(
             spec,
             self._limits,
@@ -137,13 +289,24 @@ class ServerHost:
             contracts=self._contracts,
             on_notification=self._on_notification,
             sampler=self._sampler,
+            authorizations=self._authorizations,
+            logins=self.logins,
             successor_of=successor_of,
+            fill_in=self._fill_in,
+            beside=beside,
         )
+
+    async def _fill_in(self, spec: ServerSpec) -> ServerSpec:
+        assert self._vault is not None, "there is no vault for the values that a server's settings refer to"
+        return await fill_in(spec, self._vault)
 
     def _stage(self, spec: ServerSpec) -> ServerProvider | None:
         """Make a provider for a server that is new or reached in another way; None for any other."""
         current = self.providers.get(spec.name)
-        return None if current is not None and current.spec.reaches_like(spec) else self._make_provider(spec)
+        if current is None or not current.spec.reaches_like(spec):
+            return self._make_provider(spec)
+        # Where each owner has a provider, all of them are made again: rare, and one path less.
+        return self._make_provider(spec) if spec.credentials == "caller" and current.spec != spec else None
 
     async def _try_out(self, staged: Mapping[str, ServerProvider]) -> None:
         assert self._tasks is not None, "the servers are not running"
@@ -152,7 +315,22 @@ class ServerHost:
             await self._tasks.start(self._run, provider.supervisor)
         async with anyio.create_task_group() as tasks:
             for provider in staged.values():
-                tasks.start_soon(provider.supervisor.ensure_ready)
+                tasks.start_soon(self._try_start, provider)
+        for name, provider in staged.items():
+            before = self.providers.get(name)
+            if provider.owned is not None and before is not None and before.owned is not None:
+                for one in [*before.owned]:
+                    await provider.owned.of(one.owner)
+
+    async def _try_start(self, provider: ServerProvider) -> None:
+        try:
+            await provider.supervisor.ensure_ready()
+        except LoginRequired:
+            return  # A person has to log in, which is possible only once the server is there.
+        except CredentialRequired:
+            # Callers without a name need not have credentials for it; those of others are tried when they call.
+            if provider.owned is None:
+                raise
 
     async def _revise(
         self, wanted: Mapping[str, ServerSpec], staged: Mapping[str, ServerProvider]
@@ -184,8 +362,18 @@ class ServerHost:
             if after.get(name) is not provider and (name not in after or name in staged):
                 self._retire(provider)
             if name in staged:
-                # Calls that have looked up the old tool go to the new server.
-                provider.supervisor = staged[name].supervisor
+                # Calls that have looked up the old tool go to the new server, with the credentials that they use from now on.
+                after_owned = staged[name].owned
+                for one in provider.owned or (provider,):
+                    if after_owned is not None:
+                        one.owned = after_owned
+                        successor = after_owned.find(one.owner)
+                    else:
+                        successor = staged[name] if one is provider else None
+                    if successor is not None:
+                        one.supervisor = successor.supervisor
+        if self._tasks is not None:
+            self._start_following(self._tasks)
         self.findings.request_scan()
         self._on_change([name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)])
         return AppliedChanges(
@@ -197,6 +385,8 @@ class ServerHost:
 
     def _retire(self, provider: ServerProvider) -> None:
         """Stop a server for good, after the calls in flight."""
+        if provider.owned is not None and provider is provider.owned.base:
+            provider.owned.close()
         provider.supervisor.stop("it is no longer configured", hint="list the tools again")
         if self._tasks is not None:
             self._tasks.start_soon(self._end, provider.supervisor)
@@ -204,6 +394,7 @@ class ServerHost:
     async def _end(self, supervisor: Supervisor) -> None:
         while supervisor.report().pids or supervisor.report().in_flight:  # noqa: ASYNC110 (rare, and in the background)
             await anyio.sleep(0.1)
+        supervisor.leave()
         if (scope := self._running.get(supervisor)) is not None:
             scope.cancel()
 
@@ -225,10 +416,12 @@ class ServerHost:
                 remembered = await self._known.recall(provider.name)
                 # A server that cannot be started as it is configured offers no tools.
                 if remembered is not None and provider.spec.problem is None:
-                    await provider.learn(remembered.definitions, remembered.build, remembered.description)
+                    await provider.learn(remembered.definitions, remembered.build, _recall(remembered))
             self._unsaved.clear()
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self._recheck_noted)
+            self._start_following(tasks)
+            tasks.start_soon(self._follow_common)
             tasks.start_soon(self.promises.run)
             tasks.start_soon(self.findings.run)
             await self._learn_missing()
@@ -263,8 +456,25 @@ class ServerHost:
     async def _learn(self, provider: ServerProvider) -> None:
         try:
             await provider.supervisor.ensure_ready()
+        except CredentialRequired as error:
+            # Callers without a name need none where each caller has its own.
+            level = logging.INFO if provider.owned is not None else logging.WARNING
+            event(_log, level, "server not started", server=provider.name, reason=error.message)
         except ToolpostError as error:
             event(_log, logging.WARNING, "server not available", server=provider.name, reason=error.message)
+
+    def _note_login(self, server: str, owner: str) -> None:
+        """List the tools of a server to an owner at once, now that it lets us."""
+        base = self.providers.get(server)
+        provider = base.owned.find(owner) if base is not None and base.owned is not None else base
+        if self._tasks is not None and provider is not None:
+            self._start_learning(provider, self._tasks)
+
+    def _start_learning(self, provider: ServerProvider, tasks: TaskGroup) -> None:
+        if provider.spec.owner and not provider.has_own_definitions:
+            tasks.start_soon(self._learn_owned, provider)
+        elif provider.definitions is None:
+            tasks.start_soon(self._learn, provider)
 
     async def _keep_ready(self) -> None:
         """Keep servers running that have `min_ready` or subscriptions, and retry those whose tools are not known."""
@@ -280,10 +490,13 @@ class ServerHost:
 
         async with anyio.create_task_group() as tasks:
             while True:
-                for provider in tuple(self.providers.values()):
-                    # `_learn_missing` has just tried those whose tools are not known.
-                    is_wanted = provider.spec.min_ready or provider.supervisor.has_subscriptions
-                    is_wanted = is_wanted or (provider.definitions is None and not is_first)
+                for provider in self.list_all():
+                    # `_learn_missing` has just tried those whose tools are not known. Where callers have their own
+                    # credentials, tools are learned when a caller comes.
+                    is_wanted = (
+                        provider.spec.min_ready and not provider.owner
+                    ) or provider.supervisor.has_subscriptions
+                    is_wanted = is_wanted or (provider.definitions is None and not is_first and provider.owned is None)
                     if is_wanted and provider not in starting:
                         starting.add(provider)
                         # In a task: a slow start must not delay the others.
@@ -299,13 +512,14 @@ class ServerHost:
     async def relock(self, locked: LockedTools | None) -> bool:
         """Compare every tool with another lock; returns whether it differs from the one before."""
         is_another = await self.promises.relock(locked)
-        for name in tuple(self.providers) if is_another else ():
-            await self._recheck(PluginName(name))
+        for provider in self.list_all() if is_another else ():
+            await provider.recheck()
         return is_another
 
     async def _recheck(self, server: PluginName) -> None:
-        if (provider := self.providers.get(server)) is not None:
-            await provider.recheck()
+        for provider in self.list_all():
+            if provider.promise_name == server:
+                await provider.recheck()
 
     async def _recheck_noted(self) -> None:
         """Check servers again whose findings may depend on tools of another server that changed."""
@@ -316,10 +530,17 @@ class ServerHost:
             while self._unchecked:
                 await self._recheck(self._unchecked.pop())
 
+    def _list_specs(self) -> dict[str, ServerSpec]:
+        return {**self._other_logins, **{name: provider.spec for name, provider in self.providers.items()}}
+
     def _list_contracts(self) -> dict[PluginName, list[Contract]]:
         return {provider.name: provider.contracts for provider in self.providers.values()}
 
     def _note_change(self, provider: ServerProvider) -> None:
+        if provider.owner:
+            self._has_common_changed.set()
+            self._on_owner_change(provider.owner, provider.name)
+            return
         self.findings.request_scan()
         if self.providers.get(provider.name) is provider:
             self._on_change([provider.name])
@@ -330,7 +551,9 @@ class ServerHost:
                 self._has_others_changed.set()
 
     def _note_seen(self, provider: ServerProvider) -> None:
-        self._unsaved.add(provider.name)
+        if provider.owner and not provider.has_own_definitions:
+            return  # those of others
+        self._unsaved.add(provider)
         self._seen.set()
 
     async def _save_seen(self) -> None:
@@ -342,11 +565,23 @@ class ServerHost:
 
     async def _save(self) -> None:
         while self._unsaved:
-            provider = self.providers.get(self._unsaved.pop())
-            if provider is not None and provider.definitions is not None:
+            provider = self._unsaved.pop()
+            current = self.providers.get(provider.name)
+            if not provider.owner:
+                provider = current or provider
+            if current is not None and provider.definitions is not None:
                 try:
                     await self._known.remember(
-                        provider.name, provider.definitions, provider.build, provider.description
+                        provider.name,
+                        provider.definitions,
+                        provider.build,
+                        provider.description,
+                        owner=provider.owner,
+                        offers=provider.profile.offers,
                     )
                 except Exception as error:  # noqa: BLE001 (a list that is not saved only slows down the next start)
                     event(_log, logging.WARNING, "tools not remembered", server=provider.name, reason=str(error))
+
+
+def _recall(known: KnownServer) -> ServerProfile:
+    return ServerProfile.recall(known.description, known.offers)

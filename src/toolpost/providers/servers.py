@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,27 +18,39 @@ import msgspec
 from anyio import to_thread
 
 from toolpost.authoring.context import Context
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
+from toolpost.base.trace_context import TRACE_KEYS
+from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
-from toolpost.contracts.errors import ContractRefused, UpstreamRefused, UpstreamUnavailable
+from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
+from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
+from toolpost.contracts.instructions import define_instructions, name_instructions
+from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
+from toolpost.providers.findings import SHOWN_REASONS
 from toolpost.providers.input_required import (
     answer_input_requests,
     is_input_required,
     parse_input_requests,
     write_resumption,
 )
+from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import ContractStatus, Mode, Promises
 from toolpost.providers.quarantine import quarantine
 from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
+from toolpost.upstreams.credentials.logins import Logins
+from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import Notification
+from toolpost.upstreams.pool import FillIn, InstancePool
+from toolpost.upstreams.profile import UNKNOWN, ServerProfile
+from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.sampling import Sampler, with_sampling
-from toolpost.upstreams.server_requests import ClientChannel
+from toolpost.upstreams.server_requests import ClientChannel, WithoutExtensions
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import SentRequest, Supervisor
 from toolpost.upstreams.transport import ProgressListener, ServerRefused, encode
@@ -47,8 +59,6 @@ _log = logging.getLogger("toolpost.providers")
 
 STRAY_LIMIT_BYTES = 64 * 1024
 """How many bytes a result may have besides its content and its requests for input: `_meta`, and unknown fields."""
-
-_TRACE_KEYS = ("traceparent", "tracestate", "baggage")
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -70,6 +80,11 @@ _progress = msgspec.json.Decoder(_ProgressParams)
 _known_fields = msgspec.json.Decoder(_KnownFields)
 
 
+_STATES = (
+    *(ServerState.BUSY, ServerState.READY, ServerState.STARTING, ServerState.DRAINING),
+    *(ServerState.SUSPENDED, ServerState.FAILED, ServerState.STOPPED),
+)
+
 QUICK_DEFINITIONS_BYTES = 32 * 1024
 """Definitions up to this size are compiled on the event loop, in 20 ms at worst; larger ones are compiled in a thread."""
 
@@ -81,6 +96,16 @@ class PreparedTools(NamedTuple):
     refused: list[ContractRefused]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckedInstructions:
+    """The instructions of a server that clients may be shown, and the reasons to look at those that it has."""
+
+    shown: str = ""
+    """Empty if it has none, or if they are quarantined."""
+    is_quarantined: bool = False
+    findings: Sequence[Finding] = ()
+
+
 @dataclass(frozen=True)
 class _SortedTools:
     """The tools of a server, by how they compare with their lock or pin."""
@@ -88,6 +113,7 @@ class _SortedTools:
     held: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
+    instructions: CheckedInstructions = field(default_factory=CheckedInstructions)
 
 
 class ServerProvider:
@@ -106,28 +132,47 @@ class ServerProvider:
         contracts: Mode = "observe",
         on_notification: Callable[[Notification], None] = lambda _notification: None,
         sampler: Sampler | None = None,
+        authorizations: Authorizations | None = None,
+        logins: Logins | None = None,
         successor_of: "ServerProvider | None" = None,
+        fill_in: FillIn | None = None,
+        beside: "ServerProvider | None" = None,
     ) -> None:
         """Take a specification; with `successor_of`, share the supervisor of a provider whose server is reached in the same way.
 
         `on_seen` is called whenever the tools were listed, `on_change` when they changed, and `on_described` when the server's
-        own description changed and its tools did not.
+        own description changed and its tools did not. `fill_in` adds an owner's values to a specification. `beside` is the
+        provider of the same server for the empty owner, if this one is for another.
         """
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
         self.supervisor: Supervisor = (
             successor_of.supervisor
             if successor_of
-            else Supervisor(spec, limits, on_tools=self.learn, on_notification=on_notification)
+            else Supervisor(
+                spec,
+                limits,
+                on_tools=self._learn_own,
+                on_notification=on_notification,
+                fill_in=fill_in,
+                beside=self._find_pools(beside),
+                authorizations=authorizations,
+            )
         )
+        self.owned: OwnedProviders | None = beside.owned if beside is not None else None
+        """The providers of all owners, where callers have credentials of their own; else None."""
+        self._beside = beside
+        self.has_own_definitions = False
+        """Whether the definitions were listed by the server itself, with the credentials of this owner."""
         self.definitions: list[JsonObject] | None = None
         """The server's definitions, unchanged; None until they are known."""
         self.build = ""
         """The server's own version."""
-        self.description = ""
-        """The server's title, description and instructions: indexed to find its tools by, and never shown."""
+        self.profile = UNKNOWN
+        """What else the server says about itself."""
         self.timeout_s = spec.timeout_s or default_timeout_s
         self._sampler = sampler
+        self._logins = logins
         self._on_seen = on_seen
         self._on_change = on_change
         self._on_described = on_described
@@ -137,11 +182,63 @@ class ServerProvider:
         self._held: dict[ToolName, ProvidedTool] = {}
         self._quarantined: dict[ToolName, ProvidedTool] = {}
         self.statuses: dict[ToolName, ContractStatus] = {}
-        """The tools that differ from their lock or pin."""
+        """The tools, and perhaps its instructions, that differ from their lock or pin."""
+        self.instructions = CheckedInstructions()
+        self._scanned: DefinitionScan | None = None
+        self._scanned_text = ""
         self._refused: list[ContractRefused] = []
         self.learned_many_at = -math.inf
         """When it last got a long list, on the monotonic clock."""
         self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
+
+    def _find_pools(self, beside: "ServerProvider | None") -> set[InstancePool] | None:
+        """Return the set of the pools of all owners; None where callers share their credentials."""
+        if self.spec.credentials == "shared":
+            return None
+        self._pools: set[InstancePool] = beside._pools if beside is not None else set()  # noqa: SLF001 (of its own kind)
+        return self._pools
+
+    @property
+    def owner(self) -> str:
+        return self.spec.owner
+
+    @property
+    def supervisors(self) -> list[Supervisor]:
+        """Its supervisor; where callers have credentials of their own, those of all owners."""
+        return [one.supervisor for one in self.owned] if self.owned is not None else [self.supervisor]
+
+    @property
+    def state(self) -> ServerState:
+        """The state of the server; where each owner has one of its own, that of the busiest."""
+        return min((supervisor.state for supervisor in self.supervisors), key=_STATES.index)
+
+    def report(self) -> ServerReport:
+        """Report the state of the server, for all owners together. Reads the memory of all its processes."""
+        reports = [supervisor.report() for supervisor in self.supervisors]
+        first, *others = sorted(reports, key=lambda report: report.last_error_at or 0.0, reverse=True)
+        if not others:
+            return first
+        memory = [report.memory_bytes for report in reports if report.memory_bytes is not None]
+        return replace(
+            first,
+            state=self.state,
+            version=next((report.version for report in reports if report.version is not None), None),
+            pids=tuple(pid for report in reports for pid in report.pids),
+            memory_bytes=sum(memory) if memory else None,
+            in_flight=sum(report.in_flight for report in reports),
+            restarts=sum(report.restarts for report in reports),
+            oddities=sum(report.oddities for report in reports),
+        )
+
+    @property
+    def description(self) -> str:
+        """The server's title, description and instructions: indexed to find its tools by, and never shown."""
+        return self.profile.description
+
+    @property
+    def promise_name(self) -> PluginName:
+        """Under which its tools are pinned: each owner may be listed other tools."""
+        return PluginName(f"{self.name}/{self.owner}") if self.owner else self.name
 
     @property
     def contracts(self) -> list[Contract]:
@@ -166,17 +263,23 @@ class ServerProvider:
         async with self._learning:
             pass
         if other.definitions is not None and self.definitions is before:
-            await self.learn(other.definitions, other.build, other.description)
+            await self.learn(other.definitions, other.build, other.profile)
 
-    async def learn(self, definitions: list[JsonObject], build: str, description: str = "") -> None:
-        """Take the server's definitions, version and description; unchanged tools are not compiled again.
+    async def _learn_own(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN) -> None:
+        self.has_own_definitions = True
+        await self.learn(definitions, build, profile)
+
+    async def learn(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN) -> None:
+        """Take the server's definitions, version and profile; unchanged tools are not compiled again.
 
         Calls use the previous tools until all new ones are ready; then all are replaced together. Two instances of a server may
         list their tools at once; the later one waits.
         """
         async with self._learning:
-            has_new_description, self.description = description != self.description, description
+            has_new_description, before, self.profile = profile.description != self.description, self.profile, profile
             if build == self.build and await are_same(definitions, self.definitions):
+                if profile.instructions != before.instructions:
+                    self._use(await self._sort_tools(self._compiled))
                 self._on_seen(self)
                 if has_new_description:
                     self._on_described()
@@ -208,6 +311,8 @@ class ServerProvider:
 
     def _prepare(self, definitions: list[JsonObject], build: str) -> PreparedTools:
         known = self._find_compiled(build)
+        # Owners are usually listed the same tools: schemas are compiled once for all of them.
+        beside = self._beside._find_compiled(build) if self._beside is not None else {}  # noqa: SLF001 (of its own kind)
         names = tool_names(self.name, [d["name"] for d in definitions if _has_name(d)])
         prepared = PreparedTools({}, [])
         for definition in definitions:
@@ -223,7 +328,10 @@ class ServerProvider:
                 prepared.tools[name] = held
                 continue
             try:
-                prepared.tools[name] = self._make_tool(definition, name, build)
+                before, held = beside.get(tool, (None, None))
+                is_same = held is not None and before == definition and held.contract.name == name
+                compiled = held.contract if held is not None and is_same else None
+                prepared.tools[name] = self._make_tool(definition, name, build, compiled)
             except ContractRefused as refusal:
                 prepared.refused.append(refusal)
         return prepared
@@ -233,9 +341,13 @@ class ServerProvider:
         # Under the lock of `learn`: both replace the same tools.
         async with self._learning:
             sorted_tools = await self._sort_tools(self._compiled)
-            is_same = sorted_tools.held.keys() == self._held.keys() and await _are_same(
-                sorted_tools.statuses, self.statuses
-            )
+            # Other instructions are no other tools: clients are not notified of those.
+            instructions = name_instructions(self.name)
+            now, before = [
+                {name: status for name, status in statuses.items() if name != instructions}
+                for statuses in (sorted_tools.statuses, self.statuses)
+            ]
+            is_same = sorted_tools.held.keys() == self._held.keys() and await _are_same(now, before)
             self._use(sorted_tools)
             if not is_same:
                 self._on_change(self)
@@ -244,7 +356,7 @@ class ServerProvider:
         """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
         sorted_tools, slices = _SortedTools(), Slices()
         for name, tool in tools.items():
-            status = await self._promises.check(self.name, tool.contract)
+            status = await self._promises.check(self.promise_name, tool.contract)
             if status is not None:
                 sorted_tools.statuses[name] = status
             if status is not None and self._contracts == "enforce" and not status.is_harmless:
@@ -252,18 +364,61 @@ class ServerProvider:
             else:
                 sorted_tools.held[name] = tool
             await slices.give_way()
-        return sorted_tools
+        return replace(sorted_tools, instructions=await self._check_instructions(sorted_tools.statuses))
+
+    async def _check_instructions(self, statuses: dict[ToolName, ContractStatus]) -> CheckedInstructions:
+        """Compare the server's instructions with their lock or pin, and scan them; a difference is added to `statuses`.
+
+        They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
+        happens to tools; other changes are, as those of tools, with `enforce`.
+        """
+        text = self.profile.instructions
+        if not text:
+            return CheckedInstructions()
+        definition = define_instructions(self.name, text)
+        if (status := await self._promises.check_definition(self.promise_name, definition)) is not None:
+            statuses[name_instructions(self.name)] = status
+        if self._scanned is None or text != self._scanned_text:
+            # In a thread: a server decides how long its instructions are.
+            self._scanned = await to_thread.run_sync(scan_definition, definition)
+            self._scanned_text = text
+        findings = (await self._promises.names()).inspect(self._scanned)
+        is_suspicious = bool(findings) and not self._promises.is_locked(definition)
+        is_quarantined = is_suspicious or (status is not None and self._contracts == "enforce")
+        if is_suspicious and list(self.instructions.findings) != findings:
+            reasons = [finding.summary for finding in findings[:SHOWN_REASONS]]
+            hint = f"accept them: toolpost lock --accept {definition.name}"
+            event(_log, logging.WARNING, "instructions are quarantined", server=self.name, reasons=reasons, hint=hint)
+        return CheckedInstructions(
+            shown="" if is_quarantined else text, is_quarantined=is_quarantined, findings=findings
+        )
+
+    def is_quarantined(self, name: ToolName) -> bool:
+        """Whether a tool, or what `name_instructions` names, is quarantined."""
+        if name == name_instructions(self.name):
+            return self.instructions.is_quarantined
+        return name in self._quarantined
+
+    def define(self, name: ToolName) -> Definition:
+        """Return the definition of a tool, or of the instructions, as it is now; raise `KeyError` if there is none."""
+        if name == name_instructions(self.name):
+            return define_instructions(self.name, self.profile.instructions)
+        return Definition.from_contract(self._compiled[name].contract)
 
     def _use(self, sorted_tools: _SortedTools) -> None:
-        self._held, self._quarantined, self.statuses = (
+        self._held, self._quarantined, self.statuses, self.instructions = (
             sorted_tools.held,
             sorted_tools.quarantined,
             sorted_tools.statuses,
+            sorted_tools.instructions,
         )
 
-    def _make_tool(self, definition: JsonObject, name: ToolName, build: str) -> ProvidedTool:
+    def _make_tool(
+        self, definition: JsonObject, name: ToolName, build: str, known: Contract | None = None
+    ) -> ProvidedTool:
+        """Compile a definition, unless it has been: to `known`."""
         try:
-            contract = contract_of_upstream(
+            contract = known or contract_of_upstream(
                 definition,
                 server=self.name,
                 name=name,
@@ -285,8 +440,11 @@ class ServerProvider:
             provider=self.name,
             invoke=partial(request, None),
             on_failure=self.supervisor.note_failure,
+            owner=self.owner,
             is_remote=True,
-            early_request=None if mirrors else EarlyRequest(self._make_send(contract.terms.name), self._read, request),
+            early_request=None
+            if mirrors
+            else EarlyRequest(send=self._make_send(contract.terms.name), read=self._read, finish=request),
         )
 
     def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
@@ -298,7 +456,9 @@ class ServerProvider:
         head = _write_params_head(tool)
 
         def send(arguments: JsonObject, context: Context) -> SentRequest | None:
-            meta, client_channel = _select_trace_meta(context), self._channel_of(context)
+            if self.owned is not None and owner_of(context.caller) != self.owner:
+                return None
+            meta, client_channel = _select_trace_meta(context), self.channel_of(context.client_channel, context.caller)
             params = head + encode(arguments)
             return self.supervisor.send_ahead(
                 "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
@@ -306,13 +466,14 @@ class ServerProvider:
 
         return send
 
-    def _channel_of(self, context: Context) -> ClientChannel | None:
-        if self._sampler is None:
-            return context.client_channel
-        return with_sampling(context.client_channel, context.caller, self._sampler)
+    def channel_of(self, channel: ClientChannel | None, caller: Caller) -> ClientChannel | None:
+        """Return what takes the server's own requests: the client's channel, on which sampling may be answered here."""
+        if not self.spec.extensions and channel is not None and declares_extensions(channel.capabilities):
+            channel = WithoutExtensions(channel)
+        return channel if self._sampler is None else with_sampling(channel, caller, self._sampler)
 
     def _read(self, raw: bytes) -> ToolReturn:
-        return ToolReturn(passed=_parse_result(raw, self.name), results=self.spec.results)
+        return ToolReturn(upstream_fields=_parse_result(raw, self.name), results=self.spec.results)
 
     def _make_request(
         self, tool: str, mirrors: MirroredArguments | None
@@ -320,6 +481,9 @@ class ServerProvider:
         head = _write_params_head(tool)
 
         async def request(sent: SentRequest | None, arguments: JsonObject, context: Context) -> ToolReturn:
+            if self.owned is not None and owner_of(context.caller) != self.owner:
+                # The caller found this tool where it did not say who it is: it is run with the caller's credentials all the same.
+                return await _request_as_owner(self.owned, tool, arguments, context)
             params = head + encode(arguments)
             mirrored = mirrors.headers_for(arguments) if mirrors is not None else ()
             if context.resumption is not None:
@@ -328,26 +492,42 @@ class ServerProvider:
                 fields = await self._request(tool, params, mirrored, context, sent)
             if is_input_required(fields):
                 fields = await self._answer_input_required(tool, params, mirrored, context, fields)
-            return ToolReturn(passed=fields, results=self.spec.results)
+            return ToolReturn(upstream_fields=fields, results=self.spec.results)
 
         return request
+
+    def add_login_url(self, required: LoginRequired, caller: Caller) -> LoginRequired:
+        """Return the error with the address at which this caller can log in, if there is one."""
+        return required if self._logins is None else self._logins.add_url(required, self.name, caller)
 
     async def _request(
         self, tool: str, params: bytes, mirrored: Headers, context: Context, sent: SentRequest | None = None
     ) -> Mapping[str, msgspec.Raw]:
+        request = partial(
+            self.supervisor.request,
+            "tools/call",
+            params,
+            key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
+            name=tool,
+            mirrored=mirrored,
+            meta=_select_trace_meta(context),
+            on_progress=_make_progress_listener(context),
+            client_channel=self.channel_of(context.client_channel, context.caller),
+            caller=context.caller,
+        )
+        began_at = time.monotonic()
         try:
-            raw = await self.supervisor.request(
-                "tools/call",
-                params,
-                key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
-                name=tool,
-                mirrored=mirrored,
-                meta=_select_trace_meta(context),
-                on_progress=_make_progress_listener(context),
-                client_channel=self._channel_of(context),
-                caller=context.caller,
-                sent=sent,
-            )
+            try:
+                raw = await request(sent=sent)
+            except LoginRequired as required:
+                if self._logins is None:
+                    raise
+                # It ends before the call's own deadline does: an error that says what to do is better than a timeout.
+                limit_s = 0.95 * self.timeout_s - (time.monotonic() - began_at)
+                await self._logins.wait_for_login(
+                    required, self.spec, context.caller, context.client_channel, limit_s=limit_s
+                )
+                raw = await request(sent=None)
         except ServerRefused as refusal:
             raise UpstreamRefused(refusal.message, rpc_code=refusal.code, data=refusal.data) from refusal
         try:
@@ -360,7 +540,7 @@ class ServerProvider:
         self, tool: str, params: bytes, mirrored: Headers, context: Context, fields: Mapping[str, msgspec.Raw]
     ) -> Mapping[str, msgspec.Raw]:
         """Answer the requests in a result, unless the client takes such results itself."""
-        client_channel = self._channel_of(context)
+        client_channel = self.channel_of(context.client_channel, context.caller)
         if client_channel is None or not client_channel.capabilities:
             raise _make_result_error(self.name, "a result of the kind input_required, which it was not asked for")
         if client_channel.takes_input_required:
@@ -371,6 +551,14 @@ class ServerProvider:
             return await self._request(tool, params + write_resumption(resumption), mirrored, context)
 
         return await answer_input_requests(fields, client_channel, self.name, retry)
+
+
+async def _request_as_owner(owned: OwnedProviders, tool: str, arguments: JsonObject, context: Context) -> ToolReturn:
+    provider = await owned.of(owner_of(context.caller))
+    for found in (*provider.tools.values(), *provider.quarantined.values()):
+        if found.contract.terms.name == tool:
+            return await found.invoke(arguments, context)
+    raise NotFound(f"The server `{provider.name}` lists no tool `{tool}` for you.", hint="list the tools again")
 
 
 async def _are_same(one: Mapping[ToolName, ContractStatus], other: Mapping[ToolName, ContractStatus]) -> bool:
@@ -392,7 +580,7 @@ def _write_params_head(tool: str) -> bytes:
 
 def _select_trace_meta(context: Context) -> JsonObject:
     """Select the trace context in a request's `_meta`, which is forwarded to the server."""
-    return {key: context.meta[key] for key in _TRACE_KEYS if key in context.meta}
+    return {key: context.meta[key] for key in TRACE_KEYS if key in context.meta}
 
 
 def _has_name(definition: JsonObject) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from toolpost.authoring.context import Context
-from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.base.ids import Json, JsonObject, PluginName, ToolName, make_full_name
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
 from toolpost.upstreams.supervisor import SentRequest
@@ -16,12 +16,17 @@ from toolpost.upstreams.supervisor import SentRequest
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returned: plain JSON, and content blocks."""
 
-    value: Json = None
+    value: Json | msgspec.UnsetType = None
+    """UNSET for a function that returned content alone."""
     content: Sequence[JsonObject] = ()
-    passed: Mapping[str, msgspec.Raw] | None = None
+    is_own: bool = False
+    """Whether a function made its result itself: content in place of data, `isError`, or `_meta`."""
+    is_error: bool = False
+    meta: JsonObject | None = None
+    upstream_fields: Mapping[str, msgspec.Raw] | None = None
     """The fields of a server's result, unchanged; None for the result of a function."""
     results: Literal["enforce", "warn", "off"] = "enforce"
-    """How strictly `passed` is checked against the output schema: the setting `results` of the server."""
+    """How strictly `upstream_fields` are checked against the output schema: the setting `results` of the server."""
     facts: JsonObject | None = None
     """Added to the answer's `_meta`, under Toolpost's own key."""
 
@@ -46,10 +51,19 @@ class ProvidedTool:
     invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
     on_failure: Callable[[str], None] | None = None
     """Called with failures that the provider cannot see itself: a missed deadline, a result that breaks its schema."""
+    owner: str = ""
+    """Whose credentials it is run with, where callers have their own; else empty."""
     is_remote: bool = False
     """Whether it runs outside this process, which only waits for the answer."""
     early_request: EarlyRequest | None = None
     """None for a tool whose request cannot be sent before the call has a task."""
+    runs: "Sequence[ProvidedTool]" = ()
+    """The tools that it calls in its place, which are not listed themselves: those of a group's servers."""
+
+    @property
+    def full_name(self) -> ToolName:
+        """Its name with its provider's, by which settings know it also where its plugin is served alone."""
+        return make_full_name(self.provider, self.contract.name)
 
 
 class Provider(Protocol):

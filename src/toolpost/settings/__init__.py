@@ -8,6 +8,8 @@ loader        `toolpost.toml`, or a client's file, as a `Config`
 lock          reading the lock file
 locations     where state is kept without a `toolpost.toml`
 variables     `${VAR}` and similar references
+network       certificates and proxies of outgoing connections
+credentials   where the key is that encrypts stored credentials
 secrets       finds secrets in a server's settings, and rewrites them
 masking       removes a server's secrets from text that it prints
 client_files  the servers in the files of other MCP clients; client_entry one of them, own_entry Toolpost itself among them
@@ -15,7 +17,7 @@ env_files     files of `NAME=value` lines
 jsonc         JSON with comments; json_edit changes one member of it
 """
 
-from toolpost.settings.callers import CallerSettings, OAuthSettings
+from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
 from toolpost.settings.client_files import ClientServers, FoundServer, read_client_file
 from toolpost.settings.loader import config_schema, convert_settings, load_config
 from toolpost.settings.model import (
@@ -40,6 +42,7 @@ __all__ = [
     "DiscoverySettings",
     "FoundServer",
     "HttpSettings",
+    "IssuerSettings",
     "LimitSettings",
     "OAuthSettings",
     "PluginSettings",

@@ -28,6 +28,8 @@ Tools = Annotated[
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 _LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_PASSPHRASE_HASH: Final = re.compile(r"scrypt:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}:[A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{43}")
+"""`scrypt:LOG2_N:R:P:SALT:HASH`, see `parts/login/passphrase.py`."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -36,6 +38,11 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     token_env: Annotated[str | None, Meta(description="environment variable with the caller's token")] = None
     token_file: Annotated[str | None, Meta(description="file with the caller's token")] = None
+    passphrase_hash: Annotated[
+        str | None,
+        Meta(description="hash of the passphrase by which a person logs in; `toolpost passphrase` makes one"),
+    ] = None
+    passphrase_file: Annotated[str | None, Meta(description="file with that hash instead")] = None
     tags: Tags = None
     tools: Tools = None
     mode: Annotated[Mode, Meta(description="what it may call, as in `modes.mode`")] = "full"
@@ -46,6 +53,17 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these")] = []
     clients: Annotated[list[str], Meta(description="OAuth: tokens whose client id is one of these")] = []
     scopes: Annotated[list[str], Meta(description="OAuth: tokens with one of these scopes")] = []
+    groups: Annotated[list[str], Meta(description="OAuth: tokens of members of one of these groups")] = []
+    roles: Annotated[list[str], Meta(description="OAuth: tokens with one of these roles")] = []
+    claims: Annotated[
+        dict[str, list[str]],
+        Meta(
+            description="OAuth: tokens in which each of these claims has one of the values; `a.b` is the claim `b` within `a`"
+        ),
+    ] = {}
+    issuer: Annotated[
+        str | None, Meta(description="OAuth: the issuer of these tokens; required where there are several issuers")
+    ] = None
 
     @property
     def has_token(self) -> bool:
@@ -53,16 +71,20 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return self.token_env is not None or self.token_file is not None
 
     @property
+    def has_passphrase(self) -> bool:
+        """Whether a person may log in as this caller, where `[login]` is enabled."""
+        return self.passphrase_hash is not None or self.passphrase_file is not None
+
+    @property
     def has_claims(self) -> bool:
         """Whether the caller authenticates with an OAuth access token."""
-        return bool(self.subjects or self.clients or self.scopes)
+        return bool(self.subjects or self.clients or self.scopes or self.groups or self.roles or self.claims)
 
 
-class OAuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Access tokens (JWT) of an authorization server; `[callers.NAME]` maps them to callers."""
+class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An authorization server whose access tokens are accepted as well; `[callers.NAME]` names it as `issuer`."""
 
-    issuer: Annotated[str, Meta(description="the authorization server, as in the `iss` claim")] = ""
-    resource: Annotated[str, Meta(description="the public URL of this server, `https://…/mcp`")] = ""
+    issuer: Annotated[str, Meta(description="the authorization server, exactly as in the `iss` claim")] = ""
     audiences: Annotated[list[str], Meta(description="accepted values of the `aud` claim; the resource, if empty")] = []
     scopes: Annotated[list[str], Meta(description="scopes that every token must have")] = []
     jwks_url: Annotated[
@@ -76,9 +98,50 @@ class OAuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             extra_json_schema={"default": ["RS256", "PS256", "ES256", "EdDSA"]},
         ),
     ] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
+    introspection_url: Annotated[
+        str | None,
+        Meta(description="where its tokens are introspected (RFC 7662), opaque ones and JWTs, instead of by keys"),
+    ] = None
+    introspection_client: Annotated[
+        str | None, Meta(description="client id with which this server introspects tokens")
+    ] = None
+    introspection_secret_env: Annotated[
+        str | None, Meta(description="environment variable with the secret of that client")
+    ] = None
+    introspection_secret_file: Annotated[str | None, Meta(description="file with that secret instead")] = None
+    introspection_cache_s: Annotated[
+        float, Meta(ge=0, le=300, description="how long an introspected token is accepted without asking again")
+    ] = 60.0
+    groups_claim: Annotated[str, Meta(description="the claim with a person's groups")] = "groups"
+    roles_claim: Annotated[
+        str, Meta(description="the claim with a person's roles, such as `realm_access.roles` of Keycloak")
+    ] = "roles"
+
+
+class OAuthSettings(IssuerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Access tokens of an authorization server; `[callers.NAME]` maps them to callers."""
+
+    resource: Annotated[str, Meta(description="the public URL of this server, `https://…/mcp`")] = ""
+    audience_of: Annotated[
+        Literal["gateway", "endpoint"],
+        Meta(
+            description="what a token is for: the whole `gateway`, or one `endpoint` such as `https://…/mcp/server/NAME`, where"
+            " alone it is accepted"
+        ),
+    ] = "gateway"
     others: Annotated[
-        Literal["refuse", "allow"], Meta(description="what to do with a valid token that is not mapped to any caller")
+        Literal["refuse", "allow"],
+        Meta(description="what to do with a valid token of this issuer that is not mapped to any caller"),
     ] = "refuse"
+    issuers: Annotated[
+        dict[str, IssuerSettings], Meta(description="more authorization servers: `[http.oauth.issuers.NAME]`")
+    ] = {}
+
+    @property
+    def all_issuers(self) -> "dict[str, IssuerSettings]":
+        """Every issuer by the place of its settings, the main one first."""
+        more = {f"http.oauth.issuers.{name}": issuer for name, issuer in self.issuers.items()}
+        return {"http.oauth": self, **more}
 
 
 def check_caller(name: str, caller: CallerSettings) -> None:
@@ -90,10 +153,15 @@ def check_caller(name: str, caller: CallerSettings) -> None:
         raise BadConfiguration(f"{place}: the name `{name}` is reserved.", hint="choose another name")
     if caller.token_env is not None and caller.token_file is not None:
         raise BadConfiguration(f"{place} has both `token_env` and `token_file`.", hint="remove one of them")
-    if not caller.has_token and not caller.has_claims:
+    if caller.passphrase_hash is not None and caller.passphrase_file is not None:
+        raise BadConfiguration(f"{place} has both `passphrase_hash` and `passphrase_file`.", hint="remove one of them")
+    if caller.passphrase_hash is not None:
+        _check_passphrase_hash(caller.passphrase_hash, f"{place}.passphrase_hash")
+    if not caller.has_token and not caller.has_claims and not caller.has_passphrase:
         raise BadConfiguration(
             f"{place} has no token, so that no client can authenticate as `{name}`.",
-            hint="set token_env or token_file; or, with [http.oauth], subjects, clients or scopes",
+            hint="set token_env or token_file; with [login], passphrase_hash; or, with [http.oauth], subjects, clients or"
+            " other claims",
         )
     check_patterns(caller.tags, caller.tools, place)
 
@@ -112,18 +180,67 @@ def check_oauth(oauth: OAuthSettings, callers: Mapping[str, CallerSettings]) -> 
     for key in ("issuer", "resource"):
         if not getattr(oauth, key):
             raise BadConfiguration(f"{place}.{key} is not set.")
-    for key, url in (("issuer", oauth.issuer), ("resource", oauth.resource), ("jwks_url", oauth.jwks_url)):
-        if url is not None and not is_trustworthy(url):
-            raise BadConfiguration(f"{place}.{key} must be an https URL.", hint="http is allowed for this machine only")
-    if oauth.jwks_url is not None and oauth.jwks_file is not None:
-        raise BadConfiguration(f"{place} has both `jwks_url` and `jwks_file`.", hint="remove one of them")
-    if not oauth.algorithms:
-        raise BadConfiguration(f"{place}.algorithms is empty: no token would be accepted.")
+    _check_url(f"{place}.resource", oauth.resource)
+    for where, issuer in oauth.all_issuers.items():
+        _check_issuer(where, issuer)
+    known = [issuer.issuer for issuer in oauth.all_issuers.values()]
+    if len(known) > len(set(known)):
+        raise BadConfiguration(f"{place}.issuers: two of them are the same issuer.", hint="remove one of them")
+    if sum(issuer.introspection_url is not None for issuer in oauth.all_issuers.values()) > 1:
+        raise BadConfiguration(
+            f"{place}.issuers: two of them introspect tokens.",
+            hint="an opaque token does not say whose it is, and must not be shown to another issuer: let one of them do so",
+        )
+    for name, caller in callers.items():
+        if caller.has_claims and caller.issuer is None and len(known) > 1:
+            # The same `sub` is another person at another issuer.
+            raise BadConfiguration(
+                f"callers.{name} does not say whose tokens it is identified by.", hint=f"set issuer to one of {known}"
+            )
     if oauth.others == "refuse" and not any(caller.has_claims for caller in callers.values()):
         raise BadConfiguration(
             f"{place}: tokens are not mapped to any caller, so that all would be refused.",
-            hint='set subjects, clients or scopes in [callers.NAME], or http.oauth.others = "allow"',
+            hint='set subjects, clients, scopes, groups, roles or claims in [callers.NAME], or http.oauth.others = "allow"',
         )
+
+
+def _check_issuer(place: str, issuer: IssuerSettings) -> None:
+    if not issuer.issuer:
+        raise BadConfiguration(f"{place}.issuer is not set.")
+    for key in ("issuer", "jwks_url", "introspection_url"):
+        _check_url(f"{place}.{key}", getattr(issuer, key))
+    if issuer.jwks_url is not None and issuer.jwks_file is not None:
+        raise BadConfiguration(f"{place} has both `jwks_url` and `jwks_file`.", hint="remove one of them")
+    if not issuer.algorithms:
+        raise BadConfiguration(f"{place}.algorithms is empty: no token would be accepted.")
+    has_secret = issuer.introspection_secret_env is not None or issuer.introspection_secret_file is not None
+    if issuer.introspection_url is not None and (issuer.introspection_client is None or not has_secret):
+        raise BadConfiguration(
+            f"{place}.introspection_url needs a client that may introspect tokens.",
+            hint="set introspection_client, and introspection_secret_env or introspection_secret_file",
+        )
+    if issuer.introspection_secret_env is not None and issuer.introspection_secret_file is not None:
+        raise BadConfiguration(
+            f"{place} has both `introspection_secret_env` and `introspection_secret_file`.", hint="remove one of them"
+        )
+
+
+def _check_url(place: str, url: str | None) -> None:
+    if url is not None and not is_trustworthy(url):
+        raise BadConfiguration(f"{place} must be an https URL.", hint="http is allowed for this machine only")
+
+
+def read_secret(place: str, variable: str | None, file: str | None, *, project: Path) -> str:
+    """Read a secret from an environment variable or a file; raises `BadConfiguration` if it is not there."""
+    if variable is not None:
+        if not (secret := os.environ.get(variable, "").strip()):
+            raise BadConfiguration(
+                f"{place}_env: the environment variable {variable} is not set.",
+                hint="set it before starting Toolpost",
+            )
+        return secret
+    assert file is not None
+    return read_token_file(project / file, f"{place}_file")
 
 
 def is_trustworthy(url: str) -> bool:
@@ -157,6 +274,20 @@ def read_caller_token(name: str, caller: CallerSettings, *, project: Path) -> st
         place = f"callers.{name}.token_file"
         return _check_token(read_token_file(project / caller.token_file, place), place)
     return None
+
+
+def read_passphrase(name: str, caller: CallerSettings, *, project: Path) -> str | None:
+    """Read the hash of a caller's passphrase; None for one without."""
+    if caller.passphrase_file is None:
+        return caller.passphrase_hash
+    place = f"callers.{name}.passphrase_file"
+    return _check_passphrase_hash(read_token_file(project / caller.passphrase_file, place), place)
+
+
+def _check_passphrase_hash(text: str, place: str) -> str:
+    if not _PASSPHRASE_HASH.fullmatch(text):
+        raise BadConfiguration(f"{place} is not the hash of a passphrase.", hint="make one: toolpost passphrase")
+    return text
 
 
 def read_token_file(path: Path, place: str) -> str:

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.client_entry import read_entry
 from toolpost.settings.env_files import read_env_file
 from toolpost.settings.jsonc import NotJson, read_jsonc
 from toolpost.settings.own_entry import is_toolpost
-from toolpost.settings.servers import ServerSettings, usable_name
+from toolpost.settings.servers import ServerSettings
 from toolpost.settings.variables import expand_variables
 
 

@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -174,7 +174,7 @@ def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: P
             check_patterns(endpoint.tags, endpoint.tools, place)
         if config.http.oauth is not None:
             check_oauth(config.http.oauth, callers)
-        elif names := sorted(name for name, caller in callers.items() if caller.has_claims):
+        elif names := sorted(name for name, caller in callers.items() if caller.has_claims and caller.issuer is None):
             raise BadConfiguration(
                 f"callers.{names[0]} is identified by OAuth claims, but [http.oauth] is not set.",
                 hint="add [http.oauth] with issuer and resource",
@@ -274,9 +274,26 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             near = nearest_name(key, fields)
             hint = f"did you mean `{place}{near}`?" if near else f"known settings: {', '.join(sorted(fields))}"
             raise BadConfiguration(f"{path}: unknown setting `{place}{key}`.", hint=hint)
+        choices = _choices_of(fields[key])
+        if choices and isinstance(value, str) and value not in choices:
+            near = nearest_name(value, choices)
+            hint = f"did you mean `{near}`?" if near else f"choose one of: {', '.join(choices)}"
+            raise BadConfiguration(f"{path}: {place}{key}: there is no `{value[:100]}` to choose.", hint=hint)
         inner = _section_type(fields[key])
         if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
+
+
+def _choices_of(kind: Any) -> list[str]:
+    """Return the words that a setting may have; none for one that takes other values than a few words."""
+    if get_origin(kind) is Literal:
+        return [word for word in get_args(kind) if isinstance(word, str)]
+    if get_origin(kind) is Annotated:
+        return _choices_of(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        parts = [_choices_of(part) for part in get_args(kind) if part is not NoneType]
+        return [word for part in parts for word in part] if all(parts) else []
+    return []
 
 
 def _section_type(kind: Any) -> type[msgspec.Struct] | None:

@@ -1,15 +1,12 @@
 """Removes a server's secrets from what it prints: it may print what it was given."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
-from urllib.parse import quote, quote_plus, unquote
+from typing import Any, Protocol
 
-from toolpost.base.redaction import REDACTED, SHORTEST, remember_secrets
-from toolpost.settings.secrets import rewrite_secrets
-from toolpost.settings.servers import ServerSettings
-
-LINE_SHORTEST: Final = 16
+from toolpost.base.redaction import REDACTED, SHORTEST, forms_of, remember_secrets
+from toolpost.settings.secrets import AUTH_SECRETS, rewrite_secrets
+from toolpost.settings.servers import AuthSettings, ServerSettings
+from toolpost.upstreams.spec import AuthSpec
 
 
 class ServerWithSecrets(Protocol):
@@ -27,16 +24,16 @@ class ServerWithSecrets(Protocol):
     @property
     def url(self) -> str | None: ...
 
+    @property
+    def auth(self) -> AuthSpec | None: ...
+
 
 def find_secrets(server: ServerWithSecrets) -> list[str]:
     """Return the secrets that a server was given, longest first, each also as URL- and JSON-encoded."""
     found: set[str] = set()
 
     def note(_key: str, _name: str, secret: str) -> str:
-        given = secret.replace("$${", "${")
-        # A multi-line key is printed one line at a time.
-        lines = [line for line in given.splitlines() if len(line) >= LINE_SHORTEST]
-        found.update((given, quote(given, safe=""), quote_plus(given), unquote(given), json.dumps(given)[1:-1], *lines))
+        found.update(forms_of(secret.replace("$${", "${")))
         return REDACTED
 
     rewrite_secrets(_to_settings(server), note)
@@ -68,7 +65,13 @@ def _to_settings(server: ServerWithSecrets) -> ServerSettings:
         env={name: _escape_references(value) for name, value in server.env.items()},
         headers={name: _escape_references(value) for name, value in server.headers.items()},
         url=_escape_references(server.url) if server.url else None,
+        auth=_to_auth_settings(server.auth) if server.auth is not None else None,
     )
+
+
+def _to_auth_settings(auth: AuthSpec) -> AuthSettings:
+    secrets: Any = {key: _escape_references(value) for key in AUTH_SECRETS if (value := getattr(auth, key))}
+    return AuthSettings(**secrets)
 
 
 def _escape_references(text: str) -> str:

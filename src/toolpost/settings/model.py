@@ -5,11 +5,13 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from toolpost.base.nearest import nearest_name
+from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
 from toolpost.settings.callers import (
@@ -22,8 +24,10 @@ from toolpost.settings.callers import (
     read_caller_token,
     read_token_file,
 )
+from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
 from toolpost.settings.variables import expand_variables
+from toolpost.upstreams.http.network import Network
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
@@ -39,6 +43,13 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         "127.0.0.1:8420"
     )
     token_file: Annotated[str | None, Meta(description="file with the token; TOOLPOST_TOKEN overrides it")] = None
+    public_url: Annotated[
+        str | None,
+        Meta(
+            description="URL at which browsers reach this server, such as https://tools.example.com; if not set, that of"
+            " `http.oauth.resource`, or where it listens"
+        ),
+    ] = None
     allowed_hosts: Annotated[
         list[str], Meta(description="further names of this server that the Host header may have")
     ] = []
@@ -67,6 +78,15 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
 
+    def base_url(self, listening: str | None) -> str | None:
+        """Return where browsers reach this server, without a path; None if that is not known.
+
+        `listening` is the URL of its own listener, None for one on all addresses.
+        """
+        url = self.public_url or (self.oauth.resource if self.oauth is not None else None) or listening
+        parts = urlsplit(url or "")
+        return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") and parts.netloc else None
+
     @property
     def trusted_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         """Parse `trusted_proxies`; raises `BadConfiguration`."""
@@ -93,9 +113,38 @@ class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         ),
     ] = "full"
     confirmed: Annotated[
-        list[str], Meta(description="servers whose annotations are true; those of other servers are not believed")
+        list[str],
+        Meta(
+            description="servers whose annotations an operator has confirmed: they count in the mode `readonly` and in rules"
+            " of `[approvals]`; those of other servers are claims"
+        ),
     ] = []
     minimal: Annotated[list[str], Meta(description="patterns of tool names that the mode `minimal` serves")] = []
+
+
+class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the audit keeps besides one entry for every call."""
+
+    sample: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="part of all calls whose arguments and results are kept for review, selected verifiably at random;"
+            " needs `toolpost[approvals]`",
+        ),
+    ] = 0.0
+    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept")] = 30.0
+    keep: Annotated[Count, Meta(description="how many of them are kept; the oldest go first")] = 10_000
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The log on disk, which `toolpost logs` shows."""
+
+    keep_mb: Annotated[
+        int,
+        Meta(ge=0, le=100_000, description="megabytes that are kept, half of them of ended processes; 0 keeps no log"),
+    ] = 20
 
 
 class StdioSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -122,6 +171,25 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ),
     ] = 8
     retry_s: Annotated[Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached")] = 30.0
+    journal_read_only: Annotated[
+        bool,
+        Meta(
+            description="false leaves calls of tools that are annotated read-only out of the journal of calls in flight: if the"
+            " gateway is killed, nothing shows that they were made; of servers only those in `modes.confirmed`"
+        ),
+    ] = True
+
+
+class CredentialSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Credentials that are stored for servers."""
+
+    key: Annotated[
+        str | None,
+        Meta(
+            description="where the key that encrypts them is kept: file:PATH or keychain:SERVICE/NAME; if not set, the file"
+            " `credentials.key` beside a SQLite store, else in `.toolpost`; TOOLPOST_CREDENTIALS_KEY overrides it"
+        ),
+    ] = None
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -142,13 +210,22 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     conversations: Annotated[Count, Meta(description="conversations with agents that are kept")] = 100_000
     grace_s: Annotated[Seconds, Meta(description="how long calls in flight may continue at shutdown")] = 5.0
     page_size: Annotated[Count, Meta(description="tools on one page of tools/list")] = 1000
+    instructions: Annotated[
+        int,
+        Meta(
+            ge=0, le=100_000, description="characters of servers' own instructions that clients are shown; 0 shows none"
+        ),
+    ] = 8_000
 
 
 class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which plugins are loaded."""
 
     load: Annotated[
-        list[str], Meta(description="plugins to load in addition to installed ones, as package.module:attribute")
+        list[str],
+        Meta(
+            description="plugins, and FastMCP or SDK servers, to load in addition to installed ones, as package.module:attribute"
+        ),
     ] = []
     bundled: Annotated[
         list[str],
@@ -228,7 +305,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     stdio: StdioSettings = StdioSettings()
     callers: Annotated[dict[CallerName, CallerSettings], Meta(description="callers over HTTP, by name")] = {}
     modes: ModeSettings = ModeSettings()
+    audit: AuditSettings = AuditSettings()
+    log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
+    credentials: CredentialSettings = CredentialSettings()
+    network: NetworkSettings = UNSET
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
@@ -268,6 +349,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return f"sqlite:{project / path}"
 
     @property
+    def log_path(self) -> Path | None:
+        """The folder of the log on disk: beside the store. None if that is in memory."""
+        scheme, _, path = self.store_url.partition(":")
+        if scheme != "sqlite":
+            return Path(self.project) / OWN_FOLDER / "log"
+        # Named after the store, as its other companions are: a folder `log` may be a project's own.
+        return Path(f"{path}-log") if path != ":memory:" else None
+
+    @property
     def address(self) -> tuple[str, int]:
         return parse_address(self.http.listen)
 
@@ -300,10 +390,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def secret_files(self) -> list[Path]:
-        """The files that decide who may call: tokens and signing keys."""
-        named = [self.http.token_file, *(caller.token_file for caller in self.callers.values())]
+        """The files that decide who may call: tokens, passphrases, signing keys and secrets of clients."""
+        callers = self.callers.values()
+        named = [self.http.token_file, *(name for each in callers for name in (each.token_file, each.passphrase_file))]
         if self.http.oauth is not None:
-            named.append(self.http.oauth.jwks_file)
+            for issuer in self.http.oauth.all_issuers.values():
+                named += [issuer.jwks_file, issuer.introspection_secret_file]
         return [Path(self.project) / name for name in named if name is not None]
 
     def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
@@ -313,7 +405,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def resolve_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
         """Return one server, enabled or not, with variables replaced."""
         given = os.environ if environment is None else environment
-        return resolve_server(name, self.servers[name], environment=given, project=Path(self.project).absolute())
+        return resolve_server(
+            name,
+            self.servers[name],
+            environment=given,
+            project=Path(self.project).absolute(),
+            network=self.network,
+        )
+
+    def resolve_network(self) -> Network:
+        """Return how connections to anything but servers are made; raises `BadConfiguration`."""
+        project = Path(self.project).absolute()
+
+        def fill(text: str, place: str) -> str:
+            return expand_variables(text, environment=os.environ, project=project, place=place)
+
+        return resolve_network(UNSET, self.network, fill, project)
 
 
 def parse_address(text: str) -> tuple[str, int]:

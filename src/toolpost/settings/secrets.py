@@ -14,11 +14,14 @@ from typing import Final
 import msgspec
 
 from toolpost.base.redaction import REDACTED, is_secret_name
-from toolpost.settings.servers import ServerSettings
+from toolpost.settings.servers import AuthSettings, ServerSettings
 from toolpost.settings.variables import Reference, split_references
 
 Rewrite = Callable[[str, str, str], str]
 """Takes the setting that contains a secret, the secret's own name and the secret; returns the replacement."""
+
+AUTH_SECRETS: Final = ("client_secret", "private_key", "subject_token", "idp_client_secret", "assertion")
+"""The settings of `auth` that are secret."""
 
 _KNOWN_KEY: Final = re.compile(
     # No letter before it: `task-management-server` is a name. Matches are checked again by `_is_key`, because a lookahead in
@@ -62,18 +65,34 @@ def redact_server(server: ServerSettings) -> ServerSettings:
     return rewrite_secrets(server, lambda _key, _name, _rewrite_secret: REDACTED)
 
 
-def rewrite_secrets(server: ServerSettings, rewrite: Rewrite) -> ServerSettings:
-    """Return the settings with `rewrite` applied to every literal secret."""
+def rewrite_secrets(server: ServerSettings, rewrite: Rewrite, *, is_strict: bool = False) -> ServerSettings:
+    """Return the settings with `rewrite` applied to every literal secret.
+
+    With `is_strict`, every value of `env` and `headers` counts as one: not every secret has a name that says so.
+    """
+    rewrite_value = _rewrite_secret if is_strict else _rewrite_named
     return msgspec.structs.replace(
         server,
-        env={name: _rewrite_named(name, value, f"env.{name}", rewrite) for name, value in server.env.items()},
+        env={name: rewrite_value(name, value, f"env.{name}", rewrite) for name, value in server.env.items()},
         headers={
-            name: _rewrite_named(name, value, f"headers.{name}", rewrite) for name, value in server.headers.items()
+            name: rewrite_value(name, value, f"headers.{name}", rewrite) for name, value in server.headers.items()
         },
         args=_rewrite_arguments(server.args, rewrite),
         command=server.command and _rewrite_embedded(server.command, "command", rewrite),
         url=server.url and _rewrite_embedded(server.url, "url", rewrite),
         cwd=server.cwd and _rewrite_embedded(server.cwd, "cwd", rewrite),
+        network=msgspec.structs.replace(
+            server.network,
+            proxy=server.network.proxy and _rewrite_embedded(server.network.proxy, "network.proxy", rewrite),
+        ),
+        auth=server.auth and _rewrite_auth(server.auth, rewrite),
+    )
+
+
+def _rewrite_auth(auth: AuthSettings, rewrite: Rewrite) -> AuthSettings:
+    secrets = {key: value for key in AUTH_SECRETS if (value := getattr(auth, key))}
+    return msgspec.structs.replace(
+        auth, **{key: _rewrite_secret(key, value, f"auth.{key}", rewrite) for key, value in secrets.items()}
     )
 
 

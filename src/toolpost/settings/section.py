@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from toolpost.registry import BUNDLED, installed_part, installed_parts
 
 if TYPE_CHECKING:
     from toolpost.settings.model import Config
+    from toolpost.settings.servers import ServerSettings
 
 Value = TypeVar("Value")
 
@@ -33,6 +34,11 @@ class Section(Generic[Value]):
     """Of a table of sections, its type: `Annotated[dict[str, Struct], Meta(description="…")]`."""
     check_entry: Callable[[str, Any], None] | None = None
     """Raises BadConfiguration for an entry, which is given with its name, whose settings do not go together."""
+    as_server: "Callable[[Any], ServerSettings] | None" = None
+    """Of a table of what is reached over HTTP with credentials: the settings by which a server would be reached like that. Then
+    `toolpost credentials` and `toolpost login` know its entries by name."""
+    secrets: tuple[str, ...] = ()
+    """Keys of its entries whose texts are secret, whatever they are called: `toolpost config show` leaves them out."""
     relocate: Callable[[Value, Path], Value] | None = None
     """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
 
@@ -83,6 +89,47 @@ def installed_sections() -> dict[str, Section[Any]]:
         except Exception:  # noqa: BLE001, S112 (a part may raise anything)
             continue
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredentialUser:
+    """Something that is used with credentials: a server, or an entry of a part's section."""
+
+    section: str
+    settings: "ServerSettings"
+    texts: tuple[str, ...]
+    """All texts of its settings, any of which may refer to `${caller:KEY}`."""
+
+
+SERVERS: Final = "servers"
+
+
+def credential_users(config: "Config") -> dict[str, CredentialUser]:
+    """Return everything that is used with credentials, by name; servers come first where a part has the same name."""
+    sections = bundled_sections()
+    if config.parts.keys() - sections.keys():
+        sections |= installed_sections()
+    found = {
+        name: CredentialUser(
+            section=section.name,
+            settings=section.as_server(entry),
+            texts=tuple(_find_texts(msgspec.to_builtins(entry))),
+        )
+        for section in sections.values()
+        if section.as_server is not None
+        for name, entry in section.of(config).items()
+    }
+    return found | {
+        name: CredentialUser(section=SERVERS, settings=server, texts=(*server.env.values(), *server.headers.values()))
+        for name, server in config.servers.items()
+    }
+
+
+def _find_texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _find_texts(inner)
 
 
 def check_loadable(name: str) -> None:

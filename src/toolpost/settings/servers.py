@@ -1,18 +1,22 @@
 """`[servers.NAME]`: the MCP servers behind the gateway, as written and with variables replaced."""
 
 import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.variables import expand_variables, split_references
+from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
+from toolpost.settings.variables import expand_variables, split_own_values, split_references
+from toolpost.upstreams.credentials.values import OwnValue, Template
+from toolpost.upstreams.http.network import DIRECT, Network
+from toolpost.upstreams.spec import AuthSpec, AuthType, ClientAuth, Subject
 
 Transport = Literal["stdio", "http", "sse"]
 UnknownArguments = Literal["allow", "reject"]
@@ -20,13 +24,107 @@ Results = Literal["enforce", "warn", "off"]
 Contracts = Literal["observe", "enforce"]
 Strategy = Literal["shared", "per_session", "singleton"]
 Era = Literal["auto", "handshake", "stateless"]
+Credentials = Literal["shared", "caller"]
 
 # As in `check_plugin_name`: a double `_` separates server and tool.
 _NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
 ServerName = Annotated[str, Meta(pattern=f"^{_NAME}$")]
 
+_ISSUER: Final = "the authorization server that may get its secret, as the server's metadata names it"
+_NEEDED: Final[Mapping[str, Mapping[str, str]]] = {
+    "client_credentials": {"client_id": "a client", "issuer": _ISSUER},
+    "token_exchange": {"subject_token": "a token to exchange", "issuer": _ISSUER},
+    "id_jag": {"subject_token": "a token to exchange", "idp_token_url": "the identity provider's token endpoint"},
+    "jwt_bearer": {"assertion": "an assertion", "issuer": _ISSUER},
+}
+"""What each type of `auth` cannot do without."""
+
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the gateway gets access tokens for a server. Without it, a server that asks for OAuth is treated as `oauth`."""
+
+    type: Annotated[
+        AuthType,
+        Meta(
+            description="`oauth`: a person logs in (`toolpost login NAME`); the others need nobody: `client_credentials`,"
+            " `token_exchange` (RFC 8693), `id_jag` (an assertion of a company's identity provider), `jwt_bearer` (RFC 7523)"
+        ),
+    ] = "oauth"
+    issuer: Annotated[
+        str | None,
+        Meta(
+            description="the authorization server; if not set, the one that the server names. Required with a secret, which"
+            " would go there: `client_secret`, and every `type` but `oauth` and `id_jag`"
+        ),
+    ] = None
+    authorization_url: Annotated[
+        str | None,
+        Meta(
+            description="page for logins of an authorization server without metadata; needs `token_url` and `client_id`"
+        ),
+    ] = None
+    token_url: Annotated[str | None, Meta(description="where that one issues tokens")] = None
+    client_id: Annotated[
+        str | None, Meta(description="client that was registered by hand; if not set, the gateway registers itself")
+    ] = None
+    client_secret: Annotated[str | None, Meta(description="its secret")] = None
+    client_auth: Annotated[
+        ClientAuth | None,
+        Meta(description="how the client authenticates; if not set, as the authorization server supports"),
+    ] = None
+    client_metadata_url: Annotated[
+        str | None, Meta(description="URL of a client ID metadata document, the client id where that is supported")
+    ] = None
+    private_key: Annotated[str | None, Meta(description="private key (PEM) for `private_key_jwt`")] = None
+    signing_algorithm: Annotated[
+        str | None, Meta(description="its algorithm; if not set, the usual one for the key")
+    ] = None
+    scopes: Annotated[
+        list[str] | None, Meta(description="scopes to ask for; if not set, those that the server names")
+    ] = None
+    resource: Annotated[
+        str | None, Meta(description="resource indicator (RFC 8707), if not the server's own; empty to send none")
+    ] = None
+    parameters: Annotated[
+        dict[str, str], Meta(description="more parameters of the login's URL, such as `access_type` for Google")
+    ] = {}
+    redirect_port: Annotated[
+        Annotated[int, Meta(ge=1, le=65_535)] | None,
+        Meta(description="port of `toolpost login`, for clients that were registered with a fixed one"),
+    ] = None
+    assume_pkce: Annotated[
+        bool, Meta(description="use an authorization server that supports PKCE without saying so in its metadata")
+    ] = False
+    subject: Annotated[
+        Subject,
+        Meta(
+            description="which token `token_exchange` exchanges: `configured` is `subject_token`, `caller` the access token"
+            " with which each caller comes (`[http.oauth]`)"
+        ),
+    ] = "configured"
+    subject_issuer: Annotated[
+        str | None, Meta(description="whose tokens of callers are exchanged; if not set, those of `issuer`")
+    ] = None
+    subject_token: Annotated[str | None, Meta(description="token to exchange, for `token_exchange` and `id_jag`")] = (
+        None
+    )
+    subject_token_type: Annotated[
+        str | None, Meta(description="its type, such as `access_token`, `id_token` or `jwt`, or a URN")
+    ] = None
+    audience: Annotated[str | None, Meta(description="whom the exchanged token is for, if it must be named")] = None
+    idp_token_url: Annotated[str | None, Meta(description="token endpoint of the identity provider, for `id_jag`")] = (
+        None
+    )
+    idp_client_id: Annotated[str | None, Meta(description="client at the identity provider")] = None
+    idp_client_secret: Annotated[str | None, Meta(description="its secret")] = None
+    assertion: Annotated[str | None, Meta(description="signed assertion (JWT), for `jwt_bearer`")] = None
+
+    def __repr__(self) -> str:
+        """Leave out values that may be secrets."""
+        return f"AuthSettings(type={self.type!r}, …)"
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,6 +136,17 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
     url: Annotated[str | None, Meta(description="URL of a remote or already running server")] = None
     headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    credentials: Annotated[
+        Credentials | None,
+        Meta(
+            description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
+            " the caller's where a value refers to `${caller:KEY}` or `auth.subject` is `caller`"
+        ),
+    ] = None
+    network: Annotated[
+        NetworkSettings, Meta(description="certificates and proxy for this server, over those of `[network]`")
+    ] = UNSET
+    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
     transport: Annotated[
         Transport | None, Meta(description="if not set: stdio for a command; for a url http, and sse where that fails")
     ] = None
@@ -58,6 +167,21 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     contracts: Annotated[
         Contracts | None, Meta(description="overrides `contracts` for this server: `observe` or `enforce`")
     ] = None
+    extensions: Annotated[
+        bool,
+        Meta(
+            description="pass its extensions on: what it declares, and methods and notifications that MCP itself does not know,"
+            " in both directions; neither approvals nor middleware see them"
+        ),
+    ] = True
+    client_extensions: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(description="extensions, with their settings, that are declared to it as the client's in a handshake"),
+    ] = {}
+    unlisted_resources: Annotated[
+        bool,
+        Meta(description="ask it for resources that no server lists; for a server that does not list all of its own"),
+    ] = False
     strategy: Annotated[Strategy, Meta(description="which clients share a running server")] = "shared"
     era: Annotated[
         Era, Meta(description="MCP era to use with a server that supports both; auto: the calling client's")
@@ -88,6 +212,12 @@ class ResolvedServer:
     """Absolute; the project by default."""
     url: str | None
     headers: Mapping[str, str] = field(hash=False)
+    own_env: Mapping[str, Template] = field(hash=False)
+    """Variables that contain values of the credential's owner."""
+    own_headers: Mapping[str, Template] = field(hash=False)
+    credentials: Credentials
+    network: Network
+    auth: AuthSpec | None
     transport: Transport | None
     """None: try http, then sse. A command is always `stdio`."""
     tags: frozenset[str]
@@ -97,6 +227,9 @@ class ResolvedServer:
     unknown_arguments: UnknownArguments
     results: Results
     contracts: Contracts | None
+    extensions: bool
+    client_extensions: Mapping[str, Any] = field(hash=False)
+    unlisted_resources: bool
     strategy: Strategy
     era: Era
     min_ready: int
@@ -112,9 +245,9 @@ class ResolvedServer:
         return f"<ResolvedServer {self.name!r} {what}, {names}, transport={self.transport!r}>"
 
 
-def check_server(name: str, server: ServerSettings) -> None:
+def check_server(name: str, server: ServerSettings, section: str = "servers") -> None:
     """Raise `BadConfiguration` for a name that cannot be part of a tool's name, and for contradicting settings."""
-    place = f"servers.{name}"
+    place = f"{section}.{name}"
     if not re.fullmatch(_NAME, name):
         raise BadConfiguration(
             f"servers.`{name}`: a server's name may contain letters, digits, `-` and single `_`.",
@@ -155,23 +288,26 @@ def _check_names(server: ServerSettings, place: str) -> None:
 def misplaced_keys(server: ServerSettings) -> list[str]:
     """Return the keys that belong to the other kind of server, `command` or `url`."""
     if server.command is not None:
-        return ["headers"] if server.headers else []
+        given = {"headers": server.headers, "auth": server.auth, "network": server.network != UNSET}
+        return [key for key, value in given.items() if value]
     return [key for key in ("args", "env", "cwd") if getattr(server, key)]
 
 
-def usable_name(name: str) -> str:
-    """Make a valid server name: anything but letters, digits, `-` and single `_` becomes `-`."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    dashed = re.sub(r"[^A-Za-z0-9_-]+", "-", plain)
-    return re.sub(r"_+", "_", dashed).strip("-_") or "server"
-
-
 def resolve_server(
-    name: str, server: ServerSettings, *, environment: Mapping[str, str], project: Path
+    name: str,
+    server: ServerSettings,
+    *,
+    environment: Mapping[str, str],
+    project: Path,
+    network: NetworkSettings = UNSET,
+    section: str = "servers",
 ) -> ResolvedServer:
-    """Replace the variables of a server's settings; errors name the server and the key, never a value."""
-    check_server(name, server)
-    place = f"servers.{name}"
+    """Replace the variables of a server's settings; errors name the server and the key, never a value.
+
+    `section` is the one that the settings stand in.
+    """
+    check_server(name, server, section)
+    place = f"{section}.{name}"
 
     def fill(text: str, key: str) -> str:
         filled = expand_variables(text, environment=environment, project=project, place=f"{place}.{key}")
@@ -187,15 +323,38 @@ def resolve_server(
     if server.url is not None:
         url = fill(server.url, "url")
         _check_url(url, place)
+
+    def fill_around(text: str, key: str) -> Template:
+        pieces = split_own_values(text)
+        return tuple(piece if isinstance(piece, OwnValue) else fill(piece, key) for piece in pieces)
+
+    env = {key: fill_around(value, f"env.{key}") for key, value in server.env.items()}
+    headers = {key: fill_around(value, f"headers.{key}") for key, value in server.headers.items()}
+    own_env = {key: template for key, template in env.items() if _has_own(template)}
+    own_headers = {key: template for key, template in headers.items() if _has_own(template)}
+    auth = _resolve_auth(server.auth, fill, place) if server.auth is not None else None
+    is_own = bool(own_env or own_headers) or (auth is not None and auth.exchanges_callers_tokens)
+    if server.credentials == "shared" and auth is not None and auth.exchanges_callers_tokens:
+        # The first caller's token would be used for all of them.
+        raise BadConfiguration(
+            f'{place}.credentials is "shared", but auth.subject is "caller".', hint="remove `credentials`"
+        )
     return ResolvedServer(
         name=name,
         command=command,
-        env={key: fill(value, f"env.{key}") for key, value in server.env.items()},
+        env={key: "".join(map(str, template)) for key, template in env.items() if key not in own_env},
         cwd=_resolve_folder(fill(server.cwd or "", "cwd"), project, place),
         url=url,
         headers={
-            key: _check_header(fill(value, f"headers.{key}"), key, place) for key, value in server.headers.items()
+            key: _check_header("".join(map(str, template)), key, place)
+            for key, template in headers.items()
+            if key not in own_headers
         },
+        own_env=own_env,
+        own_headers=own_headers,
+        network=resolve_network(server.network, network, fill, project) if url is not None else DIRECT,
+        credentials=server.credentials or ("caller" if is_own else "shared"),
+        auth=auth,
         transport="stdio" if command else server.transport,
         tags=frozenset(server.tags),
         allow=tuple(server.allow),
@@ -204,11 +363,54 @@ def resolve_server(
         unknown_arguments=server.unknown_arguments,
         results=server.results,
         contracts=server.contracts,
+        extensions=server.extensions,
+        client_extensions=server.client_extensions,
+        unlisted_resources=server.unlisted_resources,
         strategy=server.strategy,
         era=server.era,
         min_ready=server.min_ready,
         idle_s=server.idle_s,
     )
+
+
+def _has_own(template: Template) -> bool:
+    return any(isinstance(piece, OwnValue) for piece in template)
+
+
+def _resolve_auth(auth: AuthSettings, fill: Callable[[str, str], str], place: str) -> AuthSpec:
+    def resolve(key: str, value: object) -> object:
+        if isinstance(value, str):
+            return fill(value, f"auth.{key}")
+        if isinstance(value, dict):
+            return {name: fill(text, f"auth.{key}.{name}") for name, text in value.items()}
+        return tuple(fill(text, f"auth.{key}") for text in value) if isinstance(value, list) else value
+
+    resolved: Any = {key: resolve(key, getattr(auth, key)) for key in auth.__struct_fields__}
+    spec = AuthSpec(**resolved)
+    _check_auth(spec, place)
+    for key in ("issuer", "authorization_url", "token_url", "idp_token_url", "client_metadata_url"):
+        if (url := getattr(spec, key)) is not None:
+            _check_url(url, f"{place}.auth", key)
+    if spec.client_metadata_url is not None and not spec.client_metadata_url.startswith("https://"):
+        raise BadConfiguration(f"{place}.auth.client_metadata_url must begin with https://.")
+    return spec
+
+
+def _check_auth(spec: AuthSpec, place: str) -> None:
+    if spec.exchanges_callers_tokens and (spec.type != "token_exchange" or spec.subject_token):
+        raise BadConfiguration(
+            f'{place}.auth.subject is "caller", which needs type `token_exchange` and no `subject_token`.'
+        )
+    for key, needed in _NEEDED.get(spec.type, {}).items():
+        if not getattr(spec, key) and not (key == "subject_token" and spec.exchanges_callers_tokens):
+            raise BadConfiguration(f"{place}.auth.{key} is missing: type `{spec.type}` needs {needed}.")
+    if spec.authorization_url is not None or spec.token_url is not None:
+        for key in ("authorization_url", "token_url", "client_id"):
+            if not getattr(spec, key):
+                raise BadConfiguration(f"{place}.auth.{key} is missing: endpoints without metadata need all three.")
+    if spec.client_secret and not (spec.issuer or spec.token_url):
+        # Otherwise the secret would go wherever the MCP server says, which need not be honest, nor stay so.
+        raise BadConfiguration(f"{place}.auth.issuer is missing: `client_secret` needs {_ISSUER}.")
 
 
 def _check_not_empty(text: str, place: str) -> str:
@@ -224,14 +426,14 @@ def _resolve_folder(text: str, project: Path, place: str) -> Path:
         raise BadConfiguration(f"{place}.cwd: `~` cannot be resolved: unknown user or no home directory.") from error
 
 
-def _check_url(url: str, place: str) -> None:
+def _check_url(url: str, place: str, key: str = "url") -> None:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_usable = False
     if not is_usable or _CONTROL.search(url):
-        raise BadConfiguration(f"{place}.url is not a valid HTTP URL.", hint="write http://… or https://…")
+        raise BadConfiguration(f"{place}.{key} is not a valid HTTP URL.", hint="write http://… or https://…")
 
 
 def _check_header(value: str, key: str, place: str) -> str:

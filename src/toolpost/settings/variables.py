@@ -4,6 +4,9 @@ ${VAR}                   from the environment; an error if not set
 ${VAR:-default}          the default if VAR is not set or empty
 ${env:VAR}               the same as ${VAR}, as VS Code and Cursor write it
 ${workspaceFolder}       the project folder; also ${workspaceFolderBasename}, ${userHome}, ${pathSeparator}, ${/}
+${file:PATH}             the text of a file, without surrounding whitespace; relative to the project, `~` is the home folder
+${keychain:SERVICE/NAME} an entry of the keychain
+${caller:KEY}            the caller's own value, in headers and environment variables of servers (`split_own_values`)
 ${input:ID}              an error: VS Code would prompt for it, a gateway cannot
 $${VAR}                  the text ${VAR}
 """
@@ -15,13 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.base.redaction import forms_of, remember_secrets
+from toolpost.contracts.errors import BadConfiguration, OperatorError
+from toolpost.upstreams.credentials.keychain import read_keychain
+from toolpost.upstreams.credentials.values import OwnValue
 
 _DEPTH: Final = 8
 """How deep defaults may be nested."""
 
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*(?:\(x86\))?)(?::-(.*))?", re.DOTALL)
 _INPUT: Final = re.compile(r"input:(.+)", re.DOTALL)
+_FILE: Final = re.compile(r"file:(.+)", re.DOTALL)
+_KEYCHAIN: Final = re.compile(r"keychain:([^/]+)/(.+)", re.DOTALL)
+_CALLER: Final = re.compile(r"caller:([A-Za-z_][A-Za-z0-9_.-]*)")
 _PLAIN: Final = re.compile(r"[\w.:/-]{1,80}")
 
 _FIXED: Final[dict[str, Callable[[Path], str]]] = {
@@ -44,6 +53,12 @@ class Reference:
     def input_id(self) -> str | None:
         """The id of an `${input:ID}`, else None."""
         found = _INPUT.fullmatch(self.body)
+        return found[1] if found else None
+
+    @property
+    def own_name(self) -> str | None:
+        """The name of the caller's value in a `${caller:KEY}`, else None."""
+        found = None if self.is_escaped else _CALLER.fullmatch(self.body)
         return found[1] if found else None
 
     @property
@@ -101,6 +116,10 @@ def expand_variables(text: str, *, environment: Mapping[str, str], project: Path
             whole += f"${{{piece.body}}}"
         elif fixed := _FIXED.get(piece.body):
             whole += fixed(project)
+        elif (secret := _read_secret(piece, project, place)) is not None:
+            # A secret whatever the setting is called: logs and errors are shown without it.
+            remember_secrets(forms_of(secret))
+            whole += secret
         elif (value := environment.get(_name_of(piece, place))) or (value is not None and piece.default is None):
             whole += value
         elif piece.default is not None:
@@ -115,6 +134,42 @@ def expand_variables(text: str, *, environment: Mapping[str, str], project: Path
     return whole
 
 
+def _read_secret(reference: Reference, project: Path, place: str) -> str | None:
+    """Return what a `${file:…}` or `${keychain:…}` refers to, None for any other reference; raises `BadConfiguration`."""
+    if (file := _FILE.fullmatch(reference.body)) is not None:
+        return _read_file(file[1], project, place)
+    if (entry := _KEYCHAIN.fullmatch(reference.body)) is None:
+        return None
+    try:
+        found = read_keychain(entry[1], entry[2])
+    except OperatorError as error:
+        raise BadConfiguration(f"{place}: {error.message}", hint=error.hint) from error
+    if found is None:
+        raise BadConfiguration(
+            f"{place}: the keychain has no entry {entry[1]}/{entry[2]}.", hint=f"keyring set {entry[1]} {entry[2]}"
+        )
+    return found
+
+
+def _read_file(name: str, project: Path, place: str) -> str:
+    try:
+        return (project / Path(name).expanduser()).read_text(encoding="utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadConfiguration(
+            f"{place}: cannot read the file {name}: {reason}.", hint="check its path and rights"
+        ) from error
+
+
+def split_own_values(text: str) -> list[str | OwnValue]:
+    """Split a text at the references to the caller's values; the other references are left in the texts between them."""
+    pieces: list[str | OwnValue] = []
+    for piece in split_references(text):
+        own = piece.own_name if isinstance(piece, Reference) else None
+        pieces.append(OwnValue(own) if own is not None else piece if isinstance(piece, str) else piece.text)
+    return pieces
+
+
 def _name_of(reference: Reference, place: str) -> str:
     if reference.input_id is not None:
         name = make_variable_name(reference.input_id)
@@ -122,11 +177,17 @@ def _name_of(reference: Reference, place: str) -> str:
             f"{place} uses `${{input:{reference.input_id}}}`, which only VS Code can prompt for.",
             hint=f"set the environment variable {name} and write ${{{name}}} instead; `toolpost import` does so",
         )
+    if reference.own_name is not None:
+        raise BadConfiguration(
+            f"{place}: `{reference.text}` can be used in headers and in env only.",
+            hint="a program's arguments and URLs are shown to others; pass the value in a variable or header",
+        )
     if (name := reference.variable or "") == "":
         shown = f"`{reference.text}`" if _PLAIN.fullmatch(reference.body) else "one of its `${…}`"
         raise BadConfiguration(
             f"{place}: {shown} is not a known reference.",
-            hint="write ${VAR}, ${VAR:-default}, ${env:VAR} or ${workspaceFolder}; $${ is a literal ${",
+            hint="write ${VAR}, ${VAR:-default}, ${env:VAR}, ${file:PATH}, ${keychain:SERVICE/NAME}, ${caller:KEY} or"
+            " ${workspaceFolder}; $${ is a literal ${",
         )
     return name
 

@@ -11,9 +11,11 @@ part_tables    finds the tables of parts, for copying
 
 audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict
+audit_contents contents of calls that were selected for review
 call_journal   calls in flight, which are known after a kill
 chain          the hash chain over the records; no I/O
 batches        collects audit entries while others are written
+credentials    encrypted credentials for servers, and who renews them
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were last seen
 pins           the tools of each server, as they were first seen
@@ -51,10 +53,10 @@ CONTRIBUTING.md says how a table is added.
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Outcome
 from toolpost.store.base import Store, StoreFacts, open_store, store_exists, verify_audit
-from toolpost.store.known_tools import KnownTools
+from toolpost.store.known_tools import KnownServer, KnownTools
 from toolpost.store.pins import Pins
 from toolpost.store.seen import SeenTools
-from toolpost.store.threads import Ending, Resumable, Thread, ThreadMessage, Threads, Turn
+from toolpost.store.threads import Resumable, Thread, ThreadMessage, Threads, Turn, TurnEndRecord
 from toolpost.store.wakeups import Wake, Wakeups
 
 __all__ = [
@@ -63,7 +65,7 @@ __all__ = [
     "AuditLog",
     "AuditRecord",
     "AuditVerdict",
-    "Ending",
+    "KnownServer",
     "KnownTools",
     "Outcome",
     "Pins",
@@ -75,6 +77,7 @@ __all__ = [
     "ThreadMessage",
     "Threads",
     "Turn",
+    "TurnEndRecord",
     "Wake",
     "Wakeups",
     "open_store",

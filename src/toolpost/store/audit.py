@@ -9,15 +9,23 @@ import anyio.to_thread
 
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict
+from toolpost.store.audit_values import Activity, AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Usage
 from toolpost.store.batches import Batches
 from toolpost.store.call_journal import CallJournal
-from toolpost.store.chain import COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
+from toolpost.store.chain import BEGINNING, COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
 from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
+from toolpost.store.segments import AuditSegment, find_segment_break, read_segments
 
 CHUNK: Final = 1_000
 """How many records are verified at a time: other tasks run between two chunks."""
 
+ACTIVITY_LIMIT: Final = 50_000
+"""How many of the newest records `activity` looks at: some tens of milliseconds."""
+
+USAGE_LIMIT: Final = 200_000
+"""How many of the newest records `usage` looks at."""
+
+_FAILED: Final = "sum(CASE WHEN outcome IN ('error', 'refused', 'lost') THEN 1 ELSE 0 END)"
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM audit WHERE"  # noqa: S608 - constants
 _INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({marks(len(COLUMNS))})"  # noqa: S608 - constants
 # Cast: in a SQLite file that was tampered with, the head may have values of any type.
@@ -31,6 +39,7 @@ _CONDITIONS: Final = {
     "until": "at_utc < ?{}",
     "call_id": "call_id = ?{}",
     "trace_id": "trace_id = ?{}",
+    "before": "seq < ?{}",
 }
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63 - 1
@@ -42,10 +51,10 @@ Write = Callable[[Sequence[Values]], Awaitable[None]]
 class AuditLog:
     """The record of every call. Entries are added; none is ever changed."""
 
-    def __init__(self, scripts: Scripts, write: Write, calls: CallJournal | None = None) -> None:
-        """`write` commits a batch of entries, all of them or none; `calls` has those in flight."""
+    def __init__(self, scripts: Scripts, write: Write, call_journal: CallJournal | None = None) -> None:
+        """`write` commits a batch of entries, all of them or none; `call_journal` has those in flight."""
         self._scripts = scripts
-        self.calls = calls
+        self.call_journal = call_journal
         self._batches = Batches(write)
 
     @property
@@ -79,21 +88,60 @@ class AuditLog:
         rows = await self._scripts.read(lambda: _find(matching, after, limit))
         return [record_of(row) for row in rows]
 
+    async def activity(self, since: str, *, caller: str | None = None) -> list[Activity]:
+        """Return how much was called since a time, by minute and source; of more than `ACTIVITY_LIMIT` calls, the newest."""
+        after = await self.newest() - ACTIVITY_LIMIT
+        rows = await self._scripts.read(lambda: _read_activity(since, caller, after))
+        return [
+            Activity(minute=minute, source=source, calls=int(calls), failed=int(failed), mean_ms=float(mean))
+            for minute, source, calls, failed, mean in rows
+        ]
+
+    async def usage(self, since: str, *, caller: str | None = None) -> tuple[list[Usage], bool]:
+        """Return how much each caller has called since a time, the busiest first, and whether there was more to look at.
+
+        Of more than `USAGE_LIMIT` calls, the newest are looked at.
+        """
+        after = await self.newest() - USAGE_LIMIT
+        rows, is_cut = await self._scripts.read(lambda: _read_usage(since, caller, after))
+        found = [
+            Usage(caller=name, calls=int(calls), failed=int(failed), mean_ms=float(mean), last_at=last)
+            for name, calls, failed, mean, last in rows
+        ]
+        return found, is_cut
+
     async def newest(self) -> int:
         """Return the seq of the newest record, 0 if there is none: a cursor that also passes records which do not match."""
         await self.flush()
         head = await self._scripts.read(_read_head)
         return head[0] if head else 0
 
-    async def verify(self) -> AuditVerdict:
-        """Verify the chain from its first record to its head, up to the first break.
+    async def segments(self) -> list[AuditSegment]:
+        """Return the segments of records that were removed, oldest first."""
+        return await self._scripts.read(read_segments)
 
-        Entries that are appended after it started are not verified.
+    async def verify(self, *, has_segments: bool = True) -> AuditVerdict:
+        """Verify the chain from its first record, or its sealed segments, to its head, up to the first break.
+
+        Entries that are appended after it started are not verified. A file of an older version has no table of segments.
         """
         await self.flush()
-        head = await self._scripts.read(_read_head)
+        while True:
+            segments = await self.segments() if has_segments else []
+            head = await self._scripts.read(_read_head)
+            verdict = await self._verify(segments, head)
+            # Records that were sealed after that are missing in what was read.
+            if verdict.is_intact or not has_segments or segments == await self.segments():
+                return verdict
+
+    async def _verify(self, segments: Sequence[AuditSegment], head: Head | None) -> AuditVerdict:
+        if (found := find_segment_break(segments)) is not None:
+            seq, reason = found
+            return AuditVerdict(
+                checked=seq - 1, head=BEGINNING, sealed=segments[-1].last, broken_seq=seq, reason=reason
+            )
         end = head[0] if head else _HIGHEST
-        verifier = ChainVerifier()
+        verifier = ChainVerifier(segments[-1].last, segments[-1].hash) if segments else ChainVerifier()
         start = _LOWEST
         while rows := await self._scripts.read(partial(_read_chunk, start, end)):
             if verdict := await anyio.to_thread.run_sync(verifier.check_rows, rows):
@@ -107,8 +155,8 @@ class AuditLog:
     async def aclose(self) -> None:
         """Commit what is queued, and refuse new entries."""
         await self._batches.aclose()
-        if self.calls is not None:
-            self.calls.close()
+        if self.call_journal is not None:
+            self.call_journal.close()
 
 
 def append_entries(entries: Sequence[Values]) -> Script[None]:
@@ -152,10 +200,29 @@ def _find(matching: AuditFilter, after: int, limit: int) -> Script[list[Row]]:
         order = "ASC"
     else:
         order, limit = "DESC", min(limit, matching.last)
+    if matching.has_contents:
+        conditions.append("call_id IN (SELECT call_id FROM audit_contents)")
     where = " AND ".join(("seq > ?1", *conditions))
     values: tuple[Any, ...] = (after, *given.values())
     rows = yield Statement(f"{_SELECT} {where} ORDER BY seq {order} LIMIT {max(0, limit)}", values)
     return rows if matching.last is None else rows[::-1]
+
+
+def _read_activity(since: str, caller: str | None, after: int) -> Script[list[Row]]:
+    # By seq first: there is no index on the time, and the newest records have the highest seq.
+    where = "seq > ?1 AND at_utc >= ?2 AND (CAST(?3 AS TEXT) IS NULL OR caller = ?3)"
+    columns = f"substr(at_utc, 1, 16), source, count(*), {_FAILED}, avg(duration_ms)"
+    sql = f"SELECT {columns} FROM audit WHERE {where} GROUP BY substr(at_utc, 1, 16), source"  # noqa: S608 - constants
+    return (yield Statement(sql, (after, since, caller)))
+
+
+def _read_usage(since: str, caller: str | None, after: int) -> Script[tuple[list[Row], bool]]:
+    where = "seq > ?1 AND at_utc >= ?2 AND (CAST(?3 AS TEXT) IS NULL OR caller = ?3)"
+    columns = f"caller, count(*), {_FAILED}, avg(duration_ms), max(at_utc)"
+    sql = f"SELECT {columns} FROM audit WHERE {where} GROUP BY caller ORDER BY count(*) DESC, caller"  # noqa: S608 - constants
+    rows = yield Statement(sql, (after, since, caller))
+    edge = yield Statement("SELECT at_utc FROM audit WHERE seq = ?1", (after,))
+    return rows, bool(edge) and str(edge[0][0]) >= since
 
 
 def _read_chunk(start: int, end: int) -> Script[list[Row]]:

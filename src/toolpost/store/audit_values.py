@@ -61,8 +61,38 @@ class AuditFilter:
     """Before this time, written likewise."""
     call_id: str | None = None
     trace_id: str | None = None
+    before: int | None = None
+    """Only those before this seq: to go on where a page ended."""
+    has_contents: bool = False
+    """Only calls whose contents were kept for review."""
     last: int | None = None
     """Only so many of the newest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activity:
+    """The calls of one minute to one plugin or server."""
+
+    minute: str
+    """As in `at_utc`, up to the minute."""
+    source: str
+    calls: int
+    failed: int
+    """Those that ended with an error, or were refused or lost."""
+    mean_ms: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """The calls of one caller."""
+
+    caller: str
+    calls: int
+    failed: int
+    """Those that ended with an error, or were refused or lost."""
+    mean_ms: float
+    last_at: str
+    """As in `at_utc`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +107,8 @@ class AuditVerdict:
     """The first record that is not as it was written; None also if the store could not be read."""
     reason: str | None = None
     """What is wrong; None if nothing is."""
+    sealed: int = 0
+    """How many of the first records were sealed and removed: of them only their segments were verified."""
     noted: int = 0
     """Entries in journals beside the store that are not in the chain yet: opening the store adds them."""
 

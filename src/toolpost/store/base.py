@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts.errors import CapabilityMissing
+from toolpost.metrics import Durations
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditVerdict
+from toolpost.store.credentials import CredentialRows
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
 from toolpost.store.known_tools import KnownTools
@@ -44,10 +46,13 @@ class StoreFacts:
 class Store(ABC):
     """An open database. `scripts`, `audit` and `wakeups` differ between the databases; the rest is built on them."""
 
-    def __init__(self, *, scripts: Scripts, audit: AuditLog, wakeups: Wakeups) -> None:
+    def __init__(self, *, scripts: Scripts, audit: AuditLog, wakeups: Wakeups, commits: Durations) -> None:
+        self.commit_durations = commits
+        """How long transactions took, those of the audit among them."""
         self.scripts = scripts
         self.audit = audit
         self.wakeups = wakeups
+        self.credentials = CredentialRows(scripts)
         self.keys = Keys(scripts)
         self.known_tools = KnownTools(scripts)
         self.pins = Pins(scripts)
@@ -67,12 +72,12 @@ class Store(ABC):
 
 @asynccontextmanager
 async def open_store(
-    url: str | Path, *, full: bool = False, pool: int = POOL, retry_s: float = RETRY_S, journals: Path | None = None
+    url: str | Path, *, durable: bool = False, pool: int = POOL, retry_s: float = RETRY_S, journals: Path | None = None
 ) -> AsyncGenerator[Store]:
     """Open the store that a URL names: `sqlite:path`, a plain path, `sqlite::memory:` or `postgresql://…`.
 
-    With `full`, what was acknowledged survives a power cut; without it, a killed process. PostgreSQL is always full: `pool` is
-    how many connections it may use, `retry_s` how long to wait for it while it is unreachable, `journals` the folder in which
+    With `durable`, what was acknowledged survives a power cut; without it, a killed process. PostgreSQL is always durable: `pool`
+    is how many connections it may use, `retry_s` how long to wait for it while it is unreachable, `journals` the folder in which
     calls in flight are journaled; SQLite has them beside its file.
     """
     location = parse_store_url(url)
@@ -82,7 +87,7 @@ async def open_store(
     else:
         from toolpost.store.sqlite.store import SqliteStore
 
-        opened = await SqliteStore.open(location.path, full=full)
+        opened = await SqliteStore.open(location.path, durable=durable)
     try:
         yield opened
     finally:

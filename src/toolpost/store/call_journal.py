@@ -145,8 +145,10 @@ class CallJournal:
         new = max(blocks, self._blocks * 2)
         try:
             _reserve(self._fd, new * BLOCK_BYTES)
-            self._map.resize(new * BLOCK_BYTES)
-        except (OSError, ValueError, SystemError) as error:
+            # Mapped anew: macOS cannot resize a mapping.
+            before, self._map = self._map, mmap.mmap(self._fd, new * BLOCK_BYTES)
+            before.close()
+        except (OSError, ValueError) as error:
             raise StoreUnavailable(
                 f"the journal of calls in flight cannot grow: {error}", hint="make space on the disk of the gateway"
             ) from error

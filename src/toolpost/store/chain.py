@@ -96,9 +96,10 @@ def record_of(row: Row) -> AuditRecord:
 class ChainVerifier:
     """Verifies a chain in parts, oldest record first, up to the first break."""
 
-    def __init__(self) -> None:
-        self.seq = 0
-        self.hash = BEGINNING
+    def __init__(self, seq: int = 0, previous: Digest = BEGINNING) -> None:
+        """Begin after this record: the last one that was sealed and removed."""
+        self.sealed = self.seq = seq
+        self.hash = previous
 
     def check_rows(self, rows: Iterable[Row]) -> AuditVerdict | None:
         """Verify the next rows; return a verdict at a break, else None."""
@@ -117,11 +118,11 @@ class ChainVerifier:
             return self.make_break(self.seq + 1, f"it is missing: the head names {seq} records")
         if (seq, record_hash) != (self.seq, self.hash):
             return self.make_break(max(1, self.seq), "the head does not match it")
-        return AuditVerdict(checked=self.seq, head=self.hash)
+        return AuditVerdict(checked=self.seq, head=self.hash, sealed=self.sealed)
 
     def make_break(self, seq: int, reason: str) -> AuditVerdict:
         """Return the verdict that the chain is intact up to here, and what is wrong with `seq`."""
-        return AuditVerdict(checked=self.seq, head=self.hash, broken_seq=seq, reason=reason)
+        return AuditVerdict(checked=self.seq, head=self.hash, sealed=self.sealed, broken_seq=seq, reason=reason)
 
     def _find_break(self, row: Row) -> str | None:
         seq, *values, previous, record_hash = row

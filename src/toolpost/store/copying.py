@@ -15,6 +15,7 @@ from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
 from toolpost.store.part_tables import find_part_tables
 from toolpost.store.rows import Table
+from toolpost.store.segments import adopt
 from toolpost.store.tables import AUDIT, KEYS, TABLES
 
 CHUNK: Final = 1_000
@@ -73,6 +74,9 @@ async def _is_beginning_of(source: Store, target: Store) -> bool:
     newest = await target.audit.newest()
     if newest == 0:
         return False
+    sealed = await target.audit.segments()
+    if sealed and sealed[-1].last == newest and sealed[-1] in await source.audit.segments():
+        return True
     # The last record is enough: its hash covers all before it.
     source_rows = await source.tables.up_to(AUDIT, (newest - 1,), (newest,))
     target_rows = await target.tables.up_to(AUDIT, (newest - 1,), (newest,))
@@ -98,6 +102,8 @@ async def _refuse_foreign_rows(source: Store, target: Store, tables: Sequence[Ta
 
 
 async def _copy_audit(source: Store, target: Store, copied: CopyResult, progress: Progress, *, dry_run: bool) -> None:
+    if (sealed := await source.audit.segments()) and not dry_run:
+        await target.scripts.run(lambda: adopt(sealed))
     total, done = await source.audit.newest(), await target.audit.newest()
     copied.rows["audit"], copied.written["audit"] = total, total - done
     progress("audit", done, total)

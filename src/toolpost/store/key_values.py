@@ -41,14 +41,14 @@ class KeyValueStore:
 
     async def put(self, plugin: str, item: Item) -> None:
         """Store an item; one with the same id is replaced."""
-        await self._scripts.run(lambda: _put(plugin, item), full=False)
+        await self._scripts.run(lambda: _put(plugin, item), durable=False)
 
     async def swap(self, plugin: str, item: Item, value: JsonObject | None) -> bool:
         """Replace the value of an item, or with None delete it; False if its value is no longer the one given.
 
         Raises `StoreUnavailable` if the database was lost during the commit: it may have been replaced or not.
         """
-        return await self._scripts.run(lambda: _swap(plugin, item, value), full=False, repeatable=False)
+        return await self._scripts.run(lambda: _swap(plugin, item, value), durable=False, repeatable=False)
 
 
 def _list_items(plugin: str, owner: CallerId | None) -> Script[list[Item]]:

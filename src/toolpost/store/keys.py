@@ -18,7 +18,7 @@ class Keys:
         """Return the secret of this name, the same for all gateways of the store; created if there is none."""
         if (known := await self._scripts.read(lambda: _find(name))) is None:
             new = secrets.token_bytes(SECRET_BYTES)
-            known = await self._scripts.run(lambda: _add(name, new), full=False)
+            known = await self._scripts.run(lambda: _add(name, new), durable=False)
         return known
 
 

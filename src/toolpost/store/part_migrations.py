@@ -12,7 +12,7 @@ from typing import Final
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.store.base import Store, open_store
 from toolpost.store.migrate import Kind, Migration, read_migrations, split_statements
-from toolpost.store.scripts import NOW, Script, Statement, alone
+from toolpost.store.scripts import NOW, Script, Statement, lock_name
 from toolpost.store.urls import PostgresLocation, parse_store_url
 
 _CREATE_TABLE: Final = Statement(
@@ -44,7 +44,7 @@ async def migrate_part(store: Store, url: str, part: str, package: str) -> None:
 
 def _migrate(part: str, known: Sequence[Migration]) -> Script[None]:
     # Two gateways that start together must not both find a step missing.
-    yield alone("migrations of parts")
+    yield lock_name("migrations of parts")
     yield _CREATE_TABLE
     applied = {int(row[0]): str(row[1]) for row in (yield Statement(_APPLIED, (part,)))}
     _check_applied(part, applied, known)

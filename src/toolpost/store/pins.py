@@ -23,11 +23,11 @@ class Pins:
     async def add(self, server: str, tools: Mapping[str, Json]) -> None:
         """Pin tools; one that is pinned already stays as it is."""
         encoded = await to_thread.run_sync(_encode, tools)
-        await self._scripts.run(lambda: _add(server, encoded), full=False)
+        await self._scripts.run(lambda: _add(server, encoded), durable=False)
 
     async def drop(self, server: str, tools: Sequence[str]) -> None:
         """Delete pins: the definitions that are listed next are pinned instead."""
-        await self._scripts.run(lambda: _drop(server, tools), full=False)
+        await self._scripts.run(lambda: _drop(server, tools), durable=False)
 
 
 def _encode(tools: Mapping[str, Json]) -> list[tuple[str, str]]:

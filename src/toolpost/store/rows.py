@@ -44,14 +44,14 @@ class Tables:
 
     async def write(self, table: Table, *, deleted: Sequence[Key], rows: Sequence[Row]) -> None:
         """Delete some rows and insert or update others, in one transaction."""
-        await self._scripts.run(lambda: _write(table, deleted, rows), full=False)
+        await self._scripts.run(lambda: _write(table, deleted, rows), durable=False)
 
     async def extend_audit(self, audit: Table, rows: Sequence[Row]) -> None:
         """Add the next records of a chain and move its head, in one transaction.
 
         Raises `GatewayError` if other records were added to the chain since it was read.
         """
-        await self._scripts.run(lambda: _extend_audit(audit, rows), full=False)
+        await self._scripts.run(lambda: _extend_audit(audit, rows), durable=False)
 
 
 def _select(table: Table, after: Key | None, last: Key | None, limit: int | None) -> Script[list[Row]]:

@@ -13,7 +13,8 @@ Its SQL keeps to what both databases share:
 
 - parameters are `?1`, `?2`…; one whose type PostgreSQL cannot infer is cast (`CAST(?1 AS TEXT) IS NULL`);
 - `/*lock*/` at the end of a SELECT locks its rows until the transaction ends, `/*skip locked*/` leaves out the rows that another
-  transaction has locked. For SQLite these are comments: there only one transaction writes at a time;
+  transaction has locked; with an alias (`/*lock w*/`) only the rows of that table. For SQLite these are comments: there only one
+  transaction writes at a time;
 - `tool GLOB ?1` matches a pattern of `*` and `?`, with regard to case (`glob()` escapes the rest).
 
 A script may be run again from its beginning: after a conflict, after another script of its group failed, or after the connection
@@ -37,8 +38,10 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[Any, ...] = ()
     counts: bool = False
     """Whether to send one empty row for each row that was changed, instead of what the statement returns."""
-    may_wait: bool = False
-    """Whether it may be run at the end of its transaction: no script that writes reads what it adds."""
+    runs_last: bool = False
+    """Whether it may be run after all other statements of the transaction, together with its like: only for rows that no script
+    reads in order to write.
+    """
 
 
 class Together(msgspec.Struct, frozen=True, gc=False):
@@ -65,12 +68,13 @@ def change(sql: str, values: tuple[Any, ...]) -> Statement:
 NOW: Final = Statement("now")
 """Reads the store's time, in seconds since 1970: one clock for all processes, without jumps (`store/clock.py`)."""
 
-ALONE: Final = "SELECT ?1 /*alone*/"
+LOCK_NAME: Final = "SELECT ?1 /* lock */"
+"""A marker, which PostgreSQL's runner replaces by a lock; for SQLite it does nothing."""
 
 
-def alone(name: str) -> Statement:
+def lock_name(name: str) -> Statement:
     """Lock a name until the transaction ends, among all processes of the store. SQLite has one writer anyway."""
-    return Statement(ALONE, (name,))
+    return Statement(LOCK_NAME, (name,))
 
 
 def glob(pattern: str) -> str:
@@ -91,9 +95,14 @@ class Scripts(Protocol):
     """Runs scripts, each in a transaction."""
 
     def run(
-        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
+        self,
+        make: Callable[[], Script[Result]],
+        *,
+        durable: bool = True,
+        is_short: bool = False,
+        repeatable: bool = True,
     ) -> Awaitable[Result]:
-        """Run a script that `make` returns; done when it is committed, and with `full` when it survives a power cut.
+        """Run a script that `make` returns; done when it is committed, and with `durable` when it survives a power cut.
 
         One that `is_short` touches a few small rows: it may share a transaction with others, and SQLite runs it on the event
         loop. One that is not `repeatable` raises `StoreUnavailable` if the connection was lost during its commit: whether it

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId
-from toolpost.store.scripts import NOW, Script, Scripts, Statement, alone
+from toolpost.store.scripts import NOW, Script, Scripts, Statement, lock_name
 
 KEPT_S: Final = 30 * 60
 """How long a session is remembered after it was last used."""
@@ -51,7 +51,7 @@ class SeenTools:
 
     async def remember(self, caller: CallerId, session: str, sent: Mapping[str, str]) -> None:
         """Add to what a session has been sent, and note that it was used now."""
-        await self._scripts.run(lambda: _remember(caller, session, sent, self._limit), full=False)
+        await self._scripts.run(lambda: _remember(caller, session, sent, self._limit), durable=False)
 
 
 def _recall(caller: CallerId, session: str) -> Script[Mapping[str, str]]:
@@ -62,7 +62,7 @@ def _recall(caller: CallerId, session: str) -> Script[Mapping[str, str]]:
 
 def _remember(caller: CallerId, session: str, sent: Mapping[str, str], limit: int) -> Script[None]:
     # Two gateways may serve one session, and each would overwrite what the other adds.
-    yield alone(f"seen {caller} {session}")
+    yield lock_name(f"seen {caller} {session}")
     ((now,),) = yield NOW
     rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
     before = _decode(rows[0][0]) if rows else {}

@@ -6,6 +6,7 @@ this list with the tables that the migrations create.
 
 from typing import Final
 
+from toolpost.store.audit_contents import AUDIT_CONTENTS
 from toolpost.store.chain import COLUMNS
 from toolpost.store.rows import Table
 from toolpost.store.threads import TABLES as THREAD_TABLES
@@ -38,7 +39,11 @@ _TASK: Final = (
 )
 
 TABLES: Final = (
-    Table(name="known_tools", key=("server",), columns=("server", "seen_at", "definitions", "build", "description")),
+    Table(
+        name="known_tools",
+        key=("server", "owner"),
+        columns=("server", "owner", "seen_at", "definitions", "build", "description", "offers"),
+    ),
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
     Table(name="bus_tasks", key=("id",), columns=_TASK),
@@ -87,8 +92,16 @@ TABLES: Final = (
     ),
     Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
     *THREAD_TABLES,
+    AUDIT_CONTENTS,
+    Table(
+        name="credentials",
+        key=("server", "owner", "name"),
+        columns=("server", "owner", "name", "changed_at", "value"),
+    ),
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
-NOT_COPIED: Final = frozenset({"migrations", "audit_head", "store_clock", "bus_watches"})
-"""Tables whose rows belong to one store alone."""
+NOT_COPIED: Final = frozenset(
+    {"migrations", "audit_head", "audit_segments", "store_clock", "bus_watches", "credential_leases"}
+)
+"""Tables whose rows belong to one store alone, or are copied with the audit."""

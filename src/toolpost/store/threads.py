@@ -1,7 +1,7 @@
 """Conversations: threads, the messages in them, and their turns (one for each time an agent is to answer).
 
-To add a column to a thread: a migration for each database, a field of `Thread`, and its caller. The statements and what is copied
-from store to store follow from the fields.
+To add a column to a thread: a migration for each database, a field of `Thread`, and the code that sets it. The statements and
+what is copied from store to store follow from the fields.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Thread:
     session_profile: str | None = None
     """The profile of that session: under another one it is not resumed."""
     session_told: int = 0
-    """The `seq` of the last message that this session knows."""
+    """`known_seq` of that session, stored: the `seq` of the last message that it knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Turn:
     state: TurnState
     trace_id: TraceId
     runner: str
-    """The id of the process that runs it."""
+    """The process that runs it: `recorder.own_process_id()`."""
     started_at: float
     alive_at: float
     ended_at: float | None = None
@@ -71,7 +71,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class TurnEndRecord:
     """How a turn ended."""
 
     turn: TurnId
@@ -117,7 +117,7 @@ class Threads:
 
         `share` is the limit of its caller, `total` that of all callers together.
         """
-        return await self._scripts.run(lambda: _create(thread, share, total), full=False)
+        return await self._scripts.run(lambda: _create(thread, share, total), durable=False)
 
     async def find(self, thread: ThreadId) -> Thread | None:
         """Return a thread, None if there is none."""
@@ -131,11 +131,11 @@ class Threads:
         self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
     ) -> None:
         """Change what a person may change of a thread; None leaves it, an empty agent or model unsets it."""
-        await self._scripts.run(lambda: _set(thread, title, agent, model), full=False)
+        await self._scripts.run(lambda: _set(thread, title, agent, model), durable=False)
 
     async def delete(self, thread: ThreadId) -> None:
         """Delete a thread with its messages and turns."""
-        await self._scripts.run(lambda: _delete(thread), full=False)
+        await self._scripts.run(lambda: _delete(thread), durable=False)
 
     async def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> list[ThreadMessage]:
         """Return the first messages past a `seq`, in order."""
@@ -158,19 +158,19 @@ class Threads:
 
         A thread without a title gets this one.
         """
-        return await self._scripts.run(lambda: _begin(turn, text, details, title), full=False)
+        return await self._scripts.run(lambda: _begin(turn, text, details, title), durable=False)
 
     async def note(self, turn: TurnId, *, partial: str, at_utc: float) -> None:
         """Store what there is of an answer so far, and that its runner was alive at this time."""
-        await self._scripts.run(lambda: _note(turn, partial, at_utc), full=False)
+        await self._scripts.run(lambda: _note(turn, partial, at_utc), durable=False)
 
-    async def end(self, ending: Ending, *, resumable: Resumable | None = None) -> int | None:
+    async def end(self, ending: TurnEndRecord, *, resumable: Resumable | None = None) -> int | None:
         """End a running turn; returns the `seq` of its answer. One that has ended already stays as it is."""
-        return await self._scripts.run(lambda: _end(ending, resumable), full=False)
+        return await self._scripts.run(lambda: _end(ending, resumable), durable=False)
 
     async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> list[Turn]:
         """Ask the runners of a turn, or of all turns of a thread, to stop them, except the runner `but`; returns which."""
-        return await self._scripts.run(lambda: _ask_to_stop(thread, turn, but), full=False)
+        return await self._scripts.run(lambda: _ask_to_stop(thread, turn, but), durable=False)
 
     async def asked_to_stop(self, runner: str) -> list[tuple[TurnId, bool]]:
         """Return the turns that a runner is to stop, each with whether its whole thread is to stop."""
@@ -265,7 +265,7 @@ def _note(turn: TurnId, partial: str, at_utc: float) -> Script[None]:
     )
 
 
-def _end(ending: Ending, resumable: Resumable | None) -> Script[int | None]:
+def _end(ending: TurnEndRecord, resumable: Resumable | None) -> Script[int | None]:
     rows = yield Statement(
         "UPDATE thread_turns SET state = ?2, ended_at = ?3, error = ?4, partial = ''"
         " WHERE id = ?1 AND state = 'running' RETURNING thread",

@@ -20,6 +20,7 @@ from toolpost.registry import BUNDLED
 from toolpost.running import App
 from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
+from toolpost.upstreams.in_process import ServerObject
 
 __all__ = [
     "Config",
@@ -42,14 +43,24 @@ IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"))
 
 @asynccontextmanager
 async def open_test_app(
-    *plugins: Plugin,
+    *plugins: Plugin | ServerObject,
     config: Config = IN_MEMORY,
     agents: Mapping[str, Agent] | None = None,
     parts: Sequence[Part] = (),
 ) -> AsyncIterator[App]:
     """Open a gateway with only these plugins and agents, and a store in memory."""
-    async with open_app(config, plugins=plugins, bundled=False, parts=[*parts_with(agents), *parts]) as app:
-        yield app
+    opening = open_app(config, plugins=plugins, bundled=False, parts=[*parts_with(agents), *parts])
+    single: BaseException | None = None
+    try:
+        async with opening as app:
+            yield app
+    except BaseExceptionGroup as group:
+        if (single := _single_error(group)) is None:
+            raise
+    if single is not None:
+        # A failed assertion is shown without the task groups around it. Outside of the handler: raised inside, it would have
+        # the group as its context, which is shown too.
+        raise single
 
 
 def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
@@ -64,16 +75,37 @@ def conversations_of(app: App) -> ConversationService:
 
 
 @asynccontextmanager
-async def client_of(*plugins: Plugin, mode: str = "auto", config: Config = IN_MEMORY) -> AsyncIterator[Client]:
+async def client_of(
+    *plugins: Plugin | ServerObject, mode: str = "auto", config: Config = IN_MEMORY, **options: Any
+) -> AsyncIterator[Client]:
     """Connect the official SDK's client to these plugins; it validates every result against the listed schema.
 
-    `mode` is the client's: `auto`, `legacy` for the handshake era, or a revision such as `2026-07-28`.
+    `mode` is the client's: `auto`, `legacy` for the handshake era, or a revision such as `2026-07-28`. Further options are the
+    client's too, such as an `elicitation_callback`.
     """
-    async with (
-        open_test_app(*plugins, config=config) as app,
-        Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as client,
-    ):
-        yield client
+    single: BaseException | None = None
+    try:
+        async with (
+            # Not `open_test_app`: an error that it raised without its group would have the client's group as context.
+            open_app(config, plugins=plugins, bundled=False, parts=parts_with(None)) as app,
+            Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode, **options) as client,
+        ):
+            yield client
+    except BaseExceptionGroup as group:
+        if (single := _single_error(group)) is None:
+            raise
+    if single is not None:
+        raise single
+
+
+def _single_error(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return the only error in nested groups; None if there are several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1:
+            return None
+        error = error.exceptions[0]
+    return error
 
 
 def data_of(answer: CallToolResult) -> Json:

@@ -9,7 +9,7 @@ import anyio
 
 from toolpost.base.ids import AgentSessionId
 from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk
-from toolpost.parts.conversations.agent import AgentGone, SessionOrder
+from toolpost.parts.conversations.agent import AgentGone, SessionOptions
 
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
 """Answers a prompt with events; `AgentEnd` is added if it is missing."""
@@ -33,7 +33,7 @@ async def echo(prompt: str, session: "ScriptedSession") -> AsyncGenerator[AgentE
 class ScriptedSession:
     """A session that answers each prompt from a script; `order` has what it was opened with."""
 
-    def __init__(self, script: Script, order: SessionOrder, *, number: int, is_resumed: bool) -> None:
+    def __init__(self, script: Script, order: SessionOptions, *, number: int, is_resumed: bool) -> None:
         self.order = order
         self.number = number
         """Counts the sessions of an agent, from 1."""
@@ -87,7 +87,7 @@ class ScriptedAgent:
         return [prompt for session in self.sessions for prompt in session.prompts]
 
     @asynccontextmanager
-    async def open(self, order: SessionOrder) -> AsyncIterator[ScriptedSession]:
+    async def open(self, order: SessionOptions) -> AsyncIterator[ScriptedSession]:
         await anyio.sleep(self.open_s)
         known = {session.id for session in self.sessions}
         is_resumed = self.can_resume and order.resume is not None and order.resume in known

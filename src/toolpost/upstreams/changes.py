@@ -65,7 +65,7 @@ async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscr
 
     Failures are logged: a server that does not take a subscription still answers calls.
     """
-    if negotiation.is_modern:
+    if negotiation.is_stateless:
         changed = subscriptions.changed
         while await _listen(transport, _make_filter(negotiation, subscriptions), changed):
             with anyio.move_on_after(LISTEN_RETRY_S):

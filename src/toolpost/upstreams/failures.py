@@ -6,7 +6,7 @@ calls alone the process had, and to those who may see all calls.
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
@@ -15,6 +15,8 @@ from toolpost.shares import Callers
 from toolpost.upstreams.transport import ServerRefused
 
 _SHOWN_LINES: Final = 10
+
+_E = TypeVar("_E", bound=BaseException)
 
 
 class LastFailure:
@@ -26,7 +28,8 @@ class LastFailure:
         """The last lines of stderr of the process that failed now, empty if it was no process."""
         self._served: Collection[CallerId] = ()
         """The callers whose calls that process had: the lines may be about any of them."""
-        self._conceal = conceal
+        self.conceal = conceal
+        """Masks the secrets that the server was last started with."""
         self.last_error: str | None = None
         self.last_error_at: float | None = None
         """In seconds since 1970."""
@@ -44,7 +47,7 @@ class LastFailure:
         caller: Caller | None = None,
     ) -> UpstreamUnavailable:
         """Remember a failure; returns the error that this caller sees."""
-        reason, lines = self._conceal(reason), [self._conceal(line) for line in lines]
+        reason, lines = self.conceal(reason), [self.conceal(line) for line in lines]
         self.stderr_tail = tuple(lines) or self.stderr_tail
         self.last_error_at = time.time()
         self.last_error = f"{reason}; it said: {lines[-1][:300]}" if lines else reason
@@ -79,6 +82,13 @@ class LastFailure:
         )
 
 
+def find_error(error: BaseException, kind: type[_E]) -> _E | None:
+    """Return the error of a kind that an exception is, or that is in its groups; None if there is none."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for each in error.exceptions if (found := find_error(each, kind)) is not None), None)
+    return error if isinstance(error, kind) else None
+
+
 def reason_of(error: BaseException) -> str:
     """Describe why a start failed."""
     if isinstance(error, BaseExceptionGroup):
@@ -100,3 +110,10 @@ def hint_of(error: BaseException) -> str | None:
     if isinstance(error, BaseExceptionGroup):
         return hint_of(error.exceptions[0])
     return error.hint if isinstance(error, ToolpostError) else None
+
+
+def copy_error(error: _E) -> _E:
+    """Copy an error to raise it again: one that is raised many times keeps the frames of all of them."""
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made

@@ -20,13 +20,15 @@ from toolpost.protocol.era import (
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
     LATEST_HANDSHAKE,
-    MODERN,
     PROTOCOL_VERSION,
     SERVER_INFO,
+    STATELESS,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from toolpost.protocol.extensions import merge_extensions, select_extensions
 from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 from toolpost.upstreams.lists import ListReader
+from toolpost.upstreams.profile import INSTRUCTIONS_LIMIT, ServerProfile
 from toolpost.upstreams.server_requests import OFFERED_CAPABILITIES
 from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
@@ -45,7 +47,7 @@ class Negotiation:
     """What was agreed with a server, and what it said about itself."""
 
     version: str
-    is_modern: bool
+    is_stateless: bool
     capabilities: JsonObject = field(default_factory=dict)
     info: JsonObject = field(default_factory=dict)
     instructions: str | None = None
@@ -72,18 +74,29 @@ class Negotiation:
         return "\n".join(text[:DESCRIPTION_LIMIT] for text in texts if text)[:DESCRIPTION_LIMIT]
 
     @property
+    def profile(self) -> ServerProfile:
+        return ServerProfile(
+            description=self.description,
+            instructions=(self.instructions or "")[:INSTRUCTIONS_LIMIT].strip(),
+            extensions=select_extensions(self.capabilities),
+        )
+
+    @property
     def has_subscriptions(self) -> bool:
         """Whether single resources can be subscribed to."""
         return bool(_get_object(self.capabilities, "resources").get("subscribe"))
 
 
-async def negotiate(transport: Transport, *, probe_first: bool = True) -> Negotiation:
+async def negotiate(
+    transport: Transport, *, probe_first: bool = True, declared: JsonObject | None = None
+) -> Negotiation:
     """Agree on an era: the stateless one if the server knows it, else by a handshake.
 
+    `declared` are the client's extensions that a handshake declares, as `select_extensions` returns them.
     Raises `ServerRefused` or `UpstreamUnavailable` if neither is agreed.
     """
     if not probe_first:
-        return await _initialize(transport, answers_probe=False)
+        return await _initialize(transport, declared or {}, answers_probe=False)
     stateless: Negotiation | None = None
     answered = anyio.Event()
     initializing = anyio.CancelScope()
@@ -103,9 +116,12 @@ async def negotiate(transport: Transport, *, probe_first: bool = True) -> Negoti
         if stateless is None:
             with initializing:
                 try:
-                    by_handshake = await _initialize(transport, answers_probe=False)
+                    by_handshake = await _initialize(transport, declared or {}, answers_probe=False)
                 except (ServerRefused, UpstreamUnavailable):
-                    # A server of the stateless era that was slow to start refuses the handshake, and has answered the probe.
+                    # A server of the stateless era that was slow to start refuses the handshake, and answers the probe, over
+                    # HTTP perhaps later.
+                    with anyio.move_on_after(PROBE_LIMIT_S):
+                        await answered.wait()
                     if stateless is None:
                         raise
         tasks.cancel_scope.cancel()
@@ -119,7 +135,7 @@ async def negotiate(transport: Transport, *, probe_first: bool = True) -> Negoti
 
 async def refresh(transport: Transport, negotiation: Negotiation) -> Negotiation:
     """Discover a server of the stateless era again; returns what is known already for any other, and if it refuses."""
-    return (await _read_discovery(transport) if negotiation.is_modern else None) or negotiation
+    return (await _read_discovery(transport) if negotiation.is_stateless else None) or negotiation
 
 
 async def _probe(transport: Transport) -> Negotiation | None:
@@ -134,11 +150,11 @@ async def _read_discovery(transport: Transport) -> Negotiation | None:
     except (ServerRefused, _InvalidAnswer):
         return None
     versions = found.get("supportedVersions")
-    if not isinstance(versions, list) or MODERN.version not in versions:
+    if not isinstance(versions, list) or STATELESS.version not in versions:
         return None
     return Negotiation(
-        version=MODERN.version,
-        is_modern=True,
+        version=STATELESS.version,
+        is_stateless=True,
         capabilities=_get_object(found, "capabilities"),
         info=_get_object(_get_object(found, "_meta"), SERVER_INFO),
         instructions=_get_text(found, "instructions"),
@@ -150,19 +166,21 @@ async def _discover(transport: Transport) -> bytes:
         return await transport.request("server/discover")
     except ServerRefused as refusal:
         # A server that refuses the revision and lists it as supported knows the era: asked again, not by a handshake.
-        if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or MODERN.version not in _supported_versions(refusal):
+        if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or STATELESS.version not in _supported_versions(refusal):
             raise
     return await transport.request("server/discover")
 
 
 def _use_stateless_era(transport: Transport) -> None:
-    envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-    transport.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
+    # For requests that are no client's, such as lists; a call declares what its own client has.
+    declared = {"extensions": OFFERED_CAPABILITIES["extensions"]}
+    envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: declared}
+    transport.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
 
 
-async def _initialize(transport: Transport, *, answers_probe: bool) -> Negotiation:
+async def _initialize(transport: Transport, declared: JsonObject, *, answers_probe: bool) -> Negotiation:
     transport.use(envelope={}, headers={})
-    agreed = await _request_initialize(transport)
+    agreed = await _request_initialize(transport, merge_extensions([select_extensions(OFFERED_CAPABILITIES), declared]))
     version = agreed.get("protocolVersion")
     if not isinstance(version, str) or version not in HANDSHAKE_VERSIONS:
         raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not supported")
@@ -170,7 +188,7 @@ async def _initialize(transport: Transport, *, answers_probe: bool) -> Negotiati
     await transport.notify("notifications/initialized")
     return Negotiation(
         version=version,
-        is_modern=False,
+        is_stateless=False,
         capabilities=_get_object(agreed, "capabilities"),
         info=_get_object(agreed, "serverInfo"),
         instructions=_get_text(agreed, "instructions"),
@@ -178,16 +196,16 @@ async def _initialize(transport: Transport, *, answers_probe: bool) -> Negotiati
     )
 
 
-async def _request_initialize(transport: Transport) -> JsonObject:
+async def _request_initialize(transport: Transport, declared: JsonObject) -> JsonObject:
     """Offer the latest revision, then the latest one that the server lists in its refusal."""
     try:
-        return _parse_object(await transport.request("initialize", _write_initialize(LATEST_HANDSHAKE)))
+        return _parse_object(await transport.request("initialize", _write_initialize(LATEST_HANDSHAKE, declared)))
     except ServerRefused as refusal:
         supported = _supported_versions(refusal)
         shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if v in supported]
         if not shared:
             raise
-    return _parse_object(await transport.request("initialize", _write_initialize(shared[0])))
+    return _parse_object(await transport.request("initialize", _write_initialize(shared[0], declared)))
 
 
 def _supported_versions(refusal: ServerRefused) -> list[Json]:
@@ -195,12 +213,13 @@ def _supported_versions(refusal: ServerRefused) -> list[Json]:
     return supported if isinstance(supported, list) else []
 
 
-def _write_initialize(version: str) -> bytes:
-    return encode({"protocolVersion": version, "capabilities": OFFERED_CAPABILITIES, "clientInfo": CLIENT})[1:-1]
+def _write_initialize(version: str, declared: JsonObject) -> bytes:
+    capabilities = OFFERED_CAPABILITIES | declared
+    return encode({"protocolVersion": version, "capabilities": capabilities, "clientInfo": CLIENT})[1:-1]
 
 
-ToolsListener = Callable[[list[JsonObject], str, str], Awaitable[None]]
-"""Takes the tools of a server, its own version, and its own description."""
+ToolsListener = Callable[[list[JsonObject], str, ServerProfile], Awaitable[None]]
+"""Takes the tools of a server, its own version, and what else it says about itself."""
 
 
 async def fetch_tools(transport: Transport, negotiation: Negotiation, server: str) -> list[JsonObject]:

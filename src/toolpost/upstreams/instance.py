@@ -2,17 +2,17 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 import psutil
 
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.contracts.errors import CredentialRequired, LoginRequired, UpstreamUnavailable
 from toolpost.upstreams.changes import InstanceSubscriptions
 from toolpost.upstreams.handshake import Negotiation
-from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.stdio import ServerProcess
 from toolpost.upstreams.transport import ServerRefused, Transport
 
@@ -30,6 +30,11 @@ class Instance:
     """A running or starting instance. A call uses it from `acquire` to `release`."""
 
     key: str
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """With which it was started, to see whether the owner's values have changed since."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    declared: JsonObject = field(default_factory=dict)
+    """The client's extensions that a handshake declares to the server."""
     transport: Transport | None = None
     negotiation: Negotiation | None = None
     process: ServerProcess | None = None
@@ -38,7 +43,7 @@ class Instance:
     """Has a deadline until the instance is ready, and none afterwards."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when the start has succeeded or failed."""
-    failure: UpstreamUnavailable | None = None
+    failure: UpstreamUnavailable | LoginRequired | CredentialRequired | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
     is_over: bool = False
     in_flight: int = 0
@@ -66,10 +71,10 @@ class Instance:
         """Whether it was opened by a handshake although the server knows the stateless era too."""
         return self.key.endswith(HANDSHAKE_SUFFIX)
 
-    def linger(self) -> None:
-        """Poll the output of the process for a moment; see `ServerProcess.linger`."""
+    def poll_briefly(self) -> None:
+        """Poll the output of the process for a moment; see `ServerProcess.poll_briefly`."""
         if self.process is not None:
-            self.process.linger()
+            self.process.poll_briefly()
 
     def stop(self) -> None:
         """Ask it to end after its calls; a start in progress is cancelled."""
@@ -90,7 +95,7 @@ class Instance:
     @property
     def oddities(self) -> int:
         """How many of its messages made no sense; 0 over HTTP."""
-        return self.transport.oddities if isinstance(self.transport, Peer) else 0
+        return self.process.peer.oddities if self.process is not None else getattr(self.transport, "oddities", 0)
 
     @property
     def pid(self) -> int | None:
@@ -126,7 +131,7 @@ class Instance:
         assert self.negotiation is not None
         try:
             with anyio.fail_after(limit_s):
-                await self.transport.request("server/discover" if self.negotiation.is_modern else "ping")
+                await self.transport.request("server/discover" if self.negotiation.is_stateless else "ping")
         except (TimeoutError, UpstreamUnavailable):
             return False
         except ServerRefused:

@@ -8,7 +8,7 @@ once more in that mode. What happens to the server as a whole (which instances i
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -17,11 +17,14 @@ import anyio
 
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.upstreams.changes import InstanceSubscriptions, keep_subscribed
+from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.handshake import fetch_tools, negotiate
 from toolpost.upstreams.http.exchange import NotStreamable
 from toolpost.upstreams.http.transport import open_http_server
+from toolpost.upstreams.in_process import open_in_process_server
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.notifications import ClientIds
+from toolpost.upstreams.profile import ServerProfile
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.sse import open_sse_server
 from toolpost.upstreams.stdio import open_stdio_server
@@ -38,6 +41,11 @@ class HandshakeMode:
 
     is_sse: bool = False
     probe_first: bool = True
+
+    def name_transport(self, spec: ServerSpec) -> str:
+        if spec.in_process is not None:
+            return "in process"
+        return "stdio" if spec.command is not None else "sse" if self.is_sse else "http"
 
     def find_alternative(self, error: BaseException, spec: ServerSpec) -> "HandshakeMode | None":
         """Return a mode that may succeed where this one failed with this error; None if there is none."""
@@ -57,14 +65,18 @@ class InstanceOwner(Protocol):
     @property
     def limits(self) -> ServerLimits: ...
 
+    def authorization_of(self, instance: Instance, /) -> Authorization | None:
+        """Return what authorizes the requests of an instance; None for a server that needs nothing of that kind."""
+        ...
+
     def take_notification(
         self, instance: Instance, method: str, params: bytes, clients: ClientIds, caller: CallerId | None, /
     ) -> None: ...
 
     def subscriptions_of(self, instance: Instance, /) -> InstanceSubscriptions: ...
 
-    def learn(self, tools: list[JsonObject], build: str, description: str, /) -> Awaitable[None]:
-        """Take the server's tools, its own version, and its own description."""
+    def learn(self, tools: list[JsonObject], build: str, profile: ServerProfile, /) -> Awaitable[None]:
+        """Take the server's tools, its own version, and what else it says about itself."""
         ...
 
     def note_ready(self, instance: Instance, mode: HandshakeMode, /) -> None:
@@ -100,7 +112,9 @@ async def _run_once(
     """Run the instance in this mode, or return the mode to try instead."""
     other: HandshakeMode | None = None
     try:
-        async with _open_transport(spec, instance, mode, owner) as transport:
+        async with _open_transport(spec, instance, mode, owner) as opened, AsyncExitStack() as stack:
+            observe = owner.limits.observe
+            transport = opened if observe is None else stack.enter_context(observe(opened, spec))
             try:
                 await _set_up(instance, transport, mode, owner, spec.name)
             except BaseException as error:
@@ -124,11 +138,11 @@ async def _set_up(
     instance: Instance, transport: Transport, mode: HandshakeMode, owner: InstanceOwner, server: str
 ) -> None:
     instance.transport = transport
-    instance.negotiation = await negotiate(transport, probe_first=mode.probe_first)
+    instance.negotiation = await negotiate(transport, probe_first=mode.probe_first, declared=instance.declared)
     if not instance.is_handshake_only:
         # In another era the same tools may look different, and would seem to change back and forth.
         tools = await fetch_tools(transport, instance.negotiation, server)
-        await owner.learn(tools, instance.negotiation.build, instance.negotiation.description)
+        await owner.learn(tools, instance.negotiation.build, instance.negotiation.profile)
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.subscriptions = owner.subscriptions_of(instance)
@@ -165,13 +179,24 @@ async def _open_transport(
         if instance.settled.is_set():
             owner.retire(instance, reason)
 
-    if spec.command is not None:
+    if spec.in_process is not None:
+        async with open_in_process_server(
+            spec.name, spec.in_process, on_notification=on_notification, on_gone=on_gone
+        ) as peer:
+            yield peer
+    elif spec.command is not None:
         async with open_stdio_server(spec, on_notification=on_notification, on_gone=on_gone) as server:
             instance.process = server
             yield server.peer
     elif mode.is_sse:
-        async with open_sse_server(spec, on_notification=on_notification, on_gone=on_gone) as transport:
+        authorization = owner.authorization_of(instance)
+        async with open_sse_server(
+            spec, on_notification=on_notification, on_gone=on_gone, authorization=authorization
+        ) as transport:
             yield transport
     else:
-        async with open_http_server(spec, owner.limits, on_notification=on_notification, on_gone=on_gone) as streamable:
+        authorization = owner.authorization_of(instance)
+        async with open_http_server(
+            spec, owner.limits, on_notification=on_notification, on_gone=on_gone, authorization=authorization
+        ) as streamable:
             yield streamable

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId
+from toolpost.protocol.extensions import declares_extensions, is_extension_notification
 from toolpost.upstreams.server_requests import ClientChannel
 
 LOG_MESSAGE: Final = "notifications/message"
@@ -26,12 +27,12 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 """Levels of log messages, the least severe first."""
 
 ClientIds = frozenset[Hashable]
-"""Clients that have received a log message already; for a completed elicitation, the clients that are to receive it."""
+"""Clients that have received the notification already; for a completed elicitation, the clients that are to receive it."""
 
 NO_CLIENTS: Final[ClientIds] = frozenset()
 
 NotificationListener = Callable[[str, bytes, ClientIds, CallerId | None], None]
-"""Takes a notification: its method, the JSON of its parameters, clients, and for a log message the caller that it is about."""
+"""Takes a notification: its method, the JSON of its parameters, clients, and and the caller that it is about, if it is known."""
 
 LATE_S: Final = 2.0
 """How long after the end of a call a server may still log about it."""
@@ -40,6 +41,10 @@ ABANDONED_S: Final = 30.0
 """How long a server may go on with a cancelled call: messages during that time may be about that call."""
 
 _CALLERS_LIMIT: Final = 64
+
+EXTENSIONS_PER_S: Final = 50.0
+EXTENSION_BURST: Final = 200
+"""How many notifications of extensions pass in a second, and at once after a silence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +58,15 @@ class Notification:
     params: bytes
     clients: ClientIds = NO_CLIENTS
     caller: CallerId | None = None
-    """For a log message, the caller whose call it is about; None if that is not known."""
+    """For a log message and what an extension sends, the caller whose call it is about; None if that is not known."""
+    owner: str | None = None
+    """Whose credentials the instance has, where callers have their own: only that owner may see it. None: all callers."""
     tags: frozenset[str] | None = None
     """The tags of a plugin in whose name a part sends it; None for a notification of a server."""
+
+    @property
+    def is_extension(self) -> bool:
+        return is_extension_notification(self.method)
 
 
 class _Level(msgspec.Struct):
@@ -126,6 +137,44 @@ class Attribution:
         if time.monotonic() - others_ended_at < LATE_S or self.may_serve_others(caller):
             return None
         return caller
+
+
+class ExtensionBudget:
+    """Limits how many notifications of extensions one side may send: no more than a person or a model could use."""
+
+    __slots__ = ("_left", "_since", "dropped")
+
+    def __init__(self) -> None:
+        self._left = float(EXTENSION_BURST)
+        self._since = time.monotonic()
+        self.dropped = 0
+        """How many were over the limit."""
+
+    def take(self) -> bool:
+        """Count a notification; False if it is to be dropped."""
+        now = time.monotonic()
+        self._left = min(EXTENSION_BURST, self._left + (now - self._since) * EXTENSIONS_PER_S)
+        self._since = now
+        if self._left < 1:
+            self.dropped += 1
+            return False
+        self._left -= 1
+        return True
+
+
+def send_to_clients(method: str, params: bytes, client_channels: Iterable[ClientChannel | None]) -> ClientIds:
+    """Forward an extension's notification to the clients that declare extensions; returns those that were told."""
+    clients: set[Hashable] = set()
+    for channel in client_channels:
+        if (
+            channel is not None
+            and channel.client not in clients
+            and channel.can_tell
+            and declares_extensions(channel.capabilities)
+        ):
+            clients.add(channel.client)
+            channel.tell(method, params)
+    return frozenset(clients)
 
 
 def send_log_to_clients(params: bytes, client_channels: Iterable[ClientChannel | None]) -> ClientIds:

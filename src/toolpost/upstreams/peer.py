@@ -12,7 +12,9 @@ all calls, which raises two questions that HTTP, with one response for each requ
 Example: ann's call 7 and bob's call 8 are in flight, and the server sends `elicitation/create`. It gets an error, since two
 clients are candidates. After 8 has ended and some time has passed, the same request goes to ann's client.
 
-Reading and writing the channel is left to `stdio` and `sse`.
+Where the channel does say it, as `in_process` does, its owner passes it on (`about`), and there is nothing to guess.
+
+Reading and writing the channel is left to `stdio`, `sse` and `in_process`.
 """
 
 import asyncio
@@ -20,11 +22,14 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
+from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message, parse_progress_token
 from toolpost.upstreams.notifications import (
@@ -32,14 +37,19 @@ from toolpost.upstreams.notifications import (
     LOG_MESSAGE,
     NO_CLIENTS,
     Attribution,
+    ExtensionBudget,
     NotificationListener,
     send_log_to_clients,
+    send_to_clients,
 )
 from toolpost.upstreams.request_writer import RequestWriter
-from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
+from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
+
+MESSAGE_LIMIT: Final = 16 * 1024 * 1024
+"""Copying and hashing a result takes the event loop 3 ms for each MiB: this much stays below 50 ms."""
 
 _NOT_CANCELLABLE = frozenset({"initialize", "server/discover"})
 """Never cancelled: MCP forbids it for `initialize`, and `server/discover` may come before a server knows cancellation."""
@@ -55,7 +65,17 @@ _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?
 class PendingMessage:
     """A request in flight on the channel."""
 
-    __slots__ = ("answer", "caller", "client_channel", "method", "number", "on_progress", "on_result", "raw")
+    __slots__ = (
+        "answer",
+        "caller",
+        "client_channel",
+        "method",
+        "number",
+        "on_progress",
+        "on_result",
+        "raw",
+        "traceparent",
+    )
 
     def __init__(
         self,
@@ -77,15 +97,19 @@ class PendingMessage:
         self.client_channel = client_channel
         self.on_result: Callable[[bytes], bool] | None = None
         """See `PendingRequest`."""
+        self.traceparent: str | None
 
     @property
     def is_call(self) -> bool:
         """Whether the server may send requests to the client while it handles this one."""
-        return self.method in CALLBACK_METHODS
+        return has_client(self.method)
 
 
 class Peer:
     """A `Transport` over a channel. Its owner passes incoming messages to `take`, and calls `lose` when the channel ends."""
+
+    writer_type = RequestWriter
+    """Writes requests; an observer may put a subclass here before `use`."""
 
     def __init__(self, server: str, send: Callable[[bytes], None], *, on_notification: NotificationListener) -> None:
         self._server = server
@@ -99,12 +123,13 @@ class Peer:
         self._envelope = RequestWriter({})
         self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
+        self._budget = ExtensionBudget()
         self._lost: str | None = None
         self.oddities = 0
         """How many messages of the server made no sense."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
-        self._envelope = RequestWriter(envelope)
+        self._envelope = self.writer_type(envelope)
 
     def request(
         self,
@@ -183,17 +208,24 @@ class Peer:
         if self._server_requests.allow_roots_requests(client_channel):
             self._notify(ROOTS_CHANGED, b"")
 
-    def take(self, raw: bytes) -> None:
-        """Handle a message from the server; one that makes no sense is counted and dropped."""
+    def take(self, raw: bytes, *, about: int | str | None = None) -> None:
+        """Handle a message from the server; one that makes no sense is counted and dropped.
+
+        `about` is the id of the request that it belongs to, where the channel says so.
+        """
         message = parse_message(raw)
         if message is None:
             self._note_oddity("something that is not JSON-RPC", raw)
         elif message.method is None:
             self._take_answer(message, raw)
         elif message.id is None:
-            self._take_notification(message.method, bytes(message.params))
+            self._take_notification(message.method, bytes(message.params), about)
         else:
-            self._take_request(message)
+            self._take_request(message, about)
+
+    def take_result(self, number: int | str, result: bytes) -> None:
+        """Handle the result of a request, given its JSON; for a channel that does not frame messages as bytes."""
+        self._take_answer(IncomingMessage(id=number, result=msgspec.Raw(result)), result)
 
     def take_too_long(self, head: bytes, limit: int) -> None:
         """Fail the request that a message over the limit answers, given its first bytes; none, if it cannot be identified."""
@@ -205,6 +237,12 @@ class Peer:
         self._note_oddity(f"a message of over {limit} bytes", head)
         if pending is not None and not pending.answer.done():
             pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
+
+    def refuse(self, number: int | str | None, error: ToolpostError) -> None:
+        """Fail one request, which the server did not accept, with an error such as a required login."""
+        pending = self._pending.get(_parse_id(number))
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_exception(error)
 
     def lose(self, reason: str, *, unsent: Iterable[bytes] = ()) -> None:
         """Fail everything in flight with `ConnectionLost`; requests among `unsent` are marked as safe to repeat."""
@@ -241,8 +279,13 @@ class Peer:
         if self._server_requests:
             self._server_requests.end(pending, successor=self._find_successor(pending))
 
-    def _take_request(self, message: IncomingMessage) -> None:
-        """Pass a request of the server to the client of the latest call; the channel does not say which call it is about."""
+    def _take_request(self, message: IncomingMessage, about: int | str | None) -> None:
+        """Pass a request of the server to the client of the call that it is about; of the latest, if that is not known."""
+        if about is not None:
+            call = self._pending.get(_parse_id(about))
+            is_open = call is not None and call.is_call and not call.answer.done()
+            self._server_requests.take(message, [call.client_channel] if call and is_open else [], owner=call)
+            return
         calls = [pending for pending in self._pending.values() if pending.is_call and not pending.answer.done()]
         candidates = [pending.client_channel for pending in calls]
         if calls and self._attribution.may_serve_others(calls[-1].caller):
@@ -260,7 +303,7 @@ class Peer:
         )
         return next(others, None)
 
-    def _take_notification(self, method: str, params: bytes) -> None:
+    def _take_notification(self, method: str, params: bytes, about: int | str | None) -> None:
         if method == "notifications/cancelled":
             self._server_requests.cancel_request(params)
             return
@@ -268,16 +311,40 @@ class Peer:
             self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
             return
         if method == LOG_MESSAGE:
-            self._take_log(params)
+            self._take_log(params, about)
             return
         if method != "notifications/progress":
-            self._on_notification(method, params, NO_CLIENTS, None)
+            if is_extension_notification(method):
+                self._take_extension(method, params, about)
+            else:
+                self._on_notification(method, params, NO_CLIENTS, None)
             return
         pending = self._pending.get(_parse_id(parse_progress_token(params)))
         if pending is not None and pending.on_progress is not None and not pending.answer.done():
             pending.on_progress(method, params)
 
-    def _take_log(self, params: bytes) -> None:
+    def _take_extension(self, method: str, params: bytes, about: int | str | None) -> None:
+        """Forward a notification of an extension to the client of the call that it is about, as a log message."""
+        if not self._budget.take():
+            if self._budget.dropped == 1:
+                self._note_oddity("more notifications of extensions than are passed on", params)
+            return
+        if about is not None:
+            call = self._pending.get(_parse_id(about))
+            concerned, caller = [call] if call is not None else [], call.caller if call is not None else None
+        else:
+            concerned = list(self._pending.values())
+            caller = self._attribution.find_caller(pending.caller for pending in concerned)
+        told = send_to_clients(method, params, (one.client_channel for one in concerned)) if caller else NO_CLIENTS
+        self._on_notification(method, params, told, caller)
+
+    def _take_log(self, params: bytes, about: int | str | None) -> None:
+        if about is not None:
+            call = self._pending.get(_parse_id(about))
+            channels = [call.client_channel] if call is not None else []
+            clients = send_log_to_clients(params, channels)
+            self._on_notification(LOG_MESSAGE, params, clients, call.caller if call is not None else None)
+            return
         caller = self._attribution.find_caller(pending.caller for pending in self._pending.values())
         clients = NO_CLIENTS
         if caller is not None:

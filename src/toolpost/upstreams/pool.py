@@ -8,15 +8,15 @@ handshake era alone, so callers of that era that can be asked get a second insta
 `HANDSHAKE_SUFFIX`. Tools are listed from the first one only: in another era the same definitions may look different, and would
 seem to change. A server that refuses the handshake has no second instance.
 
-Example: with `per_session`, a call of session `s` of caller `ann` asks for `ready("ann\ns")`. If there is none, the oldest idle
-instance of `ann` may be retired to make room, a spare one takes the key if there is one, and otherwise one is started. Starting
-and running an instance is left to `lifecycle`, the calls on it to `supervisor`.
+Example: with `per_session`, a call of session `s` of caller `ann` asks for `find_ready("ann\ns")`. If there is none, the oldest
+idle instance of `ann` may be retired to make room, a spare one takes the key if there is one, and otherwise one is started.
+Starting and running an instance is left to `lifecycle`, the calls on it to `supervisor`.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -27,13 +27,15 @@ from anyio.abc import TaskGroup
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.errors import CredentialRequired, CredentialUnreadable, LoginRequired, UpstreamUnavailable
+from toolpost.protocol.extensions import merge_extensions, select_extensions
 from toolpost.shares import over_limit
 from toolpost.upstreams import backoff
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import InstanceSubscriptions
-from toolpost.upstreams.failures import LastFailure, hint_of, is_refusal, reason_of
+from toolpost.upstreams.credentials.oauth import Authorization, Authorizations
+from toolpost.upstreams.failures import LastFailure, copy_error, find_error, hint_of, is_refusal, reason_of
 from toolpost.upstreams.handshake import ToolsListener
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance
 from toolpost.upstreams.lifecycle import HandshakeMode, run_instance
@@ -50,6 +52,10 @@ FULL_RETRY_S: Final = 5.0
 """When a caller is told to try again whose instances are all busy or stopping."""
 
 
+FillIn = Callable[[ServerSpec], Awaitable[ServerSpec]]
+"""Returns a specification with the values of its owner; raises `CredentialRequired` if one is not set."""
+
+
 class InstancePool:
     """The instances of one server, as their `InstanceOwner`: those in use by key, and those that are stopping."""
 
@@ -62,7 +68,19 @@ class InstancePool:
         on_tools: ToolsListener,
         on_notification: Callable[[Instance, str, bytes, ClientIds, CallerId | None], None],
         subscriptions: Callable[[str], InstanceSubscriptions],
+        fill_in: FillIn | None = None,
+        beside: "set[InstancePool] | None" = None,
+        authorizations: Authorizations | None = None,
     ) -> None:
+        """`fill_in` adds the owner's values to a specification that refers to some.
+
+        `beside` are the pools of all owners of the same server, which share the limit on instances; this one is added.
+        """
+        self._fill_in = fill_in
+        self._beside = beside
+        if beside is not None:
+            beside.add(self)
+        self._authorizations = authorizations
         self.limits = limits
         self.learn = on_tools
         self.take_notification = on_notification
@@ -71,9 +89,11 @@ class InstancePool:
         self.mode = HandshakeMode(
             is_sse=spec.transport == "sse", probe_first=spec.transport != "sse" and spec.era != "handshake"
         )
-        self.is_modern: bool | None = None
+        self.is_stateless: bool | None = None
         """Whether the server knows the stateless era; None before the first negotiation."""
         self._refuses_handshake = False
+        self._needs_login = False
+        """Whether the last start failed for want of a login."""
         self.capabilities: JsonObject | None = None
         """Of the instance that started last; None before the first negotiation."""
         self.starts = 0
@@ -86,6 +106,8 @@ class InstancePool:
         self._failure = failure
         self._by_key: dict[str, Instance] = {}
         self._leaving: set[Instance] = set()
+        self._filled: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        """The environment and the headers that `renew` saw last."""
         self._one_ended = anyio.Event()
         """Set when an instance has ended, and then replaced by a new event."""
 
@@ -111,7 +133,7 @@ class InstancePool:
             return ServerState.DRAINING
         if self.backoff.is_suspended:
             return ServerState.SUSPENDED
-        has_failed = self._spec.problem is not None or self.backoff.failures > 0
+        has_failed = self._spec.problem is not None or self.backoff.failures > 0 or self._needs_login
         return ServerState.FAILED if has_failed and not self.stopped else ServerState.STOPPED
 
     # Starting
@@ -124,19 +146,19 @@ class InstancePool:
         while True:
             if (instance := self._by_key.get(key)) is None:
                 self._make_room(key)
-                spare = None if key.endswith(HANDSHAKE_SUFFIX) else self._take_spare(key)
+                spare = None if key.endswith(HANDSHAKE_SUFFIX) else self._take_spare(key, caller)
                 instance = spare or await self._start(key, caller)
             if not instance.settled.is_set():
                 await instance.settled.wait()
             if instance.failure is not None:
-                raise instance.failure
+                raise copy_error(instance.failure)
             # It may have been retired while this task waited: then the next round starts another one.
             if not instance.stopping.is_set():
                 return instance
 
     async def find_or_start_by_handshake(self, key: str, caller: Caller | None) -> Instance:
         """Return an instance that was opened by a handshake; of a server that takes none, the one that all callers use."""
-        if self.is_modern is None:
+        if self.is_stateless is None:
             await self.find_or_start(key, caller)
         if not self.may_use_handshake():
             return await self.find_or_start(key, caller)
@@ -151,7 +173,10 @@ class InstancePool:
     def may_use_handshake(self) -> bool:
         """Whether callers of the handshake era get a second instance, opened by a handshake."""
         may_have = self._spec.era == "auto" and self._spec.strategy != "singleton"
-        return may_have and bool(self.is_modern) and not self._refuses_handshake
+        return may_have and bool(self.is_stateless) and not self._refuses_handshake
+
+    def authorization_of(self, instance: Instance) -> Authorization | None:  # noqa: ARG002 (one credential for all callers)
+        return self._authorizations.of(self._spec) if self._authorizations is not None else None
 
     def subscriptions_of(self, instance: Instance) -> InstanceSubscriptions:
         return self._subscriptions(instance.key)
@@ -166,9 +191,16 @@ class InstancePool:
         """Return any instance that is ready, None if there is none."""
         return next((i for i in self._by_key.values() if i.ready_at), None)
 
-    def _take_spare(self, key: str) -> Instance | None:
-        """Give a spare instance this key, preferably one that is ready; None if there is no spare."""
-        spare = max(self._find_spares(), key=lambda i: i.ready_at is not None, default=None)
+    def _take_spare(self, key: str, caller: Caller | None) -> Instance | None:
+        """Give a spare instance this key, preferably one that is ready; None if there is no spare.
+
+        One that was greeted by a handshake does not know what extensions the caller's client has: it is taken for a client
+        that has none, or if there is no room for another.
+        """
+        is_fitting = self.is_stateless or len(self._by_key) >= self.limits.instances
+        declared = _list_declared(key, self._spec, caller)
+        spares = (spare for spare in self._find_spares() if is_fitting or spare.declared == declared)
+        spare = max(spares, key=lambda i: i.ready_at is not None, default=None)
         if spare is not None:
             del self._by_key[spare.key]
             spare.key = key
@@ -187,7 +219,7 @@ class InstancePool:
         for instance in started:
             await instance.settled.wait()
             if instance.failure is not None:
-                raise instance.failure
+                raise copy_error(instance.failure)
 
     def _find_spares(self) -> Iterator[Instance]:
         """Iterate over instances that belong to no session and have had no call."""
@@ -198,6 +230,10 @@ class InstancePool:
         return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
 
     async def _start(self, key: str, caller: Caller | None = None) -> Instance:
+        if self._authorizations is not None and (authorization := self._authorizations.of(self._spec)) is not None:
+            await authorization.check_start()
+        if self._fill_in is not None or self._beside is not None:
+            return await self._start_for_owner(key, caller)
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: the files and ports of the last one are free when it has ended.
             await self._one_ended.wait()
@@ -205,10 +241,93 @@ class InstancePool:
         if (started := self._by_key.get(key)) is not None:
             return started
         self._check_startable(caller)
+        return self._add(key, self._spec, caller)
+
+    async def _start_for_owner(self, key: str, caller: Caller | None) -> Instance:
+        """As `_start`, with the values of the owner, and with room among the instances of all owners."""
+        while True:
+            self._check_startable(caller)
+            spec = await self._complete()
+            if (started := self._by_key.get(key)) is not None:
+                return started
+            leaving = self if self._spec.strategy == "singleton" and self._leaving else self._make_room_beside()
+            if leaving is None:
+                self._failure.conceal = spec.conceal
+                return self._add(key, spec, caller)
+            await leaving.wait_for_end()
+
+    async def _complete(self) -> ServerSpec:
+        if self._fill_in is None:
+            return self._spec
+        try:
+            return await self._fill_in(self._spec)
+        except (CredentialRequired, CredentialUnreadable) as error:
+            # Shown by `toolpost servers` and `toolpost call`. Not counted as a failed start: the server is not to blame.
+            self._failure.note(error.message.removesuffix("."), hint=error.hint)
+            raise
+
+    def _add(self, key: str, spec: ServerSpec, caller: Caller | None) -> Instance:
         assert self.tasks is not None, "the supervisor is not running"
-        instance = self._by_key[key] = Instance(key=key)
-        self.tasks.start_soon(self._run, instance)
+        declared = _list_declared(key, spec, caller)
+        instance = self._by_key[key] = Instance(key=key, env=spec.env, headers=spec.headers, declared=declared)
+        self.tasks.start_soon(self._run, instance, spec)
         return instance
+
+    async def wait_for_end(self) -> None:
+        """Wait until an instance that is stopping has ended; returns at once if none is."""
+        if self._leaving:
+            await self._one_ended.wait()
+
+    def _make_room_beside(self) -> "InstancePool | None":
+        """Retire the idle instance of any owner that was used longest ago, if all owners together have too many.
+
+        Returns the pool in which one is stopping and has to be waited for, None if there is room. Raises `QueueOverloaded` if
+        all of them are busy. Instances of sessions are left alone: they have state.
+        """
+        pools, total = self._beside or (), self.limits.instances
+        running = [(pool, i) for pool in pools for i in pool._by_key.values()]  # noqa: SLF001 (of its own kind)
+        leaving = [pool for pool in pools for _ in pool._leaving]  # noqa: SLF001
+        if len(running) + len(leaving) < total:
+            return None
+        if len(running) >= total:
+            idle = [
+                (pool, i)
+                for pool, i in running
+                if pool._spec.strategy != "per_session" and i.ready_at and not i.in_flight and not i.subscriptions.uris  # noqa: SLF001
+            ]
+            if not idle:
+                what = f"servers `{self._spec.name}`"
+                raise over_limit(what, 0, total, self.limits.callers, retry_s=FULL_RETRY_S)
+            pool, oldest = min(idle, key=lambda found: found[1].used_at)
+            pool.retire(oldest, "another caller needs the room")
+            return pool
+        return leaving[0]
+
+    async def renew(self) -> bool:
+        """Retire instances whose credentials have been changed or removed since they were started.
+
+        Returns whether there are credentials.
+        """
+        if self._fill_in is None:
+            return True
+        try:
+            spec = await self._fill_in(self._spec)
+        except (CredentialRequired, CredentialUnreadable) as error:
+            self.retire_all(error.message)
+            return False
+        for instance in tuple(self._by_key.values()):
+            if (instance.env, instance.headers) != (spec.env, spec.headers):
+                self.retire(instance, "its credentials have changed")
+        if (spec.env, spec.headers) != self._filled:
+            # A server that was given up because of its credentials is tried again with others.
+            self._filled = spec.env, spec.headers
+            self.backoff.forget()
+        return True
+
+    def leave(self) -> None:
+        """Count no longer among the pools of the server: it is not used again."""
+        if self._beside is not None:
+            self._beside.discard(self)
 
     def _check_startable(self, caller: Caller | None) -> None:
         failure, command = self._failure, f"`toolpost servers start {self._spec.name}`"
@@ -245,19 +364,20 @@ class InstancePool:
             raise over_limit(what, len(own), total, self.limits.callers, retry_s=FULL_RETRY_S)
         self.retire(min(idle, key=lambda i: i.used_at), "its caller needs the room")
 
-    async def _run(self, instance: Instance) -> None:
+    async def _run(self, instance: Instance, spec: ServerSpec) -> None:
         self.starts += 1
         try:
             mode = replace(self.mode, probe_first=False) if instance.is_handshake_only else self.mode
-            await run_instance(instance, self._spec, mode, self)
+            await run_instance(instance, spec, mode, self)
         finally:
             self._forget(instance)
 
     def note_ready(self, instance: Instance, mode: HandshakeMode) -> None:
         if not instance.is_handshake_only and instance.negotiation is not None:
             self.mode = mode
-            self.is_modern = instance.negotiation.is_modern
+            self.is_stateless = instance.negotiation.is_stateless
             self.capabilities = instance.negotiation.capabilities
+        self._needs_login = False
         instance.settled.set()
         event(_log, logging.INFO, "server ready", server=self._spec.name, pid=instance.pid)
 
@@ -267,6 +387,16 @@ class InstancePool:
         is_late = instance.starting.cancel_called and not instance.stopping.is_set()
         if isinstance(error, asyncio.CancelledError) and not is_late:
             return  # It was stopped, which `_forget` reports.
+        required = find_error(error, LoginRequired) or find_error(error, CredentialRequired)
+        if required is not None:
+            # No failed start: it would be given up after five calls, and is not at fault.
+            self._failure.note(required.message, hint=required.hint)
+            instance.failure = required
+            self._needs_login = True
+            instance.settled.set()
+            self._move_to_leaving(instance)
+            event(_log, logging.INFO, "server requires a login", server=self._spec.name, reason=required.message)
+            return
         reason = f"it did not get ready within {instances.START_LIMIT_S:g} s" if is_late else reason_of(error)
         instance.failure = self._failure.note(reason, lines=instance.stderr_tail, hint=hint_of(error))
         if instance.is_handshake_only and is_refusal(error):
@@ -307,7 +437,7 @@ class InstancePool:
             self.retire(instance, reason)
 
     def _note_loss(self, instance: Instance, reason: str) -> None:
-        """Record why a process ended by itself; an early exit without any call counts as a failed start."""
+        """Record why a process ended that was not stopped; an early exit without any call counts as a failed start."""
         self._failure.note(reason, lines=instance.stderr_tail, served=instance.callers)
         is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
         if is_young and not instance.has_served:
@@ -328,6 +458,17 @@ class InstancePool:
             instance.settled.set()
         self._one_ended.set()
         self._one_ended = anyio.Event()
+
+
+def _list_declared(key: str, spec: ServerSpec, caller: Caller | None) -> JsonObject:
+    """Return the client's extensions that a handshake declares: those of the settings, and of the session that it is for.
+
+    An instance that several clients share is told of none of theirs: it would take them for those of all the others.
+    """
+    configured: JsonObject = {"extensions": dict(spec.client_extensions)} if spec.client_extensions else {}
+    if not spec.extensions or _owner_of(key) is None or caller is None or caller.client is None:
+        return configured
+    return merge_extensions([select_extensions(caller.client.capabilities), configured])
 
 
 def _owner_of(key: str) -> CallerId | None:

@@ -45,17 +45,22 @@ class SamplingChannel:
         return self._channel is not None and self._channel.wants_log(level)
 
     @property
+    def can_tell(self) -> bool:
+        """Whether the client can be told something."""
+        return self._channel is not None and self._channel.can_tell
+
+    @property
     def has_open_request(self) -> bool:
         """Whether a request waits for the client itself."""
         return self._channel is not None and self._channel.has_open_request
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
         """Answer sampling; send anything else to the client."""
         if method == SAMPLING:
             return await self._sampler(params, self._caller)
         if self._channel is None:
             raise ServerRefused(METHOD_NOT_FOUND, f"There is no client to answer {method}")
-        return await self._channel.ask(method, params)
+        return await self._channel.ask(method, params, key=key)
 
     def tell(self, method: str, params: bytes) -> None:
         """Forward a notification to the client."""

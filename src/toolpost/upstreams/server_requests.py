@@ -15,7 +15,9 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
+from toolpost.contracts.apps import EXTENSION, MIME_TYPE
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
+from toolpost.protocol.extensions import declares_extensions, is_extension_request, select_extensions
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.transport import ServerRefused, encode
@@ -30,12 +32,14 @@ CAPABILITY_OF: Final = {ELICITATION: "elicitation", SAMPLING: "sampling", ROOTS:
 """The methods that a server may send, and the capability by which a client declares that it answers them."""
 
 CALLBACK_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Requests that have a client, so that a server may send requests of its own while it handles them."""
+"""Requests of MCP that have a client, so that a server may send requests of its own while it handles them."""
 
 OFFERED_CAPABILITIES: Final[JsonObject] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {"listChanged": True},
+    # Servers give their tools apps for clients that show them alone, and one list is for all clients.
+    "extensions": {EXTENSION: {"mimeTypes": [MIME_TYPE]}},
 }
 """Capabilities that the gateway declares in a handshake, which comes before any call: all that some client may have."""
 
@@ -83,12 +87,20 @@ class ClientChannel(Protocol):
         ...
 
     @property
+    def can_tell(self) -> bool:
+        """Whether `tell` reaches the client at this moment."""
+        ...
+
+    @property
     def has_open_request(self) -> bool:
         """Whether a server request waits for an answer of the client."""
         ...
 
-    async def ask(self, method: str, params: bytes) -> bytes:
-        """Send a server request to the client and return the JSON of its result, or raise `ServerRefused`."""
+    async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
+        """Send a server request to the client and return the JSON of its result, or raise `ServerRefused`.
+
+        `key` is its name where the protocol names requests, as in an `input_required` result; without one, a name is made.
+        """
         ...
 
     def tell(self, method: str, params: bytes) -> None:
@@ -97,10 +109,24 @@ class ClientChannel(Protocol):
 
 
 def select_capabilities(capabilities: object) -> JsonObject:
-    """Select the capabilities of a client that let a server send it requests; empty if there are none."""
+    """Select the capabilities of a client that concern servers: requests that it answers, and extensions; empty without any."""
     if not isinstance(capabilities, dict):
         return {}
+    return _select_callbacks(capabilities) | select_extensions(capabilities)
+
+
+def takes_server_requests(capabilities: object) -> bool:
+    """Whether a client answers requests of MCP's own."""
+    return isinstance(capabilities, dict) and bool(_select_callbacks(capabilities))
+
+
+def _select_callbacks(capabilities: JsonObject) -> JsonObject:
     return {name: capabilities[name] for name in CAPABILITY_OF.values() if isinstance(capabilities.get(name), dict)}
+
+
+def has_client(method: str) -> bool:
+    """Whether a request has a client, so that a server may send requests of its own while it handles it."""
+    return method in CALLBACK_METHODS or is_extension_request(method)
 
 
 def make_meta(client_channel: ClientChannel | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
@@ -123,9 +149,15 @@ def find_only_client(candidates: Iterable[ClientChannel | None]) -> ClientChanne
 
 
 def check_client_can_answer(method: str, params: bytes, client_channel: ClientChannel | None) -> None:
-    """Raise `ServerRefused` unless the client declared the capability that this request needs."""
+    """Raise `ServerRefused` unless the client declared the capability that this request needs; an extension's needs any."""
+    if method not in CAPABILITY_OF and not is_extension_request(method):
+        raise ServerRefused(METHOD_NOT_FOUND, f"{method[:60]} is not a request that a client takes")
     if client_channel is None:
         raise ServerRefused(METHOD_NOT_FOUND, f"There is no client to answer {method}")
+    if method not in CAPABILITY_OF:
+        if not declares_extensions(client_channel.capabilities):
+            raise ServerRefused(METHOD_NOT_FOUND, f"The client that made this call declares no extension for {method}")
+        return
     declared = client_channel.capabilities.get(CAPABILITY_OF[method])
     if not isinstance(declared, dict):
         raise ServerRefused(METHOD_NOT_FOUND, f"The client that made this call does not take {method}")
@@ -172,8 +204,6 @@ class ServerRequests:
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % encode(message.id))
             return
         try:
-            if method not in CAPABILITY_OF:
-                raise ServerRefused(METHOD_NOT_FOUND, f"{method} is not a request that a client takes")
             known = list(candidates)
             client_channel = find_only_client(known) if known or method != ROOTS else self._roots_channel
             check_client_can_answer(method, bytes(message.params), client_channel)
@@ -278,3 +308,25 @@ def _parse_params(params: bytes) -> JsonObject:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadShape):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+class WithoutExtensions:
+    """The channel to a client, for a server whose extensions do not pass."""
+
+    takes_input_required: bool
+
+    def __init__(self, channel: ClientChannel) -> None:
+        self._channel = channel
+        self.takes_input_required = channel.takes_input_required
+        self.client = channel.client
+        self.capabilities = _select_callbacks(channel.capabilities)
+        self.log_level = channel.log_level
+        self.can_tell = False
+        """No notification of an extension; log messages are asked for by `wants_log`."""
+        self.wants_log = channel.wants_log
+        self.ask = channel.ask
+        self.tell = channel.tell
+
+    @property
+    def has_open_request(self) -> bool:
+        return self._channel.has_open_request

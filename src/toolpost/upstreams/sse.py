@@ -2,14 +2,19 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import msgspec
 
 from toolpost.base.events import event
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.base.late_import import import_in_thread
+from toolpost.contracts.errors import BadConfiguration, ToolpostError, UpstreamUnavailable
+from toolpost.upstreams.credentials.oauth import Authorization
+from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
@@ -19,17 +24,34 @@ _log = logging.getLogger("toolpost.upstreams")
 
 @asynccontextmanager
 async def open_sse_server(
-    spec: ServerSpec, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+    spec: ServerSpec,
+    *,
+    on_notification: NotificationListener,
+    on_gone: Callable[[str], None],
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[Peer]:
     """Connect; leaving closes the connection."""
     # Imported here: the SDK takes over a second to load, and few servers need it.
+    await import_in_thread("mcp.client.sse")
     import mcp_types
-    from mcp.client.sse import sse_client
     from mcp.shared.message import SessionMessage
 
     assert spec.url is not None
     to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
     peer = Peer(spec.name, to_server.send_nowait, on_notification=on_notification)
+
+    unsent: list[bytes] = []
+
+    def refuse(error: ToolpostError, refused: bytes) -> None:
+        # The others in flight were accepted and may have run: a login must not have them sent again.
+        message = msgspec.json.decode(refused or b"{}", type=IncomingMessage)
+        peer.refuse(message.id if message.method is not None else None, error)
+        # The SDK's client sends one message after the other, and nothing after a failed request.
+        with suppress(anyio.WouldBlock):
+            while True:
+                unsent.append(outbox.receive_nowait())
+        peer.lose(error.message, unsent=unsent)
+        on_gone(error.message)
 
     async def read(stream: Any) -> None:
         async for item in stream:
@@ -43,12 +65,17 @@ async def open_sse_server(
 
     async def write(stream: Any) -> None:
         async for raw in outbox:
+            unsent.append(raw)
             await stream.send(SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)))
+            unsent.clear()
 
     async with (
         to_server,
         outbox,
-        _connect(sse_client(spec.url, headers=dict(spec.headers))) as (reader, writer),
+        _connect(_open_client(spec.url, spec, _make_auth(authorization, refuse) if authorization else None)) as (
+            reader,
+            writer,
+        ),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(read, reader)
@@ -58,6 +85,70 @@ async def open_sse_server(
         finally:
             peer.lose("it was stopped")
             tasks.cancel_scope.cancel()
+
+
+def _open_client(url: str, spec: ServerSpec, token_auth: Any) -> AbstractAsyncContextManager[Any]:
+    import httpx2
+    from mcp.client.sse import sse_client
+
+    proxy = spec.network.find_proxy(url)
+    if proxy is not None and proxy.startswith("socks4:"):
+        raise BadConfiguration(
+            "A server of the older HTTP+SSE transport cannot be reached through a SOCKS4 proxy.",
+            hint="set a socks5:// or http:// proxy, in `network` of this server if need be",
+        )
+
+    def make(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=timeout if timeout is not None else httpx2.Timeout(30.0, read=300.0),
+            auth=auth,
+            # As for all other connections: what the environment says counts only if the settings say so.
+            trust_env=False,
+            verify=spec.network.make_ssl_context() if url.startswith("https:") else True,
+            # With SOCKS5 the proxy resolves names, also where the scheme leaves that to this machine.
+            proxy=proxy,
+        )
+
+    return sse_client(url, headers=dict(spec.headers), httpx_client_factory=make, auth=token_auth)
+
+
+def _make_auth(authorization: Authorization, on_refused: Callable[[ToolpostError, bytes], None]) -> Any:
+    """Make what adds the access token to each request of the SDK's client."""
+    import httpx2
+
+    class TokenAuth(httpx2.Auth):
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            try:
+                if time.time() >= authorization.fresh_until:
+                    await authorization.prepare()
+                used = _set_token(request, authorization)
+                response = yield request
+                challenge = response.headers.get("www-authenticate", "")
+                if response.status_code not in (401, 403) or not await authorization.handle_refusal(
+                    response.status_code, challenge, used=used
+                ):
+                    return
+                _set_token(request, authorization)
+                response = yield request
+                if response.status_code == 401:
+                    raise authorization.make_repeated_error()
+            except ToolpostError as error:
+                on_refused(error, request.content)
+                raise
+
+    return TokenAuth()
+
+
+def _set_token(request: Any, authorization: Authorization) -> str | None:
+    request.headers.pop("authorization", None)
+    if authorization.header is not None:
+        request.headers["authorization"] = authorization.header
+    return authorization.header
 
 
 @asynccontextmanager

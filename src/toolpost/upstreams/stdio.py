@@ -1,6 +1,8 @@
 """Servers that are started by a command and speak JSON-RPC on stdin and stdout; their last lines of stderr are kept."""
 
+import logging
 import signal
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -8,27 +10,28 @@ from typing import Final
 
 import anyio
 
+from toolpost.base.events import OUTPUT_EVENT, SERVER_OUTPUT, event
 from toolpost.protocol.lines import OversizedLine
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
-from toolpost.upstreams.peer import Peer
+from toolpost.upstreams.peer import MESSAGE_LIMIT, Peer
 from toolpost.upstreams.process import tree as process_tree
 from toolpost.upstreams.process.lines import each_line, each_log_line
 from toolpost.upstreams.process.tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
 
-MESSAGE_LIMIT: Final = 16 * 1024 * 1024
-"""Copying and hashing a result takes the event loop 3 ms for each MiB: this much stays below 50 ms."""
-
 STDERR_LINES: Final = 50
 EOF_S: Final = 0.5
 """How long a server may take to exit after the end of its stdin, before SIGTERM."""
 
-LINGER_S: Final = 0.000_15
+POLL_BRIEFLY_S: Final = 0.000_15
 """How long the output of a quick server is polled before the loop sleeps: to sleep and be woken takes about half of that."""
 
 LONGEST_SKIP: Final = 64
 """How many calls are answered without polling, at most, after polling was in vain."""
+
+LOG_LINES_PER_S: Final = 200
+"""How many lines of stderr are logged within a second; a server that floods it must not fill the disk."""
 
 SETTLE_S: Final = 0.25
 """How long output may still arrive after the exit of a process, and how long its exit may follow a closed pipe."""
@@ -45,8 +48,10 @@ class ServerProcess:
         *,
         on_gone: Callable[[str], None],
         conceal: Callable[[str], str],
+        name: str,
     ) -> None:
         self.process = process
+        self._name = name
         self.peer = peer
         self.stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self.gone = anyio.Event()
@@ -54,6 +59,7 @@ class ServerProcess:
         self._on_gone = on_gone
         self._conceal = conceal
         self._skip = self._left_to_skip = 0
+        self._log_second = self._log_lines = 0
         self._stdout_ended = anyio.Event()
         self._stderr_ended = anyio.Event()
 
@@ -69,22 +75,39 @@ class ServerProcess:
         self._stdout_ended.set()
         await self._note_loss("closed its output")
 
-    def linger(self) -> None:
+    def poll_briefly(self) -> None:
         """Poll stdout for a moment instead of sleeping in the event loop, which pays off for servers that answer at once.
 
         Each time it was in vain, twice as many calls are skipped before the next attempt, up to `LONGEST_SKIP`.
         """
         if self._left_to_skip:
             self._left_to_skip -= 1
-        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.linger(LINGER_S):
+        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.poll_briefly(POLL_BRIEFLY_S):
             self._skip = 0
         else:
             self._left_to_skip = self._skip = min(2 * self._skip + 1, LONGEST_SKIP)
 
     async def read_stderr(self) -> None:
         """Keep the last lines of stderr."""
-        await each_log_line(self.process.stderr, lambda line: self.stderr_tail.append(self._conceal(line)))
+        await each_log_line(self.process.stderr, self._take_log_line)
         self._stderr_ended.set()
+
+    def _take_log_line(self, line: str) -> None:
+        line = self._conceal(line)
+        self.stderr_tail.append(line)
+        if (second := int(time.monotonic())) != self._log_second:
+            if self._log_lines > LOG_LINES_PER_S:
+                event(
+                    SERVER_OUTPUT,
+                    logging.INFO,
+                    "output left out",
+                    server=self._name,
+                    lines=self._log_lines - LOG_LINES_PER_S,
+                )
+            self._log_second, self._log_lines = second, 0
+        self._log_lines += 1
+        if self._log_lines <= LOG_LINES_PER_S:
+            event(SERVER_OUTPUT, logging.INFO, OUTPUT_EVENT, server=self._name, line=line)
 
     async def watch(self) -> None:
         """Wait for the exit of the process, and report it; descendants may keep the pipes open for longer."""
@@ -123,7 +146,7 @@ async def open_stdio_server(
     outbox = Outbox()
     peer = Peer(spec.name, outbox.put, on_notification=on_notification)
     async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
-        server = ServerProcess(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal)
+        server = ServerProcess(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal, name=spec.name)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.write)
             tasks.start_soon(server.read)

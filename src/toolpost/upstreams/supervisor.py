@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -27,19 +28,21 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, ClientInfo
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.protocol.extensions import is_extension_notification, is_extension_request
 from toolpost.protocol.mirrored import Headers
 from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import InstanceSubscriptions, ToolListRefresher
+from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.failures import LastFailure
 from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now
 from toolpost.upstreams.notifications import FORWARDED, TOOLS_CHANGED, ClientIds, Notification, is_level_at_least
-from toolpost.upstreams.pool import InstancePool
+from toolpost.upstreams.pool import FillIn, InstancePool
 from toolpost.upstreams.report import ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
@@ -83,7 +86,11 @@ class Supervisor:
         *,
         on_tools: ToolsListener,
         on_notification: Callable[[Notification], None] = lambda _notification: None,
+        fill_in: FillIn | None = None,
+        beside: set[InstancePool] | None = None,
+        authorizations: Authorizations | None = None,
     ) -> None:
+        """Take a specification and listeners; `fill_in` and `beside` as in `InstancePool`."""
         self.spec = spec
         limits = limits or ServerLimits()
         self._on_tools = on_tools
@@ -100,6 +107,9 @@ class Supervisor:
             on_tools=on_tools,
             on_notification=self._take_notification,
             subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
+            fill_in=fill_in if spec.own_names else None,
+            beside=beside,
+            authorizations=authorizations,
         )
         what = f"calls waiting for `{spec.name}`, which takes one at a time"
         self._turns = FairQueue(what, limits.callers, at_once=1, waiting=limits.waiting)
@@ -133,8 +143,19 @@ class Supervisor:
         `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `send_ahead`,
         and only its answer is awaited. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
-        key = self._instance_key(key)
-        ask = partial(self._ask, method, fields, key, name, mirrored, meta, on_progress, client_channel, caller, sent)
+        ask = partial(
+            self._ask,
+            method,
+            fields,
+            key=self._instance_key(key),
+            name=name,
+            mirrored=mirrored,
+            meta=meta,
+            on_progress=on_progress,
+            client_channel=client_channel,
+            caller=caller,
+            sent=sent,
+        )
         return self._request_in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
     async def _request_in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
@@ -149,6 +170,7 @@ class Supervisor:
         self,
         method: str,
         fields: bytes,
+        *,
         key: str,
         name: str | None,
         mirrored: Headers,
@@ -160,7 +182,7 @@ class Supervisor:
     ) -> bytes:
         caller_id = None if caller is None else caller.id
         for attempt in (1, 2):
-            instance = sent.instance if sent else await self._acquire(key, caller)
+            instance = sent.instance if sent else await self._acquire(key, caller, client_channel)
             began = sent.began if sent else now()
             assert instance.transport is not None
             try:
@@ -187,7 +209,7 @@ class Supervisor:
             except UpstreamUnavailable as error:
                 raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
-                if refusal.code in _UNKNOWN_TOOL_CODES:
+                if refusal.code in _UNKNOWN_TOOL_CODES and not is_extension_request(method):
                     self._tool_list.request_refresh()
                 raise
             except asyncio.CancelledError:
@@ -197,9 +219,13 @@ class Supervisor:
                 instance.release()
         raise AssertionError("two attempts end above")
 
-    async def _acquire(self, key: str, caller: Caller | None) -> Instance:
+    async def _acquire(self, key: str, caller: Caller | None, client_channel: ClientChannel | None) -> Instance:
         try:
-            instance = self._find_ready(key, caller) or await self._find_or_start(key, caller)
+            if (instance := self._find_ready(key, caller)) is None:
+                if caller is not None and caller.client is None and client_channel is not None:
+                    # A client of the stateless era says with each request what it can.
+                    caller = replace(caller, client=ClientInfo(capabilities=client_channel.capabilities))
+                instance = await self._find_or_start(key, caller)
         except UpstreamUnavailable as error:
             error.was_sent = False
             raise
@@ -210,15 +236,15 @@ class Supervisor:
 
     def _find_ready(self, key: str, caller: Caller | None) -> Instance | None:
         """Return the instance for a caller if it is ready, else None: in the caller's era, if the server knows both."""
-        if caller is None or not caller.answers_handshake:
+        if caller is None or not caller.takes_server_requests:
             return self._pool.find_ready(key)
-        if self._pool.is_modern is None:
+        if self._pool.is_stateless is None:
             # Before the first negotiation it is not known which of the two instances is the right one.
             return None
         return self._pool.find_ready(key + HANDSHAKE_SUFFIX if self._pool.may_use_handshake() else key)
 
     async def _find_or_start(self, key: str, caller: Caller | None) -> Instance:
-        if caller is None or not caller.answers_handshake:
+        if caller is None or not caller.takes_server_requests:
             return await self._pool.find_or_start(key, caller)
         return await self._pool.find_or_start_by_handshake(key, caller)
 
@@ -264,7 +290,7 @@ class Supervisor:
         if not instance.negotiation.has_subscriptions:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` does not support subscriptions")
         # In the stateless era `set_uris` below changes the filter of the open `subscriptions/listen` instead.
-        if not instance.negotiation.is_modern and uri not in self._subscribers.get(key, ()):
+        if not instance.negotiation.is_stateless and uri not in self._subscribers.get(key, ()):
             await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
         # Counted only now: a subscription that the server refused must not be repeated at its next start.
         subscribers = self._subscribers.setdefault(key, Counter())
@@ -286,7 +312,7 @@ class Supervisor:
         if instance is None or instance.transport is None or instance.negotiation is None:
             return
         instance.subscriptions.set_uris(subscribers)
-        if not instance.negotiation.is_modern:
+        if not instance.negotiation.is_stateless:
             await instance.transport.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
 
     async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
@@ -296,10 +322,18 @@ class Supervisor:
             instance is None
             or instance.transport is None
             or instance.negotiation is None
-            or instance.negotiation.is_modern
+            or instance.negotiation.is_stateless
         ):
             return
         await instance.transport.notify_roots_changed(client_channel)
+
+    async def notify(self, method: str, fields: bytes, *, caller: Caller, key: str = "") -> bool:
+        """Send a caller's notification to the instance that its calls use; False if none runs, which is not started for it."""
+        instance = self._find_ready(self._instance_key(key), caller)
+        if instance is None or instance.transport is None:
+            return False
+        await instance.transport.notify(method, fields)
+        return True
 
     async def set_log_level(self, level: str) -> None:
         """Set the log level of all instances, running and future; the stateless era has none."""
@@ -318,7 +352,7 @@ class Supervisor:
         assert instance.transport is not None
         assert instance.negotiation is not None
         instance.subscriptions.log_level = level
-        if instance.negotiation.is_modern or "logging" not in instance.negotiation.capabilities:
+        if instance.negotiation.is_stateless or "logging" not in instance.negotiation.capabilities:
             return
         try:
             with anyio.fail_after(LOG_LEVEL_LIMIT_S):
@@ -376,10 +410,31 @@ class Supervisor:
         self._pool.stopped = (reason, hint or f"`toolpost servers start {self.spec.name}` starts it")
         self._pool.retire_all(reason)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, so that no call starts it."""
+        return self._pool.stopped is not None
+
     def restart(self) -> None:
         """Retire all instances and allow a new start; calls in flight are still answered."""
         self.start()
         self._pool.retire_all("it was restarted")
+
+    async def renew_credentials(self) -> bool:
+        """Retire instances whose credentials have been changed or removed since they were started.
+
+        Returns whether there are credentials.
+        """
+        return await self._pool.renew()
+
+    def leave(self) -> None:
+        """Free the place of this owner among those of the server, once it has stopped for good."""
+        self._pool.leave()
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether an instance runs, starts or stops."""
+        return next(iter(self._pool), None) is not None
 
     def adopt(self, spec: ServerSpec, *, on_tools: ToolsListener) -> None:
         """Keep the processes under another specification, which must reach the server in the same way."""
@@ -401,6 +456,26 @@ class Supervisor:
         """Seconds until a server that failed may be started again; at most 0 if it may be now."""
         return self._pool.backoff.wait_s
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn, of a server that takes one at a time."""
+        return self._turns.waiting
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls its instances have."""
+        return sum(instance.in_flight for instance in self._pool)
+
+    @property
+    def restarts(self) -> int:
+        """How often an instance was started after the first."""
+        return max(0, self._pool.starts - 1)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of its instances, without their descendants."""
+        return [instance.pid for instance in self._pool if instance.pid is not None]
+
     def report(self) -> ServerReport:
         """Report the state of the server. Reads the memory of all its processes; `state` is cheaper."""
         known = list(self._pool)
@@ -409,12 +484,12 @@ class Supervisor:
         return ServerReport(
             name=self.spec.name,
             state=self.state,
-            transport="stdio" if self.spec.command else "sse" if self._pool.mode.is_sse else "http",
+            transport=self._pool.mode.name_transport(self.spec),
             version=negotiation.version if negotiation else None,
             pids=tuple(i.pid for i in known if i.pid is not None),
             memory_bytes=sum(memory) if memory else None,
-            in_flight=sum(i.in_flight for i in known),
-            restarts=max(0, self._pool.starts - 1),
+            in_flight=self.in_flight,
+            restarts=self.restarts,
             last_error=self._failure.last_error,
             last_error_at=self._failure.last_error_at,
             stderr_tail=next((i.stderr_tail for i in known if i.stderr_tail), self._failure.stderr_tail),
@@ -429,11 +504,17 @@ class Supervisor:
     ) -> None:
         if method == TOOLS_CHANGED:
             self._tool_list.request_refresh()
-        elif method in FORWARDED:
+        elif method in FORWARDED or (self.spec.extensions and is_extension_notification(method)):
             key = self._instance_key(instance.key.removesuffix(HANDSHAKE_SUFFIX))
             self._on_notification(
                 Notification(
-                    server=self.spec.name, key=key, method=method, params=params, clients=clients, caller=caller
+                    server=self.spec.name,
+                    key=key,
+                    method=method,
+                    params=params,
+                    clients=clients,
+                    caller=caller,
+                    owner=self.spec.owner if self.spec.credentials == "caller" else None,
                 )
             )
 
@@ -443,4 +524,4 @@ class Supervisor:
             with anyio.fail_after(instances.START_LIMIT_S):
                 instance.negotiation = await refresh(instance.transport, instance.negotiation)
                 tools = await fetch_tools(instance.transport, instance.negotiation, self.spec.name)
-                await self._on_tools(tools, instance.negotiation.build, instance.negotiation.description)
+                await self._on_tools(tools, instance.negotiation.build, instance.negotiation.profile)

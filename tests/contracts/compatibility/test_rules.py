@@ -72,6 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "tool.renamed-with-alias": ({}, {"name": "notes__find", "aliases": ["notes__search"]}, "/name"),
     "tool.alias-removed": ({"aliases": ["a", "b"]}, {"aliases": ["a"]}, "/aliases"),
     "tool.alias-added": ({"aliases": ["a"]}, {"aliases": ["a", "b"]}, "/aliases"),
+    "tool.app-changed": ({"_meta": {"ui": {"visibility": ["app"]}}}, {"_meta": {"ui": {}}}, "/_meta/ui"),
     "tool.field-changed": ({"others": {"icons": []}}, {"others": {"icons": [{"src": "x"}]}}, "/icons"),
     "wording.title-changed": ({"title": "Search"}, {"title": "Find"}, "/title"),
     "wording.description-changed": ({"description": "Search."}, {"description": "Find."}, "/description"),

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 TOOLS = ("say", "sleep", "crash")
 
 _lock = threading.Lock()
@@ -45,11 +45,11 @@ def answer(version: str, message: dict[str, Any]) -> None:
     capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
     if request_id is None:
         return
-    if method == "initialize" and version != MODERN:
+    if method == "initialize" and version != STATELESS:
         agreed = {"protocolVersion": version, "capabilities": capabilities}
         send({"id": request_id, "result": agreed | {"serverInfo": {"name": "logging", "version": "1"}}})
-    elif method == "server/discover" and version == MODERN:
-        send({"id": request_id, "result": {"supportedVersions": [MODERN], "capabilities": capabilities}})
+    elif method == "server/discover" and version == STATELESS:
+        send({"id": request_id, "result": {"supportedVersions": [STATELESS], "capabilities": capabilities}})
     elif method == "tools/list":
         send({"id": request_id, "result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in TOOLS]}})
     elif method == "tools/call":

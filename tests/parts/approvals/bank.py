@@ -7,18 +7,20 @@ from typing import Any
 import msgspec
 from mcp import Client
 
-from tests.ways import IN_MEMORY, MODERN, Way
+from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Context, Plugin
 from toolpost.app import open_app
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals.rounds import Choice
-from toolpost.parts.approvals.service import Approvals, View, parse_round_id
+from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
+from toolpost.store import Store
+from toolpost.store.scripts import Statement
 from toolpost.testing import error_of
 
-MEMORY = Way("memory", MODERN)
+MEMORY = Way("memory", STATELESS)
 
 
 def bank(paid: list[Any], *, currency: str = "EUR") -> Plugin:
@@ -60,9 +62,18 @@ def approvals_of(app: App) -> Approvals:
     return app.service(Approvals)
 
 
-async def cast(app: App, round_id: str, choice: Choice = "approve") -> View:
+async def cast(app: App, round_id: str, choice: Choice = "approve") -> RoundView:
     """Vote as the person at the command line."""
     return (await approvals_of(app).vote(parse_round_id(round_id), choice, by=OPERATOR)).view
+
+
+async def expire(store: Store) -> None:
+    """Let the time of all rounds be over, without waiting for it."""
+
+    def move() -> Any:
+        yield Statement("UPDATE approval_rounds SET expires_at = expires_at - 100")
+
+    await store.scripts.run(move)
 
 
 async def refused(client: Client, tool: str = "bank__pay", **arguments: Any) -> Any:

@@ -5,6 +5,7 @@ import pytest
 
 from tests.parts.approvals.bank import requiring
 from toolpost.parts.approvals.doctor import ApprovalsDoctor
+from toolpost.parts.approvals.settings import PEERS, ApprovalSettings, PeerSettings, RuleSettings
 from toolpost.settings import CallerSettings
 
 pytestmark = pytest.mark.anyio
@@ -18,6 +19,34 @@ async def test_rules_and_voters_are_looked_at() -> None:
     config = msgspec.structs.replace(requiring(voters=["ann", "ben"]), callers=callers)
     strange = await doctor.check_setup(config)
 
+    alone = await doctor.check_setup(requiring(requester_may_vote=True))
+    named = await doctor.check_setup(
+        msgspec.structs.replace(requiring(requester_may_vote=True, voters=["ann"]), callers=callers)
+    )
+    assert "requester_may_vote without authentication" in alone[1].message
+    assert [finding.message for finding in named] == ["rules: money"]
+
+    former = ApprovalSettings(rules={"money": RuleSettings()}, confirmed=["github"])
+    deprecated = await doctor.check_setup(requiring(settings=former))
+
+    assert "deprecated" in deprecated[1].message
+    assert '[modes] confirmed = ["github"]' in str(deprecated[1].hint)
     assert [finding.message for finding in good] == ["rules: money"]
     assert "2 votes are needed" in bad[0].message
     assert "ben cannot log in" in strange[1].message
+
+
+async def test_peers_without_their_token_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERLIN_TOKEN", "token-of-ours")
+    peers = {
+        "berlin": PeerSettings(url="https://berlin.example", key="x", token_env="BERLIN_TOKEN"),
+        "oslo": PeerSettings(url="https://oslo.example", key="x", token_env="OSLO_TOKEN"),
+    }
+    config = msgspec.structs.replace(requiring(voters=["oauth:ann"]), callers={"ben": CallerSettings(token_env="BEN")})
+    findings = await ApprovalsDoctor().check_setup(PEERS.put(config, peers))
+
+    assert [(str(finding.level), finding.message) for finding in findings] == [
+        ("ok", "rules: money"),
+        ("ok", "`berlin`: https://berlin.example"),
+        ("problem", "peers.oslo.token_env: the environment variable OSLO_TOKEN is not set"),
+    ]

@@ -167,7 +167,7 @@ async def test_one_of_two_gateways_on_one_database_is_killed(postgres: Any, tmp_
 async def test_a_gateway_that_lives_keeps_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that runs longer than the lease is renewed, and not given up by the sweep of its own or another gateway."""
     monkeypatch.undo()
-    monkeypatch.setattr(service, "LEASE_S", 0.5)
+    monkeypatch.setattr(service, "LEASE_S", 3.0)
     monkeypatch.setattr(service, "RENEW_S", 0.1)
     url = f"sqlite:{tmp_path / 'store.db'}"
     plugin = bank(tmp_path / "effects")
@@ -176,7 +176,7 @@ async def test_a_gateway_that_lives_keeps_its_call(tmp_path: Path, monkeypatch: 
     @plugin.tool
     async def pay(name: str) -> str:
         """Pay slowly."""
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(4)
         return name
 
     from tests.parts.approvals import victim as module
@@ -194,11 +194,11 @@ async def test_a_gateway_that_lives_keeps_its_call(tmp_path: Path, monkeypatch: 
         seen = set()
         while not running.done():
             seen.add((await other.service(Approvals).read(found.id)).status)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
         answer = await running
         ended = (await approvals.read(found.id)).status
 
     assert answer["ok"]
-    assert time.monotonic() - began > 1
+    assert time.monotonic() - began > 3
     assert Status.LOST not in seen
     assert ended is Status.DONE

@@ -3,8 +3,10 @@
 import base64
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ import pytest
 from nacl.signing import VerifyKey
 
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring
-from tests.ways import MODERN, Way
+from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest
+from toolpost.parts.approvals import peers as peers_module
 from toolpost.parts.approvals.part import MIGRATIONS
-from toolpost.parts.approvals.peers import HEADER, Event, Message, Peers, find_fork, is_signed_event
+from toolpost.parts.approvals.peers import HEADER, ExchangeCursor, PeerEvent, Peers, find_fork, is_signed_event
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import PEERS, PeerSettings, check_peer
 from toolpost.running import App
@@ -52,7 +55,7 @@ def peers_of(app: App) -> Peers:
 
 
 async def pay(app: App, amount: int) -> str:
-    async with Way("memory", MODERN).client_of(app) as client:
+    async with Way("memory", STATELESS).client_of(app) as client:
         return str((await refused(client, amount=amount))["details"]["round_id"])
 
 
@@ -61,13 +64,17 @@ async def test_rounds_votes_and_heads_are_exchanged(url: str, other_url: str) ->
     async with gateway(url, b=PeerSettings(url=NOWHERE, key=theirs)) as a, open_http(a) as a_url:
         await cast(a, await pay(a, 5))
         peer = PeerSettings(url=a_url.removesuffix("/mcp"), key=ours)
-        async with gateway(other_url, a=peer) as b, Way("memory", MODERN).client_of(b) as client:
+        async with gateway(other_url, a=peer) as b, Way("memory", STATELESS).client_of(b) as client:
             await pay(b, 6)
             first = data_of(await client.call_tool("approvals__consensus_gossip", {"peer_id": "a"}))
             again = data_of(await client.call_tool("approvals__consensus_gossip", {"peer_id": "a"}))
             kept = await _events(b.store)
             taken = await _events(a.store)
+            report = await peers_of(b).report()
 
+    (reported,) = report
+    assert reported["url"] == peer.url
+    assert (reported["sent"], reported["received"]) == ({"round": 1, "vote": 0}, {"round": 1, "vote": 1})
     kinds = [json.loads(event.body)["kind"] for event in kept]
     assert first["peer"] == again["peer"] == "ok"
     assert (first["events_sent"], first["events_received"]) == (2, 3), "a round and a head; a round, a vote and a head"
@@ -127,7 +134,7 @@ async def test_a_rewritten_history_is_found_out_with_both_signed_heads(tmp_path:
     assert bodies[0]["seq"] == bodies[1]["seq"]
     assert bodies[0]["hash"] != bodies[1]["hash"]
     for head in heads:
-        assert is_signed_event(Event(head["body"], head["sig_b64"]), base64.b64decode(ours))
+        assert is_signed_event(PeerEvent(head["body"], head["sig_b64"]), base64.b64decode(ours))
 
 
 async def test_a_history_that_was_cut_is_found_out(tmp_path: Path, other_url: str) -> None:
@@ -159,25 +166,113 @@ async def test_strangers_and_changed_events_are_refused(url: str, other_url: str
     ):
         await pay(a, 2)
         await pay(b, 1)
-        good = await peers_of(b)._collect("a", asked_seq=0)
-        event = good.events[0]
-        receive = peers_of(a).receive
+        writer, receive = peers_of(b), peers_of(a).receive
+        good = (await writer._collect(ExchangeCursor())).events
+
+        async def message(sent: list[PeerEvent], **changed: Any) -> Any:
+            made = await writer._write("a", sent)
+            return msgspec.to_builtins(msgspec.structs.replace(made, **changed))
+
+        event = good[0]
         with pytest.raises(Forbidden, match="not that of a peer"):
-            await receive(msgspec.to_builtins(Message(ours, 0, good.events)))
+            await receive(await message(good, sender=ours))
+        forged: list[dict[str, Any]] = [
+            {"sig_b64": ""},
+            {"sig_b64": "x"},
+            {"since_round": 1},
+            {"events": []},
+            {"at": "2020-01-01T00:00:00Z"},
+        ]
+        for changed in forged:
+            with pytest.raises(Forbidden, match="message of the peer `b` is not signed"):
+                await receive(await message(good, **changed))
         for position in range(0, len(event.body), 7):
-            changed = event.body[:position] + chr(ord(event.body[position]) ^ 1) + event.body[position + 1 :]
-            with pytest.raises(Forbidden, match="not signed"):
-                await receive(msgspec.to_builtins(Message(theirs, 0, [Event(changed, event.sig_b64)])))
-        own = await peers_of(a)._collect("b", asked_seq=0)
+            flipped = event.body[:position] + chr(ord(event.body[position]) ^ 1) + event.body[position + 1 :]
+            with pytest.raises(Forbidden, match="event of the peer `b` is not signed"):
+                await receive(await message([PeerEvent(flipped, event.sig_b64)]))
+        own = (await peers_of(a)._collect(ExchangeCursor())).events
         with pytest.raises(Forbidden):
-            await receive(msgspec.to_builtins(Message(theirs, 0, own.events)))
+            await receive(await message(own))
         for nonsense in (None, 7, {}, {"sender": 7}, {"sender": theirs, "events": "x"}):
             with pytest.raises(InvalidRequest):
                 await receive(nonsense)
         assert await _events(a.store) == []
-        await receive(msgspec.to_builtins(Message(theirs, 0, good.events)))
-        await receive(msgspec.to_builtins(Message(theirs, 0, good.events)))
-        assert len(await _events(a.store)) == len(good.events), "the same event is kept once"
+        await receive(await message(good))
+        await receive(await message(good))
+        assert len(await _events(a.store)) == len(good), "the same event is kept once"
+
+
+async def test_a_message_is_for_one_gateway_and_for_now(
+    tmp_path: Path, other_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    ours, theirs = await key_of(url), await key_of(other_url)
+    third = base64.b64encode(bytes(VerifyKey(base64.b64decode(ours)))[::-1]).decode()
+    async with (
+        gateway(url, b=PeerSettings(url=NOWHERE, key=theirs)) as a,
+        gateway(other_url, a=PeerSettings(url=NOWHERE, key=ours), c=PeerSettings(url=NOWHERE, key=third)) as b,
+    ):
+        old = msgspec.to_builtins(await peers_of(b)._write("a", []))
+        with pytest.raises(Forbidden, match="for another gateway"):
+            await peers_of(a).receive(msgspec.to_builtins(await peers_of(b)._write("c", [])))
+        later = time.time() + 3600
+        monkeypatch.setattr("toolpost.parts.approvals.peers.time.time", lambda: later)
+        with pytest.raises(Forbidden, match="too long ago"):
+            await peers_of(a).receive(old)
+
+
+async def test_no_one_is_made_to_deny_what_is_yet_to_come(tmp_path: Path, other_url: str) -> None:
+    """A gateway that was asked for an entry beyond its end, and has one there later, would look like a forger."""
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    ours, theirs = await key_of(url), await key_of(other_url)
+    async with (
+        gateway(url, b=PeerSettings(url=NOWHERE, key=theirs)) as a,
+        gateway(other_url, a=PeerSettings(url=NOWHERE, key=ours)) as b,
+    ):
+        await pay(a, 1)
+        asked = await peers_of(b)._sign({"kind": "head", "seq": 1000, "hash": "sha256:1"})
+        message = await peers_of(b)._write("a", [], asked=asked)
+        answer: Any = await peers_of(a).receive(msgspec.to_builtins(message))
+
+    heads = [json.loads(event["body"]) for event in answer["events"] if '"head"' in event["body"]]
+    assert [head["seq"] for head in heads if head["hash"] is None] == []
+
+
+async def test_one_that_can_only_ask_gets_everything(
+    tmp_path: Path, other_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rounds and votes than one exchange carries; the gateway that has them cannot reach the other one."""
+    monkeypatch.setattr("toolpost.parts.approvals.peers.BATCH", 2)
+    url = f"sqlite:{tmp_path / 'a.db'}"
+    ours, theirs = await key_of(url), await key_of(other_url)
+    async with gateway(url, b=PeerSettings(url=NOWHERE, key=theirs)) as a, open_http(a) as a_url:
+        for amount in range(5):
+            await cast(a, await pay(a, amount))
+        peer = PeerSettings(url=a_url.removesuffix("/mcp"), key=ours)
+        async with gateway(other_url, a=peer) as b:
+            for _ in range(3):
+                await peers_of(b).exchange("a")
+            kinds = [json.loads(event.body)["kind"] for event in await _events(b.store)]
+
+    assert (kinds.count("round"), kinds.count("vote")) == (5, 5)
+
+
+async def test_what_peers_sent_is_pruned(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "HEADS_LIMIT", 3)
+    async with gateway(url) as a:
+        signer = peers_of(a)
+        events = [await signer._sign({"kind": "head", "seq": number, "hash": "x"}) for number in range(1, 9)]
+        events.append(await signer._sign({"kind": "round", "round": 1}))
+        for one in events:
+            await a.store.scripts.run(partial(peers_module._keep, "b", [(one, json.loads(one.body))]))
+        await a.store.scripts.run(lambda: peers_module.prune_events(3600))
+        some = [json.loads(one.body) for one in await _events(a.store)]
+        await a.store.scripts.run(lambda: peers_module.prune_events(0.0))
+        rest = [json.loads(one.body) for one in await _events(a.store)]
+
+    assert [body["seq"] for body in some if body["kind"] == "head"] == [6, 7, 8]
+    assert len(some) == 4
+    assert [body["kind"] for body in rest] == ["head"] * 3, "heads do not age: the newest is asked for"
 
 
 def test_a_fork_needs_two_heads_at_one_place() -> None:
@@ -195,12 +290,33 @@ def test_peers_must_be_reachable_safely_and_pinned(peer: dict[str, Any]) -> None
         check_peer("b", PeerSettings(**{"key": base64.b64encode(bytes(32)).decode()} | peer))
 
 
-async def _events(store: Any) -> list[Event]:
+async def _events(store: Any) -> list[PeerEvent]:
     from toolpost.store.scripts import Statement
 
     def read() -> Any:
         rows = yield Statement("SELECT body, signature FROM approval_peer_events ORDER BY received_at, id")
-        return [Event(body, signature) for body, signature in rows]
+        return [PeerEvent(body, signature) for body, signature in rows]
 
-    found: list[Event] = await store.scripts.read(read)
+    found: list[PeerEvent] = await store.scripts.read(read)
     return found
+
+
+async def test_what_a_stranger_answers_does_not_count_as_received(
+    tmp_path: Path, other_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = await key_of(f"sqlite:{tmp_path / 'a.db'}"), await key_of(other_url)
+    async with gateway(other_url, a=PeerSettings(url=NOWHERE, key=ours)) as b:
+        await pay(b, 5)
+        peers = peers_of(b)
+        # Signed with the key of another gateway: that of the sender itself will do.
+        forged = msgspec.structs.replace(await peers._write("a", []), receiver=theirs)
+
+        async def answer(*_: Any) -> Any:
+            return forged
+
+        monkeypatch.setattr(Peers, "_post", answer)
+        with pytest.raises(Forbidden, match="not signed with its key"):
+            await peers.exchange("a")
+        (report,) = await peers.report()
+
+    assert report["sent"] == {"round": 0, "vote": 0}, "the peer gets it with the next exchange"

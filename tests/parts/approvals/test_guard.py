@@ -2,31 +2,42 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from mcp import Client
 
-from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring, served
+from tests.discovery.test_modes import with_servers
+from tests.parts.approvals.bank import approvals_of, bank, cast, expire, refused, requiring, served
 from tests.parts.tasks.asking import Tasks
 from tests.upstreams.behind import hostile
-from tests.ways import BOTH, MODERN, QUICK_WAYS, Way
+from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
 from toolpost.app import open_app
 from toolpost.authoring.middleware import ToolInfo
-from toolpost.base.ids import META_KEY, PluginName, ToolName
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.base.caller import Caller, Scope
+from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
+from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
+from toolpost.discovery import Catalog
+from toolpost.discovery.views import FilteredProvider
+from toolpost.endpoints.auth.roster import KnownCaller, Members
+from toolpost.middleware import _guards_call
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import part as part_module
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.draw import order
 from toolpost.parts.approvals.rounds import Status
-from toolpost.parts.approvals.rules import Rules
+from toolpost.parts.approvals.rules import ApprovalRules
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.tasks.settings import TaskSettings
+from toolpost.providers import ProvidedTool
 from toolpost.settings import Config, PluginSettings
+from toolpost.settings.model import ModeSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
@@ -117,13 +128,13 @@ async def test_a_call_may_name_its_round() -> None:
 
 async def test_denial_and_expiry() -> None:
     paid: list[int] = []
-    async with served(requiring(expires_s=0.5), bank(paid)) as (app, client):
+    async with served(requiring(expires_s=60), bank(paid)) as (app, client):
         found = (await refused(client, amount=5))["details"]["round_id"]
         await cast(app, found, "deny")
         denied = await refused(client, amount=5)
         late = (await refused(client, amount=6))["details"]["round_id"]
         await cast(app, late)
-        await asyncio.sleep(0.6)
+        await expire(app.store)
         expired = await refused(client, amount=6)
         over = await refused(client, amount=5)
 
@@ -165,7 +176,7 @@ async def test_a_call_may_wait_longer_than_its_tool_may_run(way: Way) -> None:
     paid: list[int] = []
     slow = Plugin("bank", version="1.0.0")
 
-    @slow.tool(timeout_s=0.3)
+    @slow.tool(timeout_s=1.0)
     async def pay(amount: int) -> int:
         """Pay."""
         paid.append(amount)
@@ -178,29 +189,153 @@ async def test_a_call_may_wait_longer_than_its_tool_may_run(way: Way) -> None:
 
     async with served(requiring(wait=True), slow, way=way) as (app, client):
         calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}, progress_callback=note))
-        await asyncio.sleep(0.8)
-        (view,) = await approvals_of(app).list_rounds(only_open=True)
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        (view,) = rounds
+        await asyncio.sleep(1.2)
         assert paid == []
         await cast(app, str(view.round.id))
-        done = data_of(await asyncio.wait_for(calling, 5))
+        done = data_of(await asyncio.wait_for(calling, 30))
 
     assert (done, paid) == (5, [5])
     assert any(f"round {view.round.id}" in str(message) for message in messages)
 
 
 async def test_a_waiting_call_is_told_of_denial_and_expiry() -> None:
-    async with served(requiring(wait=True, expires_s=1), bank([])) as (app, client):
+    async with served(requiring(wait=True, expires_s=3), bank([])) as (app, client):
         calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}))
         while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
             await asyncio.sleep(0.01)
         await cast(app, str(rounds[0].round.id), "deny")
-        denied = error_of(await asyncio.wait_for(calling, 5))
+        denied = error_of(await asyncio.wait_for(calling, 30))
         began = time.monotonic()
         expired = await refused(client, amount=6)
 
     assert "was denied" in denied["message"]
     assert "expired before the call ran" in expired["message"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    "change", ["nothing", "contract", "quarantine", "gone", "removed", "removed at once", "narrowed"]
+)
+async def test_what_changed_while_a_call_waited_is_not_called(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    paid: list[int] = []
+    ann, ben = KnownCaller(name="ann"), KnownCaller(name="ben")
+    async with open_app(requiring(wait=True), plugins=[bank(paid)]) as app:
+        app.roster.replace(Members(callers=(ann, ben)))
+        open_call = approvals_of(app).open_call
+
+        async def open_and_remove(*subject: Any, **options: Any) -> Any:
+            opened = await open_call(*subject, **options)
+            app.roster.replace(Members(callers=(ben,)))
+            return opened
+
+        if change == "removed at once":
+            monkeypatch.setattr(approvals_of(app), "open_call", open_and_remove)
+        caller = Caller(id=CallerId("ann"), transport="http")
+        call = app.gateway.admit(caller=caller, name="bank__pay", arguments={"amount": 5})
+        calling = asyncio.create_task(app.gateway.call(call))
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        tool = call.tool
+        changed = replace(tool, contract=replace(tool.contract, aliases=(ToolName("bank__send"),)))
+        match change:
+            case "contract":
+                app.gateway.catalog = catalog_with(tools=[changed])
+            case "quarantine":
+                app.gateway.catalog = catalog_with(quarantined=[tool])
+            case "gone":
+                app.gateway.catalog = catalog_with()
+            case "removed":
+                app.roster.replace(Members(callers=(ben,)))
+            case "narrowed":
+                app.roster.replace(Members(callers=(replace(ann, scope=Scope(tools=("other__*",))), ben)))
+        view = await cast(app, str(rounds[0].round.id))
+        answer = await calling
+        after = await approvals_of(app).read(view.round.id)
+
+    if change == "nothing":
+        assert (answer.code, paid, after.status) == (None, [5], Status.DONE)
+    else:
+        assert (answer.code, paid) == ("FORBIDDEN", [])
+        assert after.status is Status.APPROVED, "an approval that was not used can be used once all is as before"
+
+
+def catalog_with(*, tools: Sequence[ProvidedTool] = (), quarantined: Sequence[ProvidedTool] = ()) -> Catalog:
+    """A catalog of the bank with these tools."""
+    return Catalog(
+        [
+            FilteredProvider(
+                name=PluginName("bank"),
+                tools={tool.contract.name: tool for tool in tools},
+                quarantined={tool.contract.name: tool for tool in quarantined},
+            )
+        ]
+    )
+
+
+async def test_calls_that_wait_are_limited() -> None:
+    config = requiring(wait=True)
+    config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, calls=2))
+    async with open_app(config, plugins=[bank([])]) as app:
+        caller = Caller(id=CallerId("ann"), transport="memory")
+        calls = [
+            app.gateway.admit(caller=caller, name="bank__pay", arguments={"amount": amount}) for amount in range(3)
+        ]
+        calling = [asyncio.create_task(app.gateway.call(call)) for call in calls]
+        done, waiting = await asyncio.wait(calling, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+        for call in calls:
+            call.cancel("the test is over")
+        await asyncio.wait(waiting or calling)
+
+    assert [task.result().code for task in done] == ["QUEUE_OVERLOADED"]
+
+
+def test_a_guard_whose_filter_fails_applies(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        name = "broken"
+
+        def applies_to_call(self, _call: Any) -> bool:
+            raise RuntimeError("a bug")
+
+    class AnyCall:
+        id = "c1"
+
+    assert _guards_call(Broken(), AnyCall())  # type: ignore[arg-type]
+    assert "applies_to_call failed" in caplog.text
+
+
+async def test_a_quarantined_tool_opens_no_round() -> None:
+    async with served(requiring(), bank([])) as (app, client):
+        app.gateway.catalog = catalog_with(quarantined=[app.gateway.catalog.find("bank__pay")])
+        await refused(client, amount=5)
+        rounds = await approvals_of(app).list_rounds(only_open=False)
+
+    assert rounds == []
+
+
+async def test_the_rounds_of_others_cannot_be_probed_by_naming_them() -> None:
+    async with open_app(requiring(), plugins=[bank([])]) as app:
+        answers = []
+        for name, meta in (("ann", {}), ("eve", naming("1")), ("eve", naming("2"))):
+            caller = Caller(id=CallerId(name), transport="memory")
+            call = app.gateway.admit(caller=caller, name="bank__pay", arguments={"amount": 5}, meta=meta)
+            answers.append((await app.gateway.call(call)).error)
+
+    assert [getattr(error, "code", None) for error in answers] == ["FORBIDDEN", "NOT_FOUND", "NOT_FOUND"]
+    assert str(answers[1]).replace("round 1", "round 2") == str(answers[2])
+
+
+async def test_a_tool_that_a_group_runs_is_looked_up_too() -> None:
+    async with open_app(requiring(), plugins=[bank([])]) as app:
+        member = app.gateway.catalog.find("bank__pay")
+    changed = replace(member, contract=replace(member.contract, aliases=(ToolName("bank__send"),)))
+    group = replace(member, contract=replace(member.contract, name=ToolName("banks__pay")))
+
+    assert catalog_with(tools=[replace(group, runs=(member,))]).provides(member)
+    assert not catalog_with(tools=[replace(group, runs=(changed,))]).provides(member)
+    assert not catalog_with(tools=[group]).provides(member)
 
 
 async def test_two_equal_calls_that_wait_run_once() -> None:
@@ -209,7 +344,8 @@ async def test_two_equal_calls_that_wait_run_once() -> None:
         calling = [asyncio.create_task(client.call_tool("bank__pay", {"amount": 5})) for _ in range(5)]
         while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
+        while app.gateway.in_flight < 5:
+            await asyncio.sleep(0.01)
         await cast(app, str(rounds[0].round.id))
         answers = await asyncio.gather(*calling)
 
@@ -224,7 +360,8 @@ async def test_a_cancelled_call_leaves_its_approval_to_the_next() -> None:
         while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
             await asyncio.sleep(0.01)
         calling.cancel()
-        await asyncio.sleep(0.1)
+        while app.gateway.in_flight:
+            await asyncio.sleep(0.01)
         await cast(app, str(rounds[0].round.id))
         done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
 
@@ -258,7 +395,7 @@ async def test_mcp_tasks_are_held_to_the_rules(waits: bool) -> None:
 
         tasks = Tasks()
         endpoint = open_memory_endpoint(app.call_handler, app.sdk)
-        async with Client(endpoint, mode=MODERN, extensions=[tasks]) as client:
+        async with Client(endpoint, mode=STATELESS, extensions=[tasks]) as client:
             calling = asyncio.create_task(client.call_tool("bank__pay", {"amount": 5}))
             while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
                 await asyncio.sleep(0.01)
@@ -319,6 +456,34 @@ async def test_middleware_that_tries_twice_needs_two_approvals() -> None:
     assert paid == [5]
 
 
+@pytest.mark.parametrize("more", [0, 1_000])
+async def test_middleware_that_tries_twice_at_once_runs_one_call(more: int) -> None:
+    paid: list[int] = []
+    delays = [0.0]
+
+    async def try_at_once(call: CallRequest, proceed: Next) -> CallResult:
+        async def try_later() -> CallResult:
+            await asyncio.sleep(delays[0])
+            return await proceed(call.with_arguments({"amount": call.arguments["amount"] + more}))
+
+        results = await asyncio.gather(proceed(call), try_later(), return_exceptions=True)
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        return results[0]
+
+    async with served(requiring(), bank(paid), Plugin("around", middleware=[try_at_once])) as (app, client):
+        # The second attempt comes at various moments of the first one: while it is admitted, dispatched, or running.
+        for amount in range(20, 30):
+            delays[0] = 0.0
+            found = (await refused(client, amount=amount))["details"]["round_id"]
+            await cast(app, found)
+            delays[0] = (amount - 20) * 0.0005
+            await client.call_tool("bank__pay", {"amount": amount})
+            assert await status_of(app, found) is Status.DONE
+
+    assert paid == list(range(20, 30))
+
+
 @pytest.mark.wire
 @pytest.mark.parametrize(
     ("rule", "confirmed", "caught"),
@@ -335,9 +500,10 @@ async def test_middleware_that_tries_twice_needs_two_approvals() -> None:
     ],
 )
 async def test_what_rules_select(rule: dict[str, Any], confirmed: list[str], caught: set[str]) -> None:
-    settings = ApprovalSettings(rules={"r": RuleSettings(**rule)}, confirmed=confirmed)
+    settings = ApprovalSettings(rules={"r": RuleSettings(**rule)})
     plugins = PluginSettings(bundled=["time", "approvals"], tags={"bank": ["money"]})
-    config = msgspec.structs.replace(requiring(settings=settings), plugins=plugins)
+    modes = ModeSettings(confirmed=confirmed)
+    config = msgspec.structs.replace(requiring(settings=settings), plugins=plugins, modes=modes)
     server = hostile(tags=frozenset({"far"}))
     calls: dict[str, dict[str, Any]] = {"bank__pay": {"amount": 5}, "bank__balance": {}, "up__echo": {"text": "hi"}}
     async with served(config, bank([]), servers=[server]) as (_, client):
@@ -361,14 +527,49 @@ def test_hints_of_a_server_count_where_they_are_confirmed(
     is_upstream: bool, confirmed: list[str], hints: dict[str, bool], is_caught: bool
 ) -> None:
     """An unconfirmed server cannot talk its way out of a rule by calling its tools read-only."""
-    settings = ApprovalSettings(rules={"r": RuleSettings(annotations={"readOnlyHint": False})}, confirmed=confirmed)
+    rules = {"r": RuleSettings(annotations={"readOnlyHint": False})}
     tool = ToolInfo(name=ToolName("up__drop"), provider=PluginName("up"), is_upstream=is_upstream, annotations=hints)
 
-    assert bool(Rules(settings, lambda _: frozenset()).for_tool(tool)) is is_caught
+    found = ApprovalRules(ApprovalSettings(rules=rules), lambda _: frozenset(), confirmed=confirmed)
+    former = ApprovalRules(ApprovalSettings(rules=rules, confirmed=confirmed), lambda _: frozenset())
+    assert bool(found.for_tool(tool)) is bool(former.for_tool(tool)) is is_caught
+
+
+@pytest.mark.wire
+async def test_one_setting_confirms_a_server_for_modes_and_for_rules(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = {"r": RuleSettings(tools=["*__look"], annotations={"readOnlyHint": False})}
+    settings = ApprovalSettings(rules=rules, confirmed=["old"])
+    config = requiring(settings=settings)
+    config = msgspec.structs.replace(config, modes=ModeSettings(confirmed=["good"]))
+    config = with_servers(tmp_path, config, good=[], old=[], other=[])
+    async with served(config) as (_, client):
+        answers = {name: await client.call_tool(f"{name}__look", {}) for name in ("good", "old", "other")}
+
+    assert {name for name, answer in answers.items() if answer.is_error} == {"other"}
+    assert "deprecated setting" in caplog.text
+
+
+async def test_a_renamed_tool_stays_under_its_rule() -> None:
+    paid: list[int] = []
+    renamed = Plugin("bank", version="2.0.0")
+
+    @renamed.tool(aliases=["pay"])
+    async def transfer(amount: int) -> int:
+        """Pay."""
+        paid.append(amount)
+        return amount
+
+    async with served(requiring(tools=["bank__pay"]), renamed) as (_, client):
+        await refused(client, "bank__pay", amount=5)
+        await refused(client, "bank__transfer", amount=5)
+
+    assert paid == []
 
 
 def test_voting_needs_no_approval_and_a_server_of_that_name_does() -> None:
-    rules = Rules(ApprovalSettings(rules={"all": RuleSettings()}), lambda _: frozenset())
+    rules = ApprovalRules(ApprovalSettings(rules={"all": RuleSettings()}), lambda _: frozenset())
     name, provider = ToolName("approvals__consensus_vote"), PluginName("approvals")
 
     assert rules.for_tool(ToolInfo(name=name, provider=provider, is_upstream=False)) == []
@@ -387,7 +588,7 @@ async def test_tools_that_no_rule_can_match_keep_the_fast_path(monkeypatch: pyte
 
     monkeypatch.setattr(FastPath, "start", note)
     config = requiring(tools=["up__pid"])
-    async with served(config, servers=[hostile()], way=Way("http", MODERN)) as (_, client):
+    async with served(config, servers=[hostile()], way=Way("http", STATELESS)) as (_, client):
         await client.call_tool("up__echo", {"text": "started"})
         sent.clear()
         await client.call_tool("up__echo", {"text": "hi"})
@@ -418,6 +619,16 @@ async def test_the_requester_may_not_vote_unless_the_rule_says_so() -> None:
     assert "0 callers other than `local` may vote" in alone["message"]
     assert voted["level"] == "ABSOLUTE"
     assert done == 1
+
+
+async def test_a_requester_cannot_try_a_draw_with_vrf_eval() -> None:
+    async with served(requiring(voters=["ann", "ben", "cleo"], draw=2), bank([])) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        shown = msgspec.json.decode((await approvals_of(app).read(parse_round_id(found))).round.shown)["draw"]
+        tried = data_of(await client.call_tool("approvals__vrf_eval", {"input_hex": shown["input_hex"]}))
+
+    assert tried["public_key_hex"] != shown["public_key_hex"]
+    assert tried["proof_hex"] != shown["proof_hex"]
 
 
 async def test_voters_are_drawn_verifiably_for_each_call() -> None:
@@ -474,3 +685,45 @@ async def test_settings_that_make_no_sense(settings: Any, problem: str) -> None:
     with pytest.raises(BadConfiguration, match=problem):
         async with open_app(config):
             pass
+
+
+async def test_a_dispatch_whose_answer_was_lost_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The approval may be used by then: the round must not count as running for as long as the gateway lives."""
+    paid: list[int] = []
+    async with served(requiring(), bank(paid)) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        approvals = approvals_of(app)
+        original = approvals.dispatch
+
+        async def lose(*arguments: Any) -> Any:
+            await original(*arguments)
+            raise StoreUnavailable("the connection was lost during the commit")
+
+        monkeypatch.setattr(approvals, "dispatch", lose)
+        answer = await client.call_tool("bank__pay", {"amount": 5})
+        ended = await status_of(app, found)
+
+    assert answer.is_error
+    assert paid == [], "what may not have been approved does not run"
+    assert ended is Status.FAILED
+
+
+async def test_votes_that_change_on_the_way_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An equivocation after the call was let in takes the approval back, and the error counts what is left."""
+    paid: list[int] = []
+    async with served(requiring(), bank(paid)) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        await cast(app, found)
+        approvals = approvals_of(app)
+        original = approvals.dispatch
+
+        async def after_denial(*arguments: Any) -> Any:
+            await cast(app, found, "deny")
+            return await original(*arguments)
+
+        monkeypatch.setattr(approvals, "dispatch", after_denial)
+        error = await refused(client, amount=5)
+
+    assert paid == []
+    assert "cli (two votes, both void)" in error["message"]

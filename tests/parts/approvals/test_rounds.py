@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolpost.parts.approvals.rounds import (
     Choice,
-    Level,
+    FinalityLevel,
     Round,
     RoundId,
     Status,
@@ -66,16 +66,16 @@ def test_two_different_votes_are_void_and_named() -> None:
 @pytest.mark.parametrize(
     ("votes", "recorded", "level"),
     [
-        ([], None, Level.PENDING),
-        ([vote("ann", "deny")], None, Level.SOFT),
-        ([vote("ann"), vote("ben")], None, Level.SOFT),
-        ([vote("ann"), vote("ben"), vote("cleo")], None, Level.QUORUM),
-        ([vote("ann"), vote("ben"), vote("cleo")], "entry", Level.HARD),
-        ([vote(voter) for voter in VOTERS], None, Level.QUORUM),
-        ([vote(voter) for voter in VOTERS], "entry", Level.ABSOLUTE),
+        ([], None, FinalityLevel.PENDING),
+        ([vote("ann", "deny")], None, FinalityLevel.SOFT),
+        ([vote("ann"), vote("ben")], None, FinalityLevel.SOFT),
+        ([vote("ann"), vote("ben"), vote("cleo")], None, FinalityLevel.QUORUM),
+        ([vote("ann"), vote("ben"), vote("cleo")], "entry", FinalityLevel.HARD),
+        ([vote(voter) for voter in VOTERS], None, FinalityLevel.QUORUM),
+        ([vote(voter) for voter in VOTERS], "entry", FinalityLevel.ABSOLUTE),
     ],
 )
-def test_levels(votes: list[Vote], recorded: str | None, level: Level) -> None:
+def test_levels(votes: list[Vote], recorded: str | None, level: FinalityLevel) -> None:
     found = round_of(recorded_as=recorded)
 
     assert level_of(found, tally(VOTERS, votes)) is level

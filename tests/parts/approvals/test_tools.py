@@ -1,6 +1,5 @@
 """`consensus_*` and `vrf_*` as a client sees them: the seed's calls, every argument, and what must never be shown."""
 
-import asyncio
 import base64
 import logging
 from collections.abc import AsyncGenerator
@@ -14,21 +13,24 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from nacl.signing import VerifyKey
 
-from tests.parts.approvals.bank import MEMORY, approvals_of, bank, cast, requiring, served
+from tests.parts.approvals.bank import MEMORY, approvals_of, bank, requiring, served
 from tests.parts.approvals.test_vrf import VECTORS
 from tests.parts.tasks.asking import Tasks
 from tests.proofs import proves
-from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, WAYS, Way, server_environment
+from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, server_environment
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId
 from toolpost.base.signing import SigningKey
 from toolpost.base.turns import AgentEvent, TextChunk
+from toolpost.contracts.errors import InvalidArguments
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.parts.approvals.plugin import _resolve_voters
 from toolpost.parts.approvals.settings import ApprovalSettings
 from toolpost.parts.approvals.subject import message_of_vote
 from toolpost.parts.tasks.settings import TaskSettings
 from toolpost.settings import PluginSettings
+from toolpost.settings.model import AuditSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, data_of, error_of, parts_with
 
@@ -129,11 +131,12 @@ async def test_a_private_key_is_written_down_nowhere(url: str, caplog: pytest.Lo
     """Not in the audit, nor the log, nor an approval, nor a stored task; the audit's digest does not depend on it either."""
     other = SECRET[::-1]
     config = requiring(url=url, tools=["approvals__*"])
-    config = msgspec.structs.replace(config, parts={**config.parts, "tasks": TaskSettings(after_s=0)})
+    parts = {**config.parts, "tasks": TaskSettings(after_s=0)}
+    config = msgspec.structs.replace(config, parts=parts, audit=AuditSettings(sample=1.0))
     with caplog.at_level(logging.DEBUG):
         async with open_app(config) as app:
             async with Client(
-                open_memory_endpoint(app.call_handler, app.sdk), mode=MODERN, extensions=[Tasks()]
+                open_memory_endpoint(app.call_handler, app.sdk), mode=STATELESS, extensions=[Tasks()]
             ) as client:
                 for key in (SECRET, other):
                     await client.call_tool("approvals__vrf_eval", SEED_CALL | {"priv_key_hex": key})
@@ -141,6 +144,7 @@ async def test_a_private_key_is_written_down_nowhere(url: str, caplog: pytest.Lo
             stored = await _dump(app.store)
 
     assert len({entry.entry.arguments for entry in entries}) == 1
+    assert "input_hex" in stored, "the contents of both calls were kept"
     assert SECRET not in caplog.text + stored
     assert other not in caplog.text + stored
 
@@ -151,8 +155,8 @@ async def _dump(store: Any) -> str:
 
     def read() -> Any:
         texts = []
-        for table in TABLES:
-            texts.append(str((yield Statement(f"SELECT * FROM {table.name}"))))
+        for name in (*(table.name for table in TABLES), "approval_rounds", "approval_votes"):
+            texts.append(str((yield Statement(f"SELECT * FROM {name}"))))
         return "".join(texts)
 
     text: str = await store.scripts.read(read)
@@ -217,7 +221,10 @@ async def test_a_vote_with_a_signature_of_the_voter() -> None:
         good = {"sig_b64": base64.b64encode(key.sign(message)).decode(), "signed_at": at}
         unsigned = await refusal(client, "consensus_vote", round_id=found["round_id"])
         wrong_time = await refusal(
-            client, "consensus_vote", round_id=found["round_id"], **good | {"signed_at": at[:-2] + "9Z"}
+            client,
+            "consensus_vote",
+            round_id=found["round_id"],
+            **good | {"signed_at": at[:-2] + ("8Z" if at[-2] == "9" else "9Z")},
         )
         voted = await ask(client, "consensus_vote", round_id=found["round_id"], **good)
 
@@ -241,8 +248,30 @@ async def test_only_who_is_concerned_sees_a_round() -> None:
     assert seen == [None, None, "NOT_FOUND"]
 
 
+def test_a_role_may_not_bring_more_voters_than_a_proposal_has() -> None:
+    roles = {"all": [f"caller-{number}" for number in range(101)]}
+    with pytest.raises(InvalidArguments, match="at most 100 voters"):
+        _resolve_voters(["role:all"], roles)
+    assert len(_resolve_voters(["role:all"], {"all": roles["all"][1:]})) == 100
+
+
+async def test_an_agent_may_not_propose() -> None:
+    async with open_app(IN_MEMORY) as app:
+        codes = []
+        for transport in ("memory", "agent"):
+            call = app.gateway.admit(
+                caller=Caller(id=CallerId("ann"), transport=transport),
+                name="approvals__consensus_propose",
+                arguments={"text": "a", "voters": ["ben"]},
+            )
+            codes.append((await app.gateway.call(call)).code)
+
+    assert codes == [None, "FORBIDDEN"]
+
+
 @pytest.mark.wire
-async def test_an_agent_is_held_to_the_rules_and_may_not_vote() -> None:
+@pytest.mark.parametrize("has_thread", [True, False])
+async def test_an_agent_is_held_to_the_rules_and_may_not_vote(*, has_thread: bool) -> None:
     """An agent that acts for a caller would otherwise approve what it asks for itself."""
     paid: list[int] = []
     heard: list[Any] = []
@@ -258,6 +287,8 @@ async def test_an_agent_is_held_to_the_rules_and_may_not_vote() -> None:
                 if answer.is_error:
                     found = error_of(answer)["details"]["round_id"]
                     heard.append(await client.call_tool("approvals__consensus_vote", {"round_id": found}))
+                    vote_url = str(httpx2.URL(access.url).join("/api/approvals/vote"))
+                    heard.append(await http.post(vote_url, json={"round_id": found, "choice": "approve"}))
         yield TextChunk(text="done")
 
     config = requiring(voters=["local"], requester_may_vote=True)
@@ -266,13 +297,21 @@ async def test_an_agent_is_held_to_the_rules_and_may_not_vote() -> None:
     async with open_app(config, plugins=[bank(paid)], parts=parts_with(agents)) as app, open_http(app):
         service = conversations_of(app)
         thread = await service.create_thread(Principal(caller=ada))
-        await service.handle_message(Principal(caller=ada), thread.id, "go")
-        refused, vote = (error_of(answer) for answer in heard)
+
+        async def prompt(text: str) -> None:
+            if has_thread:
+                await service.handle_message(Principal(caller=ada), thread.id, text)
+            else:
+                await service.invoke(Principal(caller=ada), text)
+
+        await prompt("go")
+        refused, vote = (error_of(answer) for answer in heard[:2])
+        posted = heard[2].status_code
         assert paid == []
         await approvals_of(app).vote(int(refused["details"]["round_id"]), "approve", by=ada)  # type: ignore[arg-type]
-        await service.handle_message(Principal(caller=ada), thread.id, "again")
+        await prompt("again")
 
-    assert (refused["code"], vote["code"]) == ("FORBIDDEN", "FORBIDDEN")
+    assert (refused["code"], vote["code"], posted) == ("FORBIDDEN", "FORBIDDEN", 403)
     assert "agent may not vote" in vote["message"]
     assert paid == [5]
 
@@ -289,18 +328,3 @@ async def test_without_pynacl_the_consensus_tools_are_there(monkeypatch: pytest.
         names = {tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("approvals__")}
 
     assert names == {f"approvals__consensus_{verb}" for verb in ("propose", "vote", "finality", "gossip")}
-
-
-async def test_a_vote_takes_less_than_five_milliseconds_on_average() -> None:
-    async with served(requiring(), bank([])) as (app, client):
-        loop = asyncio.get_running_loop()
-        found = [
-            error_of(await client.call_tool("bank__pay", {"amount": amount}))["details"]["round_id"]
-            for amount in range(50)
-        ]
-        began = loop.time()
-        for one in found:
-            await cast(app, one)
-        each_ms = (loop.time() - began) * 1000 / len(found)
-
-    assert each_ms < 25, each_ms  # the aim is 5: five times as much leaves room for a busy machine

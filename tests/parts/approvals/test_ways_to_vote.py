@@ -1,6 +1,7 @@
 """Voting at the command line and over HTTP, against a gateway that serves."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 from mcp import Client
 
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring, served
-from tests.ways import MODERN, TOOLPOST
+from tests.ways import STATELESS, TOOLPOST
+from toolpost.base.signing import SigningKey
 from toolpost.parts.approvals.service import parse_round_id
+from toolpost.parts.approvals.subject import message_of_vote
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import data_of
 
@@ -50,7 +53,8 @@ async def test_a_person_votes_at_the_command_line(project: Path) -> None:
     paid: list[int] = []
     config = requiring(url=f"sqlite:{project / 'store.db'}", voters=["ann", "ben"])
     async with served(config, bank(paid)) as (_, client):
-        found = (await refused(client, amount=5))["details"]["round_id"]
+        asked = await refused(client, amount=5)
+        found = asked["details"]["round_id"]
         listed = json.loads(await toolpost(project, "approvals", "list", "--json"))["rounds"]
         table = await toolpost(project, "approvals", "list")
         shown = await toolpost(project, "approvals", "show", found)
@@ -66,7 +70,8 @@ async def test_a_person_votes_at_the_command_line(project: Path) -> None:
 
     assert [one["round_id"] for one in listed] == [found]
     assert listed[0]["shown"]["arguments"] == {"amount": 5}
-    assert "bank__pay" in table
+    assert f"`toolpost approvals approve {found} --as ann`" in asked["hint"], "a command that works: `cli` may not vote"
+    assert 'bank__pay {"amount":5}' in table
     assert '"amount":5' in shown.replace(" ", "")
     assert "Pay an amount in EUR." in shown, "voters see the contract"
     assert first["round"]["level"] == "SOFT"
@@ -86,9 +91,9 @@ async def test_watching_shows_rounds_as_they_change(project: Path) -> None:
         try:
             assert watching.stdout is not None
             found = (await refused(client, amount=5))["details"]["round_id"]
-            first = json.loads(await asyncio.wait_for(watching.stdout.readline(), 30))
+            first = json.loads(await asyncio.wait_for(watching.stdout.readline(), 90))
             await cast(app, found)
-            second = json.loads(await asyncio.wait_for(watching.stdout.readline(), 30))
+            second = json.loads(await asyncio.wait_for(watching.stdout.readline(), 90))
         finally:
             watching.kill()
             await watching.wait()
@@ -132,7 +137,7 @@ async def test_voting_over_http(tmp_path: Path) -> None:
     async with open_app(guarded(tmp_path), plugins=[bank(paid)]) as app, open_http(app) as url:
         headers = {"Authorization": "Bearer token-of-eve"}
         async with httpx2.AsyncClient(headers=headers) as http:
-            async with Client(streamable_http_client(url, http_client=http), mode=MODERN) as client:
+            async with Client(streamable_http_client(url, http_client=http), mode=STATELESS) as client:
                 found = (await refused(client, amount=5))["details"]["round_id"]
                 vote = {"round_id": found, "choice": "approve"}
                 seen = [await ask(url, "/api/approvals", name) for name in ("ann", "eve")]
@@ -149,11 +154,20 @@ async def test_voting_over_http(tmp_path: Path) -> None:
         opened = await approvals_of(app).open_proposal(
             text="a", digest="d", caller="ann", voters=("ann",), needed=1, expires_s=60
         )
+        for _ in range(105):
+            await approvals_of(app).open_proposal(
+                text="b", digest="d", caller="cleo", voters=("cleo",), needed=1, expires_s=60
+            )
+        behind = await ask(url, "/api/approvals", "ann")
+        first = await ask(url, "/api/approvals", "ben")
+        rest = await ask(url, f"/api/approvals?before={first[1]['next']}", "ben")
         hidden = await ask(url, f"/api/approvals/round?id={opened.round.id}", "eve")
         admin = await ask(url, f"/api/approvals/round?id={opened.round.id}", "ben")
         status = (await approvals_of(app).read(parse_round_id(found))).status
 
     assert [len(answer["rounds"]) for _, answer in seen] == [1, 1]
+    assert [one["round_id"] for one in behind[1]["rounds"]] == [str(opened.round.id)], "behind 105 of others"
+    assert (len(first[1]["rounds"]), len(rest[1]["rounds"]), rest[1]["next"]) == (100, 6, None)
     assert (own[0], own[1]["error"]["code"]) == (403, "FORBIDDEN")
     assert nobody[0] == 401
     assert {code for code, _ in bad} == {400}
@@ -162,3 +176,31 @@ async def test_voting_over_http(tmp_path: Path) -> None:
     assert shown[1]["votes"][0]["voter"] == "ann"
     assert admin[0] == 200
     assert (done, status.value) == (1, "done")
+
+
+async def test_peers_and_their_history_are_shown(project: Path) -> None:
+    async with served(requiring(url=f"sqlite:{project / 'store.db'}"), bank([])):
+        key = json.loads(await toolpost(project, "approvals", "key", "--json"))["key"]
+        with (project / "toolpost.toml").open("a") as file:
+            file.write(f'[peers.berlin]\nurl = "https://berlin.example"\nkey = "{key}"\n')
+        table = await toolpost(project, "approvals", "peers")
+
+    assert table.splitlines()[1].split(maxsplit=2)[:2] == ["berlin", "https://berlin.example"]
+    assert "no contradiction" in table
+
+
+async def test_who_signs_with_a_key_of_their_own_votes_at_the_command_line(project: Path) -> None:
+    key = SigningKey(b"k" * 32)
+    with (project / "toolpost.toml").open("a") as file:
+        file.write(f'[approvals.keys]\nann = "{base64.b64encode(key.public).decode()}"\n')
+    async with served(requiring(url=f"sqlite:{project / 'store.db'}", voters=["ann"]), bank([])) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        view = await approvals_of(app).read(parse_round_id(found))
+        at = approvals_of(app).wall(view.now)
+        signed = key.sign(message_of_vote(view.round.id, view.round.subject_digest, "approve", at))
+        unsigned = await toolpost(project, "approvals", "approve", found, "--as", "ann", fails=True)
+        options = ("--as", "ann", "--signature", base64.b64encode(signed).decode(), "--signed-at", at, "--json")
+        vote = json.loads(await toolpost(project, "approvals", "approve", found, *options))
+
+    assert "--signature" in unsigned
+    assert (vote["vote"]["choice"], vote["round"]["level"]) == ("approve", "ABSOLUTE")

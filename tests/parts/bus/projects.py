@@ -17,8 +17,8 @@ from mcp import Client, StdioServerParameters
 from tests.ways import ROOT, TOOLPOST, StdioPeer
 from toolpost.testing import data_of
 
-MODERN = "2026-07-28"
-ERAS = ["legacy", MODERN]
+STATELESS = "2026-07-28"
+ERAS = ["legacy", STATELESS]
 
 
 @dataclass(kw_only=True)
@@ -61,7 +61,7 @@ class Project:
         return json.loads(ended.stdout)
 
     @asynccontextmanager
-    async def client(self, *arguments: str, mode: str = MODERN, cwd: Path | None = None) -> AsyncIterator["Agent"]:
+    async def client(self, *arguments: str, mode: str = STATELESS, cwd: Path | None = None) -> AsyncIterator["Agent"]:
         """Start client mode, as an agent's MCP configuration does."""
         server = StdioServerParameters(
             command=TOOLPOST, args=["bus", "connect", *arguments], env=self.env, cwd=cwd or self.root
@@ -87,7 +87,7 @@ class Project:
         finally:
             process.stdin.close()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -150,7 +150,7 @@ class Agent:
         return task
 
 
-def wait_until(is_so: Any, limit_s: float = 15.0) -> None:
+def wait_until(is_so: Any, limit_s: float = 60.0) -> None:
     until = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < until, "it did not come to that in time"

@@ -1,7 +1,7 @@
 """Tasks and workers: nothing lost, nothing done twice unknowingly, nothing stuck."""
 
 import asyncio
-import time
+import dataclasses
 from functools import partial
 
 import anyio
@@ -11,6 +11,7 @@ from tests.parts.bus.conftest import OpenBus
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
+from toolpost.parts.bus import service
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, TaskId, WorkerName, WorkerTask
@@ -25,14 +26,20 @@ from toolpost.store.sqlite import store as sqlite
 pytestmark = pytest.mark.anyio
 
 ME = Caller(id=CallerId("me"), transport="memory")
-QUICK = BusPolicy(offer_s=0.2, run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
+LOST = BusPolicy(run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
+"""What a worker has begun is soon lost; until then it has the usual time, so that no test has to be quick."""
 
 
 def wish(task: str, priority: int = 2, by: str = ME.id, **options: object) -> Submission:
     return Submission(task=TaskId(task), priority=priority, by=by, **options)  # type: ignore[arg-type]
 
 
-async def given(bus: Bus, name: str, wait_s: float = 5) -> WorkerTask:
+def keep_leases(bus: Bus) -> None:
+    """Give the tasks that are handed out from now on the usual time."""
+    bus.policy = dataclasses.replace(bus.policy, offer_s=60, run_s=60, stuck_s=60)
+
+
+async def given(bus: Bus, name: str, wait_s: float = 30) -> WorkerTask:
     polled = await bus.poll(WorkerName(name), wait_s, by=ME)
     assert polled.task is not None
     return polled.task
@@ -60,29 +67,27 @@ async def test_a_task_goes_its_whole_way(open_bus: OpenBus) -> None:
     assert after.counts == {}
 
 
-async def test_a_poll_that_waits_is_woken_at_once(open_bus: OpenBus) -> None:
+async def test_a_poll_that_waits_is_woken_at_once(open_bus: OpenBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CHECK_POLLS_S", 1e9)  # so that it is not found by looking
     async with open_bus() as bus, open_bus() as elsewhere:
         name = await bus.register("ada", "me", by=ME)
-        waited: list[float] = []
-
-        async def poll() -> None:
-            await given(bus, name)
-            waited.append(time.monotonic())
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(poll)
-            await anyio.sleep(0.2)
-            at = time.monotonic()
-            submitted = await elsewhere.submit(wish("a-1"))
+            tasks.start_soon(lambda: given(bus, name, wait_s=100))
+            await _until_polling(bus, name)
+            with anyio.fail_after(30):  # long before the poll ends by itself
+                submitted = await elsewhere.submit(wish("a-1"))
+                await _until_polling(elsewhere, name, is_polling=False)
 
     assert submitted.worker == "ada"
-    assert waited[0] - at < 0.5
 
 
 async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
-    async with open_bus(policy=BusPolicy(age_s=0.2)) as bus:
+    def wait_long() -> Script[None]:
+        yield Statement("UPDATE bus_tasks SET rank = rank - 450, submitted_at = submitted_at - 450")
+
+    async with open_bus(policy=BusPolicy(age_s=100)) as bus:
         await bus.submit(wish("old and idle", 4))
-        await anyio.sleep(0.9)
+        await bus._store.scripts.run(wait_long)
         positions = [(await bus.submit(wish(f"p{priority}", priority))).position for priority in (4, 0, 2)]
         name = await bus.register("ada", "me", by=ME)
         order = []
@@ -96,10 +101,11 @@ async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
 
 
 async def test_what_is_not_acknowledged_goes_back(open_bus: OpenBus) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus(policy=BusPolicy(offer_s=0.2, sweep_s=0.05)) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         first = await given(bus, names[0])
+        keep_leases(bus)
         second = await worked(bus, names[1])
         with pytest.raises(StaleLease):
             await bus.acknowledge(names[0], first.id, first.token, renews=True, by=ME)
@@ -110,10 +116,11 @@ async def test_what_is_not_acknowledged_goes_back(open_bus: OpenBus) -> None:
 
 
 async def test_a_lost_worker_s_task_is_done_by_another_and_its_late_word_is_refused(open_bus: OpenBus) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus(policy=LOST) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         lost = await worked(bus, names[0])
+        keep_leases(bus)
         kept = await worked(bus, names[1])
         with pytest.raises(StaleLease):
             await bus.complete(lost.id, lost.token, None, by=ME)
@@ -127,12 +134,15 @@ async def test_a_lost_worker_s_task_is_done_by_another_and_its_late_word_is_refu
 
 
 async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBus) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus(policy=LOST) as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a-1"))
         for _ in range(3):
-            await worked(bus, name)
-            await anyio.sleep(0.5)
+            task = await worked(bus, name)
+            with anyio.fail_after(20):
+                while (await bus.history(task.id))[0].state == "running":
+                    await anyio.sleep(0.05)
+        keep_leases(bus)
         dead = (await bus.overview()).troubled
         revived = await bus.retry(TaskId("a-1"), by=ME)
         task = await worked(bus, name)
@@ -145,15 +155,19 @@ async def test_three_attempts_and_it_is_dead_and_can_be_revived(open_bus: OpenBu
 
 
 async def test_a_lease_that_is_renewed_does_not_run_out(open_bus: OpenBus) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus() as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a-1"))
-        task = await worked(bus, name)
-        for _ in range(8):
-            await anyio.sleep(0.1)
-            await bus.acknowledge(name, task.id, task.token, renews=True, by=ME)
+        task = await given(bus, name)
+        ends = []
+        for _ in range(3):
+            lease = await bus.acknowledge(name, task.id, task.token, renews=True, by=ME)
+            ends.append(lease.expires_at or 0)
+            await anyio.sleep(0.02)
         ended = await bus.complete(task.id, task.token, None, by=ME)
 
+    assert ends == sorted(set(ends)), "each time it ends later"
+    assert ends[-1] - ends[0] >= 0.03
     assert ended.attempt == 1
 
 
@@ -234,7 +248,7 @@ async def test_a_poll_that_is_given_up_gives_its_offer_back(open_bus: OpenBus) -
         names = [await bus.register(name, "me", by=ME) for name in ("ada", "bob")]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(bus.poll, names[0], 5, by=ME))
-            await anyio.sleep(0.2)
+            await _until_polling(bus, "ada")
             tasks.cancel_scope.cancel()
         await bus.submit(wish("a"))
         task = await given(bus, names[1], 1)
@@ -265,11 +279,11 @@ async def test_a_reset_answers_a_poll_and_frees_a_task(open_bus: OpenBus) -> Non
         polled: list[PollAnswer] = []
 
         async def poll() -> None:
-            polled.append(await bus.poll(name, 5, by=ME))
+            polled.append(await bus.poll(name, 60, by=ME))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(poll)
-            await anyio.sleep(0.2)
+            await _until_polling(bus, name)
             nothing = await bus.reset_worker(name, by=ME)
         await bus.submit(wish("a"))
         await worked(bus, name)
@@ -308,13 +322,15 @@ async def test_a_second_poll_takes_the_place_of_the_first(open_bus: OpenBus) -> 
         polled: list[PollAnswer] = []
 
         async def poll(where: Bus) -> None:
-            polled.append(await where.poll(name, 10, by=ME))
+            polled.append(await where.poll(name, 60, by=ME))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(poll, bus)
-            await anyio.sleep(0.3)
+            await _until_polling(bus, name)
             tasks.start_soon(poll, elsewhere)
-            await anyio.sleep(0.3)
+            with anyio.fail_after(30):
+                while not polled:
+                    await anyio.sleep(0.01)
             await bus.submit(wish("a"))
 
     assert polled[0].is_superseded
@@ -371,14 +387,14 @@ async def test_who_waits_has_the_next_task_before_who_has_just_done_one(open_bus
     assert [task.id for task in taken] == ["a-2"]
 
 
-async def _until_polling(bus: Bus, name: str) -> None:
-    with anyio.fail_after(10):
-        while not any(w.name == name and w.poll is not None for w in (await bus.overview()).workers):
+async def _until_polling(bus: Bus, name: str, *, is_polling: bool = True) -> None:
+    with anyio.fail_after(30):
+        while any(w.name == name and w.poll is not None for w in (await bus.overview()).workers) != is_polling:
             await anyio.sleep(0.01)
 
 
 async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: OpenBus) -> None:
-    async with open_bus(policy=BusPolicy(forget_s=0.2, sweep_s=0.05)) as bus:
+    async with open_bus(policy=BusPolicy(sweep_s=0.05)) as bus:
         name = await bus.register("ada", "me", by=ME)
         again = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("a"))
@@ -389,8 +405,10 @@ async def test_a_worker_that_leaves_is_forgotten_and_its_name_is_free(open_bus: 
         await worked(bus, WorkerName("bob"))
         busy = await bus.reset_worker(WorkerName("bob"), leaves=True, by=ME)
         done = await bus.complete(TaskId("a"), (await bus.history(TaskId("a")))[0].token, None, by=ME)
-        await anyio.sleep(0.6)
-        last = await bus.overview()
+        bus.policy = dataclasses.replace(bus.policy, forget_s=0.2)
+        with anyio.fail_after(30):
+            while (last := await bus.overview()).workers:
+                await anyio.sleep(0.02)
 
     assert (name, again, task) == ("ada", "ada", "a")
     assert after.workers == []
@@ -452,10 +470,11 @@ async def test_workers_and_tasks_from_before_callers_were_kept_apart_stay_usable
 async def test_a_word_without_a_token_counts_for_the_worker_of_the_same_caller_that_has_the_task(
     open_bus: OpenBus,
 ) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus(policy=LOST) as bus:
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))
         await worked(bus, names[0])
+        keep_leases(bus)
         kept = await worked(bus, names[1])
         done = await bus.complete(kept.id, None, None, by=ME)
 

@@ -12,7 +12,7 @@ from toolpost.parts.bus.tasks import (
     WORKER_TASK_COLUMNS,
     BusTask,
     EndedTask,
-    Lease,
+    LeasedTask,
     PollingWorker,
     Worker,
     WorkerTask,
@@ -23,7 +23,7 @@ from toolpost.store.tables import TABLES
 @pytest.mark.parametrize(
     ("kind", "columns"),
     [
-        (Lease, LEASE_COLUMNS),
+        (LeasedTask, LEASE_COLUMNS),
         (WorkerTask, WORKER_TASK_COLUMNS),
         (BusTask, TASK_COLUMNS),
         (EndedTask, ENDED_TASK_COLUMNS),

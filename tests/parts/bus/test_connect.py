@@ -12,6 +12,7 @@ import pytest
 
 from tests.parts.bus.projects import ERAS, Agent, Project, wait_until
 from tests.ways import TOOLPOST
+from toolpost.parts.bus.commands.project import ProjectServer
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -34,7 +35,9 @@ def listed(project: Project, *command: str, version: str | None) -> bytes:
         return peer.process.stdout.readline()
 
 
-@pytest.mark.parametrize("version", [None, "2024-11-05", "2025-11-25"])
+@pytest.mark.parametrize(
+    "version", [None, *(pytest.param(old, marks=pytest.mark.soak) for old in ("2024-11-05", "2025-11-25"))]
+)
 def test_a_client_lists_what_the_server_lists_byte_for_byte(project: Project, version: str | None) -> None:
     project.make()
     of_the_server = listed(project, "serve", "--stdio", version=version)
@@ -46,23 +49,23 @@ def test_a_client_lists_what_the_server_lists_byte_for_byte(project: Project, ve
     assert tools["register_worker"]["inputSchema"]["required"] == ["name"]
 
 
-@pytest.mark.parametrize("mode", ERAS)
-async def test_an_agent_needs_no_token_and_bad_input_is_told_apart(project: Project, mode: str) -> None:
+async def test_an_agent_needs_no_token_and_bad_input_is_told_apart(project: Project) -> None:
     project.make()
-    async with project.client(mode=mode) as agent:
-        name = (await agent.ask("register_worker", name="ada"))["worker"]
-        await agent.ask("submit_task", bead_id="a", payload={"n": [1]})
-        task = await agent.work(name)
-        done = await agent.ask("worker_done", bead_id="a", result="fine")
-        again = await agent.ask("worker_done", bead_id="a", result="fine")
-        nameless = error_of(await agent.try_("register_worker"))
-        unknown = error_of(await agent.try_("poll_task", name="nobody"))
+    for mode in ERAS:
+        async with project.client(mode=mode) as agent:
+            name = (await agent.ask("register_worker", name=f"ada-{mode}"))["worker"]
+            await agent.ask("submit_task", bead_id=mode, payload={"n": [1]})
+            task = await agent.work(name)
+            done = await agent.ask("worker_done", bead_id=mode, result="fine")
+            again = await agent.ask("worker_done", bead_id=mode, result="fine")
+            nameless = error_of(await agent.try_("register_worker"))
+            unknown = error_of(await agent.try_("poll_task", name="nobody"))
 
-    assert task is not None
-    assert task["payload"] == {"n": [1]}
-    assert done == again == {"success": True, "bead_id": "a", "worker": "ada"}
-    assert (nameless["code"], unknown["code"]) == ("INVALID_PARAMS", "NOT_FOUND")
-    assert unknown["hint"] == "`register_worker` first"
+        assert task is not None
+        assert task["payload"] == {"n": [1]}
+        assert done == again == {"success": True, "bead_id": mode, "worker": name}
+        assert (nameless["code"], unknown["code"]) == ("INVALID_PARAMS", "NOT_FOUND")
+        assert unknown["hint"] == "`register_worker` first"
 
 
 async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_paused(project: Project) -> None:
@@ -90,7 +93,7 @@ async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_pa
 
 
 async def test_two_workers_of_one_process_do_not_get_each_other_s_token(project: Project) -> None:
-    project.make(offer_s=0.5)
+    project.make(offer_s=3.0)  # both steps of the second worker fit in on a busy machine
     async with project.client() as agent:
         for name in ("a", "b"):
             await agent.ask("register_worker", name=name)
@@ -106,27 +109,28 @@ async def test_two_workers_of_one_process_do_not_get_each_other_s_token(project:
 
 
 async def until_polling(agent: Agent, count: int) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while (await agent.ask("get_status"))["polling_workers"] != count:
             await anyio.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL], ids=["end", "term", "kill"])
-async def test_who_goes_away_during_a_poll_gives_its_offer_back(project: Project, number: int | None) -> None:
+async def test_who_goes_away_during_a_poll_gives_its_offer_back(project: Project) -> None:
     project.make()
     async with project.client() as agent:
         await agent.ask("register_worker", name="here")
-        with project.peer("connect") as gone:
-            gone.request("tools/call", {"name": "register_worker", "arguments": {"name": "gone"}})
-            gone.start("tools/call", {"name": "poll_task", "arguments": {"name": "gone"}}, id="poll")
-            await until_polling(agent, 1)
-            if number is not None:
-                gone.process.send_signal(number)
-        await until_polling(agent, 0)
-        await agent.ask("submit_task", bead_id="t")
-        task = (await agent.ask("poll_task", name="here", timeout_ms=2_000))["task"]
-
-    assert task["bead_id"] == "t"
+        for way, number in (("end", None), ("term", signal.SIGTERM), ("kill", signal.SIGKILL)):
+            with project.peer("connect") as gone:
+                gone.request("tools/call", {"name": "register_worker", "arguments": {"name": way}})
+                gone.start("tools/call", {"name": "poll_task", "arguments": {"name": way}}, id="poll")
+                await until_polling(agent, 1)
+                if number is not None:
+                    gone.process.send_signal(number)
+            await until_polling(agent, 0)
+            await agent.ask("submit_task", bead_id=way)
+            task = await agent.work("here", timeout_ms=2_000)
+            assert task is not None, way
+            assert task["bead_id"] == way
+            await agent.ask("worker_done", bead_id=way)
 
 
 async def test_what_was_offered_and_not_begun_goes_back_at_the_end(project: Project) -> None:
@@ -141,7 +145,9 @@ async def test_what_was_offered_and_not_begun_goes_back_at_the_end(project: Proj
     assert [task["bead_id"] for task in after["queue"]] == ["t"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=["killed", "ended"]
+)
 async def test_a_server_that_goes_away_is_started_again_and_nothing_is_lost(project: Project, number: int) -> None:
     project.make()
     async with project.client() as agent:
@@ -169,6 +175,7 @@ async def test_a_server_that_goes_away_is_started_again_and_nothing_is_lost(proj
     assert project.json("log", "t")["attempt"] == 1
 
 
+@pytest.mark.soak
 async def test_ten_clients_at_once_find_one_server(project: Project) -> None:
     project.make()
     folder = project.root / "deep" / "down"
@@ -202,13 +209,25 @@ async def test_a_linked_work_tree_is_the_same_project(project: Project, tmp_path
     assert status["queue"] == ["t"]
 
 
-@pytest.mark.parametrize(
-    "word", ["{", "[]", '{"pid": 1, "bornAt": 0, "url": "http://127.0.0.1:1/mcp", "project": "x"}']
-)
-async def test_a_stale_word_of_a_server_is_cleaned_up(project: Project, word: str) -> None:
+STALE = '{"pid": 1, "bornAt": 0, "url": "http://127.0.0.1:1/mcp", "project": "x"}'
+
+
+@pytest.mark.parametrize("word", ["", "{", "[]", "{}", STALE])
+def test_a_stale_word_of_a_server_is_not_believed(project: Project, word: str) -> None:
     project.make()
     (project.root / ".toolpost").mkdir()
     (project.root / ".toolpost" / "bus-server.json").write_text(word)
+
+    found = ProjectServer(project.root).find_running()
+    (project.root / ".toolpost" / "bus-server.json").unlink()
+
+    assert found is None
+
+
+async def test_a_stale_word_of_a_server_is_cleaned_up(project: Project) -> None:
+    project.make()
+    (project.root / ".toolpost").mkdir()
+    (project.root / ".toolpost" / "bus-server.json").write_text(STALE)
     async with project.client() as agent:
         status = await agent.ask("get_status")
 
@@ -227,6 +246,7 @@ async def test_a_server_that_nobody_uses_ends(project: Project) -> None:
     assert again["queued"]
 
 
+@pytest.mark.soak
 async def test_a_server_that_nobody_can_find_any_more_ends(project: Project) -> None:
     project.make(idle_s=10.0)
     async with project.client() as agent:
@@ -257,6 +277,7 @@ async def test_a_server_that_cannot_start_says_why(project: Project) -> None:
     assert "bus-server.log" in failure["hint"]
 
 
+@pytest.mark.soak
 async def test_people_see_start_and_stop_servers(project: Project) -> None:
     project.make()
     before = project.run("status")
@@ -276,7 +297,11 @@ async def test_people_see_start_and_stop_servers(project: Project) -> None:
     assert stopped == {"project": str(project.root), "stopped": True, "pid": running["pid"]}
 
 
-@pytest.mark.parametrize("command", [["bus", "serve"], ["serve", "--with", "bus"]], ids=["bus alone", "in a gateway"])
+@pytest.mark.parametrize(
+    "command",
+    [["bus", "serve"], pytest.param(["serve", "--with", "bus"], marks=pytest.mark.soak)],
+    ids=["bus alone", "in a gateway"],
+)
 async def test_a_server_elsewhere_is_reached_by_its_url(project: Project, command: list[str]) -> None:
     project.make()
     project.environment["TOOLPOST_TOKEN"] = "open sesame"
@@ -301,22 +326,3 @@ async def test_a_server_elsewhere_is_reached_by_its_url(project: Project, comman
     assert stranger["code"] == "UNAUTHORIZED"
     assert "TOOLPOST_TOKEN" in stranger["hint"]
     assert project.server is None
-
-
-async def test_the_words_of_an_agent_are_never_taken_for_code(project: Project) -> None:
-    project.make()
-    names = ["'; DROP TABLE bus_tasks;--", '"$(touch /tmp/x)`', "ünïcödé ☃ 日本", "-rf", "x" * 256]
-    async with project.client() as agent:
-        for name in names:
-            assert (await agent.ask("submit_task", bead_id=name))["bead_id"] == name
-        refused = [
-            error_of(await agent.try_("submit_task", bead_id=bad))["code"] for bad in ("", "a\nb", "\x00", "x" * 10_000)
-        ]
-        crooked = [
-            error_of(await agent.try_("register_worker", name=bad))["code"]
-            for bad in ("a b", "a\nb", "-a", "ä", "a" * 65)
-        ]
-        status = await agent.ask("get_status")
-
-    assert status["queue"] == names
-    assert set(refused) == set(crooked) == {"INVALID_PARAMS"}

@@ -15,8 +15,8 @@ from mcp import Client
 
 from tests.parts.bus.conftest import OpenBus
 from tests.parts.bus.projects import ERAS, Agent, Project
-from tests.parts.bus.test_bus import ME, QUICK, given, wish, worked
-from tests.ways import MODERN, OURS
+from tests.parts.bus.test_bus import LOST, ME, given, wish, worked
+from tests.ways import OURS, STATELESS
 from tests.wire.callers import Project as Callers
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http
@@ -74,7 +74,7 @@ async def test_a_planner_reads_waits_for_and_lists_what_it_handed_over(config: C
         waited: dict[str, Any] = {}
 
         async def wait(name: str, **arguments: Any) -> None:
-            waited[name] = await planner.ask("wait_tasks", bead_ids=["bad", "good"], timeout_ms=20_000, **arguments)
+            waited[name] = await planner.ask("wait_tasks", bead_ids=["bad", "good"], timeout_ms=55_000, **arguments)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: wait("any", all=False))
@@ -120,7 +120,7 @@ async def test_a_planner_reads_waits_for_and_lists_what_it_handed_over(config: C
 
 @pytest.mark.wire
 async def test_a_caller_reads_no_more_of_another_s_task_than_the_board_shows(config: Config) -> None:
-    async with opened(config, MODERN, "planner", "ada", "eve", "boss") as (planner, ada, eve, boss):
+    async with opened(config, STATELESS, "planner", "ada", "eve", "boss") as (planner, ada, eve, boss):
         await ada.ask("register_worker", name="w")
         tokens = []
         for task in ("done", "blocked", "running"):
@@ -158,7 +158,7 @@ async def test_a_caller_reads_no_more_of_another_s_task_than_the_board_shows(con
 
 @pytest.mark.wire
 async def test_what_a_page_does_not_hold_is_on_the_next_and_a_wrong_cursor_is_refused(config: Config) -> None:
-    async with opened(config, MODERN, "planner") as (planner,):
+    async with opened(config, STATELESS, "planner") as (planner,):
         for number in range(7):
             await planner.ask("submit_task", bead_id=f"t-{number}")
         found: list[str] = []
@@ -185,7 +185,7 @@ async def ended(bus: Bus, how: Callable[[], Any], *, elsewhere: Bus | None = Non
 
     async def wait() -> None:
         waiting = elsewhere or bus
-        states = over(await waiting.wait_tasks([T, TaskId("done")], 20, by=ME, wants_all=True))
+        states = over(await waiting.wait_tasks([T, TaskId("done")], 60, by=ME, wants_all=True))
         waited.append((states, time.perf_counter()))
 
     async with anyio.create_task_group() as tasks:
@@ -219,13 +219,13 @@ async def test_the_end_of_a_task_wakes_a_waiter_in_another_process(
         left = await bus._store.scripts.read(_watches)
 
     assert states == [{"failed": "blocked"}.get(how, how), "done"]
-    assert waited_s < 5
+    assert waited_s < 30
     assert left == []
 
 
 async def test_a_task_that_is_given_up_wakes_its_waiter(open_bus: OpenBus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus_module, "RECHECK_S", 100.0)
-    async with open_bus(policy=dataclasses.replace(QUICK, attempts=2)) as bus:
+    async with open_bus(policy=dataclasses.replace(LOST, attempts=2)) as bus:
         name = await bus.register("ada", "me", by=ME)
         await bus.submit(wish("t"))
         began = time.monotonic()
@@ -237,12 +237,12 @@ async def test_a_task_that_is_given_up_wakes_its_waiter(open_bus: OpenBus, monke
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lose)
-            states = over(await bus.wait_tasks([T], 30, by=ME, wants_all=True))
+            states = over(await bus.wait_tasks([T], 90, by=ME, wants_all=True))
         waited_s = time.monotonic() - began
         report = await bus.read_task(T, by=ME)
 
     assert states == ["dead"]
-    assert waited_s < 20
+    assert waited_s < 60
     assert [(one.number, one.outcome, one.error) for one in report.attempts] == [
         (1, "lease_expired", "its worker went silent"),
         (2, "lease_expired", "its worker went silent"),
@@ -263,15 +263,15 @@ async def test_a_missed_wake_up_is_made_up_for(open_bus: OpenBus, monkeypatch: p
         states, waited_s = await ended(bus, lambda: bus.complete(T, None, None, by=ME))
 
     assert states == ["done", "done"]
-    assert waited_s < 10
+    assert waited_s < 30
 
 
 async def test_a_waiter_that_goes_away_or_crashes_leaves_nothing_behind(open_bus: OpenBus) -> None:
-    async with open_bus(policy=QUICK) as bus:
+    async with open_bus(policy=LOST) as bus:
         await bus.submit(wish("t"))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: bus.wait_tasks([T], 20, by=ME, wants_all=True))
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 while not (while_waiting := await bus._store.scripts.read(_watches)):
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
@@ -279,7 +279,7 @@ async def test_a_waiter_that_goes_away_or_crashes_leaves_nothing_behind(open_bus
         await bus._store.scripts.run(
             lambda: iterate(Statement("INSERT INTO bus_watches (task, waiter, until) VALUES ('t', 'crashed', 1)"))
         )
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while await bus._store.scripts.read(_watches):
                 await anyio.sleep(0.01)
 
@@ -362,17 +362,17 @@ async def test_a_list_of_many_finished_tasks_reads_only_its_page(open_bus: OpenB
 
 
 @pytest.mark.wire
-@pytest.mark.parametrize(("url", "mode"), [("sqlite", "legacy"), ("postgres", MODERN)], indirect=["url"])
+@pytest.mark.parametrize(("url", "mode"), [("sqlite", "legacy"), ("postgres", STATELESS)], indirect=["url"])
 async def test_an_agent_reads_results_through_bus_connect(project: Project, url: str, mode: str) -> None:
     project.make(store_url=url)
-    async with project.client(mode=mode) as planner, project.client(mode=MODERN) as worker:
+    async with project.client(mode=mode) as planner, project.client(mode=STATELESS) as worker:
         await worker.ask("register_worker", name="w")
         await planner.ask("submit_task", bead_id="t")
         await worker.work("w")
         waited: list[Any] = []
 
         async def wait() -> None:
-            waited.append(await planner.ask("wait_tasks", bead_ids=["t"], timeout_ms=20_000))
+            waited.append(await planner.ask("wait_tasks", bead_ids=["t"], timeout_ms=55_000))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
@@ -414,10 +414,10 @@ async def test_a_wait_through_bus_connect_outlives_a_server_that_is_killed(proje
 @pytest.mark.wire
 async def test_a_client_that_goes_away_ends_its_wait(config: Config) -> None:
     async with open_app(config) as app, open_http(app) as url:
-        async with client_of(url, "planner-token", MODERN) as client:
+        async with client_of(url, "planner-token", STATELESS) as client:
             await Member(client).ask("submit_task", bead_id="t")
             await _give_up_waiting(client)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while await app.store.scripts.read(_watches):
                 await anyio.sleep(0.01)
 

@@ -90,3 +90,20 @@ async def test_who_goes_away_during_a_poll_leaves_nothing_behind() -> None:
         polled = await asked(other, "poll_task", name="b")
 
     assert polled["task"]["bead_id"] == "t"
+
+
+async def test_the_words_of_an_agent_are_never_taken_for_code() -> None:
+    names = ["'; DROP TABLE bus_tasks;--", '"$(touch /tmp/x)`', "ünïcödé ☃ 日本", "-rf", "x" * 256]
+    async with open_app(IN_MEMORY) as app, QUICK_WAYS[0].client_of(app) as client:
+
+        async def refusal(tool: str, **arguments: Any) -> str:
+            return str(error_of(await client.call_tool(f"bus__{tool}", arguments))["code"])
+
+        for name in names:
+            assert (await asked(client, "submit_task", bead_id=name))["bead_id"] == name
+        refused = [await refusal("submit_task", bead_id=bad) for bad in ("", "a\nb", "\x00", "x" * 10_000)]
+        crooked = [await refusal("register_worker", name=bad) for bad in ("a b", "a\nb", "-a", "ä", "a" * 65)]
+        status = await asked(client, "get_status")
+
+    assert status["queue"] == names
+    assert set(refused) == set(crooked) == {"INVALID_PARAMS"}

@@ -7,7 +7,7 @@ import anyio
 from toolpost import Context, Plugin
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
-from toolpost.base.turns import SessionReady, TurnEnded
+from toolpost.base.turns import SessionReady, TurnEnded, TurnEvent
 from toolpost.parts.conversations import InvokeOptions, TurnRun
 from toolpost.running import App
 from toolpost.testing import conversations_of
@@ -37,14 +37,16 @@ ADA = Principal(caller=Caller(id=CallerId("local"), transport="http"))
 BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
 
 
-async def at_work(app: App, thread: ThreadId, text: str, **options: Any) -> TurnRun:
-    """Ask, and return as soon as the agent is at it."""
+async def at_work(
+    app: App, thread: ThreadId, text: str, *, until: type[TurnEvent] = SessionReady, **options: Any
+) -> TurnRun:
+    """Ask, and return as soon as the agent is at it: when this kind of event has come."""
     is_asked = anyio.Event()
     run = await conversations_of(app).start_message(
         ADA,
         thread,
         text,
-        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, SessionReady) else None, **options),
+        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, until) else None, **options),
     )
     await is_asked.wait()
     await anyio.sleep(0.1)

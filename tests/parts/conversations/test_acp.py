@@ -44,7 +44,7 @@ async def conversing(config: Config) -> AsyncIterator[tuple[App, ThreadId]]:
 
 
 async def has_gone(pid: int) -> bool:
-    with anyio.move_on_after(6):
+    with anyio.move_on_after(30):
         while psutil.pid_exists(pid):
             await anyio.sleep(0.02)
     return not psutil.pid_exists(pid)
@@ -183,18 +183,18 @@ async def test_the_history_is_told_after_a_crash_and_not_again() -> None:
 async def test_an_agent_that_hangs_is_stopped_at_its_time_limit() -> None:
     async with conversing(with_agent()) as (app, thread):
         await asked(app, thread, "say ready")
-        late = await asked(app, thread, "hang", timeout_s=0.3)
+        late = await asked(app, thread, "hang", timeout_s=1.5)
         after = await asked(app, thread, "count")
 
     assert late.error is not None
-    assert (late.state, late.error["code"], late.error["timeoutMs"]) == ("failed", "TOOL_TIMEOUT", 300)
+    assert (late.state, late.error["code"], late.error["timeoutMs"]) == ("failed", "TOOL_TIMEOUT", 1500)
     assert after.text == "3"
 
 
 async def test_a_cancelled_turn_ends_at_once_and_the_session_stays_warm() -> None:
     async with conversing(with_agent()) as (app, thread):
-        run = await at_work(app, thread, "stream 1000 20")
-        with anyio.fail_after(1.5):
+        run = await at_work(app, thread, "stream 1000 100", until=TextChunk)
+        with anyio.fail_after(30):  # all of it would take 100 s
             assert await conversations_of(app).cancel(ADA, thread) == [run.info.turn]
             await run.done.wait()
         after = await asked(app, thread, "count")
@@ -209,7 +209,7 @@ async def test_a_cancelled_turn_ends_at_once_and_the_session_stays_warm() -> Non
 async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_comes() -> None:
     async with conversing(with_agent(harness={"cancel_s": 0.3})) as (app, thread):
         pid = int((await asked(app, thread, "pid")).text)
-        run = await at_work(app, thread, "ignore 700 the old answer")
+        run = await at_work(app, thread, "ignore 5000 the old answer")
         await conversations_of(app).cancel(ADA, thread)
         await run.done.wait()
         after = await asked(app, thread, "say the new answer")

@@ -14,7 +14,7 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.base.turns import TextChunk, ToolUsed, TurnEvent
-from toolpost.parts.conversations import AgentGone, AgentSpec, SessionOrder
+from toolpost.parts.conversations import AgentGone, AgentSpec, SessionOptions
 from toolpost.parts.conversations.claude_agent import ClaudeAgent
 from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.running import App
@@ -67,7 +67,7 @@ async def test_it_uses_the_gateway_s_tools() -> None:
 
 async def test_a_session_that_is_closed_while_it_answers_is_gone(tmp_path: Path) -> None:
     spec = AgentSpec(name="claude", kind="claude", command=(sys.executable, "-S", "-E", str(PROGRAM)), cwd=tmp_path)
-    order = SessionOrder(
+    order = SessionOptions(
         thread=None,
         model=None,
         cwd=tmp_path,

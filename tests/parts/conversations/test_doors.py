@@ -62,7 +62,7 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
         door = agent.sessions[0].order.gateway
         assert door is not None
         conversations_of(site.app).pool.evict_thread(thread)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not agent.sessions[0].is_closed:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.05)

@@ -275,7 +275,7 @@ async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
         at_it = await at_work(app, thread, "hello")
         waited = await said(app, other, "is anybody there?", timeout_s=0.2)
         at_it.stop("timeout", "it took too long")
-        await at_it.is_over.wait()
+        await at_it.hooks_done.wait()
 
     assert waited.error is not None
     assert (waited.error["code"], waited.error["message"]) == (
@@ -301,7 +301,7 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
             tasks.start_soon(said, app, thread, "hello")
             await has_spoken.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(2):
+        with anyio.fail_after(30):
             while conversations_of(app).runs:
                 await anyio.sleep(0.01)
         (turn,) = await conversations_of(app).list_turns(ADA, thread)
@@ -433,13 +433,98 @@ async def test_hooks_hear_change_and_answer_in_their_order() -> None:
     async with conversing(agent, plugin) as (app, thread):
         ping = await said(app, thread, "/ping")
         asked = await said(app, thread, "help")
-        await anyio.sleep(0.05)
+        with anyio.fail_after(30):
+            while len(seen) < 6:
+                await anyio.sleep(0.01)
         messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert (ping.text, asked.text.endswith("help, please")) == ("pong", True)
     assert messages[1].details == {"by": "plugin"}
     assert seen[:3] == [("message", "/ping"), ("answer", "pong"), ("done", True)]
     assert [entry[0] for entry in seen[3:]] == ["message", "answer", "done"]
+
+
+def requiring(word: str) -> Plugin:
+    """Make a plugin that requires a word in each answer."""
+    plugin = Plugin("strict")
+
+    @plugin.hook
+    async def toolpost_check_answer(answer: str) -> str | None:
+        return None if word in answer else f"say {word}"
+
+    return plugin
+
+
+async def test_an_agent_is_asked_once_more_for_what_is_required() -> None:
+    agent = ScriptedAgent()
+    async with conversing(agent, requiring("please")) as (app, thread):
+        polite = await said(app, thread, "yes, please")
+        asked = await said(app, thread, "help")
+        messages = await conversations_of(app).read_messages(ADA, thread)
+
+    assert [session.prompts for session in agent.sessions] == [["yes, please", "help", "say please"]]
+    assert (polite.state, asked.state, asked.text) == ("done", "done", "help\n\nsay please")
+    assert [m.text for m in messages] == ["yes, please", "yes, please", "help", "help\n\nsay please"]
+
+
+async def test_a_turn_without_what_is_required_fails() -> None:
+    async def deaf(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield TextChunk(text="no")
+
+    agent = ScriptedAgent(deaf)
+    async with conversing(agent, requiring("please")) as (app, thread):
+        ended = await said(app, thread, "help")
+
+    assert (ended.state, ended.text) == ("failed", "no\n\nno")
+    assert ended.error is not None
+    assert "say please" in ended.error["message"]
+    assert agent.sessions[0].prompts == ["help", "say please"]
+
+
+async def test_what_is_required_is_not_skipped_where_it_cannot_be_checked() -> None:
+    plugin = Plugin("strict")
+
+    @plugin.hook
+    async def toolpost_check_answer(answer: str) -> str | None:
+        raise KeyError(answer)
+
+    async with conversing(ScriptedAgent(), plugin) as (app, thread):
+        ended = await said(app, thread, "help")
+
+    assert ended.state == "failed"
+    assert ended.error is not None
+    assert "`strict` could not check" in ended.error["message"]
+
+
+@pytest.mark.parametrize("moment", ["checked", "asked again"])
+async def test_a_turn_is_stopped_while_more_is_required(moment: str) -> None:
+    is_there = anyio.Event()
+    plugin = Plugin("strict")
+
+    @plugin.hook
+    async def toolpost_check_answer(answer: str) -> str | None:
+        if moment == "checked":
+            is_there.set()
+            await anyio.sleep(0.1)
+        return "more"
+
+    async def slow(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
+        yield TextChunk(text=prompt)
+        if prompt == "more":
+            is_there.set()
+            await session.cancelled.wait()
+
+    agent = ScriptedAgent(slow)
+    async with conversing(agent, plugin) as (app, thread):
+        run = await conversations_of(app).start_message(ADA, thread, "help", InvokeOptions())
+        with anyio.fail_after(30):
+            await is_there.wait()
+            run.stop("cancelled", "enough")
+            await run.done.wait()
+
+    assert run.ended is not None
+    assert run.ended.state == "cancelled"
+    assert agent.sessions[0].prompts == (["help"] if moment == "checked" else ["help", "more"])
 
 
 @pytest.mark.parametrize("kind", ["raises", "hangs", "blocks", "swallows"])
@@ -479,7 +564,7 @@ async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypa
 
     async with conversing(ScriptedAgent(), plugin, other) as (app, thread):
         conversations_of(app).hooks._limits_s["toolpost_before_invoke"] = 0.1
-        with anyio.fail_after(3):
+        with anyio.fail_after(30):
             answer = await said(app, thread, "hello")
         health = app.health()["plugins"]
 
@@ -510,7 +595,9 @@ async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
 
     async with conversing(ScriptedAgent(calls), plugin, desk) as (app, thread), open_http(app):
         ended = await said(app, thread, "go")
-        await anyio.sleep(0.1)
+        with anyio.fail_after(30):
+            while len(heard) < 2:
+                await anyio.sleep(0.01)
 
     assert [(call.tool, call.code) for call in heard] == [("desk__add", None), ("desk__fail", "HANDLER_ERROR")]
     assert {(call.thread, call.turn, call.trace_id) for call in heard} == {(thread, ended.turn, ended.trace_id)}

@@ -77,6 +77,18 @@ async def good(endpoint: Any, body: dict[str, Any], api: str, reader: Any, write
 
 
 @_behavior
+async def new_limit(endpoint: Any, body: dict[str, Any], api: str, reader: Any, writer: Any) -> bool:
+    """Refuses `max_tokens`, as newer models of OpenAI do."""
+    if "max_tokens" in body:
+        said = (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        )
+        writer.write(whole(400, json.dumps({"error": {"message": said, "code": "unsupported_parameter"}}).encode()))
+        return True
+    return await good(endpoint, body, api, reader, writer)
+
+
+@_behavior
 async def slow(endpoint: Any, body: dict[str, Any], api: str, reader: Any, writer: Any) -> bool:
     await asyncio.sleep(0.3)
     return await good(endpoint, body, api, reader, writer)
@@ -172,6 +184,14 @@ async def broken(endpoint: Any, body: dict[str, Any], api: str, reader: Any, wri
 @_behavior
 async def refuses(endpoint: Any, body: dict[str, Any], api: str, reader: Any, writer: Any) -> bool:
     writer.write(whole(400, b'{"error": {"message": "temperature is too high"}}'))
+    return True
+
+
+@_behavior
+async def echoes_key(endpoint: Any, body: dict[str, Any], api: str, reader: Any, writer: Any) -> bool:
+    """Repeats the key that it refuses, behind so many words that a cut goes through it."""
+    key = endpoint.heads[-1].decode().partition("Bearer ")[2].split("\r\n")[0]
+    writer.write(whole(401, json.dumps({"error": {"message": f"{'x' * 170} not your key: {key} {key}"}}).encode()))
     return True
 
 

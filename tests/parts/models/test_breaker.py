@@ -1,6 +1,6 @@
 """The circuit breaker, on a clock that is set by hand."""
 
-from toolpost.parts.models.breaker import Breaker, CircuitState
+from toolpost.parts.models.breaker import Breaker, CircuitPass, CircuitState
 
 
 class Clock:
@@ -11,11 +11,16 @@ class Clock:
         return self.now
 
 
+def passed(breaker: Breaker) -> CircuitPass:
+    attempt = breaker.enter()
+    assert attempt is not None
+    return attempt
+
+
 def opened(clock: Clock) -> Breaker:
     breaker = Breaker(clock)
     for _ in range(3):
-        assert breaker.enter()
-        breaker.note_failure()
+        passed(breaker).note_failure()
     return breaker
 
 
@@ -23,10 +28,8 @@ def test_three_failures_in_a_row_open_it_for_a_minute() -> None:
     clock = Clock()
     breaker = Breaker(clock)
     for _ in range(2):
-        assert breaker.enter()
-        breaker.note_failure()
-    assert breaker.enter()
-    breaker.note_success()
+        passed(breaker).note_failure()
+    passed(breaker).note_success()
     assert breaker.report.failures == 0
 
     breaker = opened(clock)
@@ -41,9 +44,9 @@ def test_half_open_it_lets_one_attempt_pass() -> None:
     breaker = opened(clock)
     clock.now += 60
     states = [breaker.report.state]
-    assert breaker.enter()
+    probe = passed(breaker)
     assert not breaker.enter()
-    breaker.note_success()
+    probe.note_success()
     states.append(breaker.report.state)
     assert states == [CircuitState.HALF_OPEN, CircuitState.CLOSED]
     assert breaker.enter()
@@ -54,8 +57,7 @@ def test_an_attempt_that_fails_opens_it_again() -> None:
     clock = Clock()
     breaker = opened(clock)
     clock.now += 60
-    assert breaker.enter()
-    breaker.note_failure()
+    passed(breaker).note_failure()
     assert (breaker.report.state, breaker.report.retry_s) == (CircuitState.OPEN, 60)
 
 
@@ -63,8 +65,7 @@ def test_an_attempt_that_is_abandoned_leaves_the_next_one_its_turn() -> None:
     clock = Clock()
     breaker = opened(clock)
     clock.now += 60
-    assert breaker.enter()
-    breaker.abandon()
+    passed(breaker).abandon()
     assert breaker.report.state is CircuitState.HALF_OPEN
     assert breaker.enter()
 
@@ -72,8 +73,7 @@ def test_an_attempt_that_is_abandoned_leaves_the_next_one_its_turn() -> None:
 def test_a_candidate_says_itself_how_long_it_wants_to_be_left_alone() -> None:
     clock = Clock()
     breaker = Breaker(clock)
-    assert breaker.enter()
-    breaker.note_failure(retry_s=5)
+    passed(breaker).note_failure(retry_s=5)
     assert (breaker.report.state, breaker.report.retry_s) == (CircuitState.OPEN, 5)
     clock.now += 5
     assert breaker.enter()
@@ -93,3 +93,28 @@ def test_a_clock_that_jumps_back_keeps_it_open_no_longer_than_it_says() -> None:
     assert breaker.report.retry_s == 90
     clock.now += 90
     assert breaker.enter()
+
+
+def test_an_attempt_that_began_before_it_opened_is_not_taken_for_the_test() -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    slow = passed(breaker)
+    for _ in range(3):
+        passed(breaker).note_failure()
+    clock.now += 60
+    probe = passed(breaker)
+    slow.abandon()
+    assert not breaker.enter()
+    probe.note_success()
+    assert breaker.report.state is CircuitState.CLOSED
+
+
+def test_a_candidate_that_fails_on_and_on_is_left_alone_however_short_a_pause_it_asks_for() -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    for _ in range(3):
+        passed(breaker).note_failure(retry_s=0)
+    assert (breaker.report.state, breaker.report.retry_s) == (CircuitState.OPEN, 60)
+    clock.now += 60
+    passed(breaker).note_failure(retry_s=300)
+    assert breaker.report.retry_s == 300

@@ -13,8 +13,8 @@ from toolpost.parts.models.endpoint import (
     Completion,
     Endpoint,
     EndpointFailed,
-    Image,
-    Prompt,
+    ModelImage,
+    ModelPrompt,
     PromptMessage,
     parse_retry_after,
 )
@@ -22,7 +22,7 @@ from toolpost.parts.models.endpoint import (
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 APIS: tuple[Api, ...] = ("chat", "responses")
-HAIKU = Prompt.of_text("haiku", system="be brief", max_tokens=50, temperature=0.5)
+HAIKU = ModelPrompt.of_text("haiku", system="be brief", max_tokens=50, temperature=0.5)
 
 
 @asynccontextmanager
@@ -59,6 +59,19 @@ async def test_an_answer_as_a_whole(endpoint: FakeEndpoint, api: Api) -> None:
         assert (sent["instructions"], sent["max_output_tokens"], sent["store"]) == ("be brief", 50, False)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_model_that_wants_another_name_for_the_limit_gets_it(endpoint: FakeEndpoint, streams: bool) -> None:
+    async with opened(endpoint, "new_limit", "chat") as client:
+        answers = [(await client.complete(HAIKU, (lambda _text: None) if streams else None)).text for _ in range(2)]
+
+    assert [answer.strip() for answer in answers] == ["the answer of new_limit"] * 2
+    assert [(sent.get("max_tokens"), sent.get("max_completion_tokens")) for sent in endpoint.requests] == [
+        (50, None),
+        (None, 50),
+        (None, 50),
+    ]
+
+
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("model", ["good", "ignores_stream"])
 async def test_an_answer_as_a_stream(endpoint: FakeEndpoint, api: Api, model: str) -> None:
@@ -73,10 +86,10 @@ async def test_an_answer_as_a_stream(endpoint: FakeEndpoint, api: Api, model: st
 
 
 async def test_images_are_sent_in_the_form_of_each_api(endpoint: FakeEndpoint) -> None:
-    message = PromptMessage(role="user", content=["what is this?", Image(data="aGk=", mime_type="image/png")])
+    message = PromptMessage(role="user", content=["what is this?", ModelImage(data="aGk=", mime_type="image/png")])
     for api in APIS:
         async with opened(endpoint, "good", api) as client:
-            await client.complete(Prompt(messages=[message]))
+            await client.complete(ModelPrompt(messages=[message]))
 
     chat, responses = endpoint.requests
     assert chat["messages"][0]["content"][1] == {
@@ -141,10 +154,13 @@ async def test_numbers_of_tokens_that_make_no_sense_are_not_believed(endpoint: F
 @pytest.mark.parametrize("model", ["hangs", "hangs_in_stream"])
 async def test_cancelling_closes_the_connection(endpoint: FakeEndpoint, model: str) -> None:
     async with opened(endpoint, model, "chat") as client:
-        with anyio.move_on_after(0.2) as scope:
-            await client.complete(HAIKU, (lambda _text: None) if "stream" in model else None)
-        assert scope.cancelled_caught
-        with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.complete, HAIKU, (lambda _text: None) if "stream" in model else None)
+            with anyio.fail_after(30):
+                while not endpoint.requests:
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(30):
             while not endpoint.closed:
                 await anyio.sleep(0.01)
 

@@ -17,16 +17,16 @@ from toolpost.contracts.errors import (
     UpstreamUnavailable,
 )
 from toolpost.parts.models.breaker import CircuitState
-from toolpost.parts.models.endpoint import Completion, EndpointFailed, Prompt, TextListener
+from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelPrompt, TextListener
 from toolpost.parts.models.router import MayHaveActed, Model, Routed, Router
-from toolpost.parts.models.score import FACTORS, Candidate, Rules, Scorer, ScoreRequest
+from toolpost.parts.models.score import FACTORS, Candidate, Scorer, ScoreRequest, ScoreWeights
 from toolpost.parts.models.stats import Stats
 from toolpost.store import open_store
 
 pytestmark = pytest.mark.anyio
 
 CALLER = Caller(id=CallerId("local"), transport="memory")
-PREFERENCE_ONLY = Rules(dict.fromkeys(FACTORS, 0.0) | {"preference": 1.0})
+PREFERENCE_ONLY = ScoreWeights(dict.fromkeys(FACTORS, 0.0) | {"preference": 1.0})
 
 
 class Scripted:
@@ -37,7 +37,7 @@ class Scripted:
         self._does = list(does)
         self.calls = 0
 
-    async def answer(self, prompt: Prompt, caller: Caller, on_text: TextListener | None) -> Completion:
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:
         self.calls += 1
         does = self._does.pop(0) if len(self._does) > 1 else self._does[0]
         if isinstance(does, Exception):
@@ -57,10 +57,10 @@ def router_of(*models: Scripted, stats: Stats | None = None, **options: Any) -> 
     return Router(named, Scorer(candidates, PREFERENCE_ONLY), stats or Stats(None), **options)  # type: ignore[arg-type]
 
 
-async def ask(router: Router, timeout_s: float = 5.0, **request: Any) -> Routed:
+async def ask(router: Router, timeout_s: float = 30.0, **request: Any) -> Routed:
     only = request.pop("only", ())
     return await router.call(
-        Prompt.of_text("haiku"),
+        ModelPrompt.of_text("haiku"),
         ScoreRequest(prompt="haiku", **request),
         caller=CALLER,
         timeout_s=timeout_s,
@@ -187,6 +187,12 @@ async def test_after_a_possible_side_effect_nothing_else_is_tried() -> None:
         await ask(slow, timeout_s=0.2)
     assert second.calls == 0
 
+    # Also by a clock that stands still, which is one that is a moment behind the event loop's.
+    slow = router_of(Scripted(60.0, acts=True), second, attempt_s=0.01, clock=lambda: 0.0)
+    with pytest.raises(ToolTimedOut):
+        await ask(slow, timeout_s=0.05)
+    assert second.calls == 0
+
 
 async def test_models_can_be_named_and_must_be_known() -> None:
     router = router_of(Scripted("first"), Scripted("second"))
@@ -205,7 +211,7 @@ async def test_nothing_to_ask_and_nothing_that_fits() -> None:
 
 
 async def test_what_is_learned_changes_the_order(tmp_path: Any) -> None:
-    rules = Rules(dict.fromkeys(FACTORS, 0.0) | {"reliability": 1.0})
+    rules = ScoreWeights(dict.fromkeys(FACTORS, 0.0) | {"reliability": 1.0})
     async with open_store("sqlite::memory:") as store:
         router = router_of(Scripted(failing(), "first"), Scripted("second"), stats=Stats(store))
         router.scorer.rules = rules

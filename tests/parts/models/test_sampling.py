@@ -12,7 +12,8 @@ from mcp import Client
 from tests.loaded import loaded
 from tests.parts.models.endpoints import FakeEndpoint
 from tests.upstreams.behind import SERVERS, text_of
-from tests.ways import IN_MEMORY, MODERN, QUICK_WAYS, Way
+from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
+from toolpost import Context, Plugin
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
@@ -20,6 +21,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.sampling import RouterSampler
 from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, RouterSettings
+from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.transport import ServerRefused
 
@@ -35,7 +37,7 @@ async def opened(
     """Open a gateway with a server that asks, and a client that has only these callbacks."""
     config = MODELS.put(IN_MEMORY, {"small": ModelSettings(url=endpoint.url, model="good@small")})
     config = ROUTER.put(config, RouterSettings(sampling=sampling))
-    options = () if era == MODERN else ("handshake",)
+    options = () if era == STATELESS else ("handshake",)
     server = ServerSpec(name="up", command=loaded(str(SERVERS / "asking.py"), *options))
     async with open_app(config, servers=[server]) as app:
         if way.transport == "memory":
@@ -46,7 +48,7 @@ async def opened(
                 yield client
 
 
-@pytest.mark.parametrize("era", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("era", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_the_router_answers_for_a_client_without_a_model(way: Way, era: str, endpoint: FakeEndpoint) -> None:
     async with opened(endpoint, way, era) as client:
@@ -58,7 +60,43 @@ async def test_the_router_answers_for_a_client_without_a_model(way: Way, era: st
     assert endpoint.requests[0]["max_tokens"] == 10
 
 
-@pytest.mark.parametrize("era", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
+async def test_the_router_answers_a_plugin_whose_client_has_no_model(mode: str, endpoint: FakeEndpoint) -> None:
+    plugin = Plugin("poet")
+
+    @plugin.tool
+    async def poem(ctx: Context) -> str:
+        """Write a poem."""
+        return (await ctx.sample("A poem", max_tokens=10)).text
+
+    config = MODELS.put(IN_MEMORY, {"small": ModelSettings(url=endpoint.url, model="good@small")})
+    config = ROUTER.put(config, RouterSettings(sampling=True))
+    async with (
+        open_app(config, plugins=[plugin], servers=[]) as app,
+        Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as client,
+    ):
+        answer = await client.call_tool("poet__poem")
+
+    assert data_of(answer) == "the answer of good@small"
+    assert endpoint.requests[0]["messages"] == [{"role": "user", "content": "A poem"}]
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", STATELESS])
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_the_router_answers_while_a_prompt_is_made_or_a_resource_read(
+    way: Way, era: str, endpoint: FakeEndpoint
+) -> None:
+    async with opened(endpoint, way, era) as client:
+        (message,) = (await client.get_prompt("up__ask")).messages
+        (content,) = (await client.read_resource("ask://sampling")).contents
+
+    assert isinstance(message.content, types.TextContent)
+    assert isinstance(content, types.TextResourceContents)
+    for text in (message.content.text, content.text):
+        assert json.loads(text)["content"] == {"type": "text", "text": "the answer of good@small"}
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_client_that_has_a_model_answers_itself_and_other_requests_reach_it(
     way: Way, era: str, endpoint: FakeEndpoint

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolpost.parts.models.score import FACTORS, Candidate, Experience, Rules, Scorer, ScoreRequest
+from toolpost.parts.models.score import FACTORS, Candidate, Experience, Scorer, ScoreRequest, ScoreWeights
 
 EQUAL = dict.fromkeys(FACTORS, 1.0)
 
@@ -18,14 +18,14 @@ PLAIN = Candidate(name="plain")
 
 
 def factors_of(candidate: Candidate, known: Experience | None = None, **request: Any) -> dict[str, float]:
-    scorer = Scorer([candidate, CODER if candidate is not CODER else LAWYER], Rules(EQUAL))
+    scorer = Scorer([candidate, CODER if candidate is not CODER else LAWYER], ScoreWeights(EQUAL))
     asked = ScoreRequest(**({"prompt": "haiku"} | request))
     found = scorer.score(asked, {candidate.name: known or Experience()})
     return dict(next(one.factors for one in found if one.name == candidate.name))
 
 
 def test_a_named_domain_and_skill_come_first() -> None:
-    scorer = Scorer([LAWYER, CODER, PLAIN], Rules(EQUAL))
+    scorer = Scorer([LAWYER, CODER, PLAIN], ScoreWeights(EQUAL))
     first = {
         wanted: scorer.score(ScoreRequest(prompt="help", domain=wanted), {})[0].name
         for wanted in ("law", "Programming")
@@ -46,7 +46,7 @@ def test_similar_words_count_and_named_ones_count_more() -> None:
 
 
 def test_without_a_domain_the_prompt_is_compared() -> None:
-    scorer = Scorer([LAWYER, CODER], Rules(EQUAL))
+    scorer = Scorer([LAWYER, CODER], ScoreWeights(EQUAL))
 
     assert scorer.score(ScoreRequest(prompt="review the code of this function"), {})[0].name == "coder"
     assert scorer.score(ScoreRequest(prompt="read this contract for me"), {})[0].name == "lawyer"
@@ -55,7 +55,7 @@ def test_without_a_domain_the_prompt_is_compared() -> None:
 def test_what_does_not_fit_the_context_window_is_told_apart() -> None:
     small = Candidate(name="small", context=1_000)
     half, full = factors_of(small, tokens=500), factors_of(small, tokens=1_000)
-    scorer = Scorer([small], Rules(EQUAL))
+    scorer = Scorer([small], ScoreWeights(EQUAL))
 
     assert (half["context"], full["context"]) == (1, 0)
     assert factors_of(small, tokens=750)["context"] == 0.5
@@ -86,13 +86,13 @@ def test_the_hash_is_that_of_the_canonical_weights() -> None:
     # RFC 8785: keys sorted, no blanks, whole numbers without a point.
     canonical = json.dumps({k: int(v) if v == int(v) else v for k, v in sorted(weights.items())}, separators=(",", ":"))
 
-    assert Rules(weights).digest == hashlib.sha256(canonical.encode()).hexdigest()
-    assert Rules(dict(reversed(weights.items()))).digest == Rules(weights).digest
-    assert Rules(weights | {"cost": 0.6}).digest != Rules(weights).digest
+    assert ScoreWeights(weights).digest == hashlib.sha256(canonical.encode()).hexdigest()
+    assert ScoreWeights(dict(reversed(weights.items()))).digest == ScoreWeights(weights).digest
+    assert ScoreWeights(weights | {"cost": 0.6}).digest != ScoreWeights(weights).digest
 
 
 def test_weights_that_are_all_nothing_still_score() -> None:
-    scorer = Scorer([LAWYER, CODER], Rules(dict.fromkeys(FACTORS, 0.0)))
+    scorer = Scorer([LAWYER, CODER], ScoreWeights(dict.fromkeys(FACTORS, 0.0)))
     assert [(one.name, one.total) for one in scorer.score(ScoreRequest(prompt=""), {})] == [
         ("coder", 0.5),
         ("lawyer", 0.5),
@@ -100,7 +100,7 @@ def test_weights_that_are_all_nothing_still_score() -> None:
 
 
 def test_without_candidates_there_are_no_scores() -> None:
-    assert Scorer([], Rules(EQUAL)).score(ScoreRequest(prompt="haiku"), {}) == []
+    assert Scorer([], ScoreWeights(EQUAL)).score(ScoreRequest(prompt="haiku"), {}) == []
 
 
 @settings(max_examples=150, deadline=None)
@@ -132,7 +132,7 @@ def test_any_request_has_scores_between_0_and_1_and_the_same_ones_again(
         prompt=prompt, domain=domain, skills=skills, tokens=tokens, deadline_s=deadline, output_tokens=output
     )
     known = {"lawyer": Experience(attempts=attempts, failures=min(failures, attempts), median_s=median)}
-    rules = Rules(dict(zip(FACTORS, weights, strict=True)))
+    rules = ScoreWeights(dict(zip(FACTORS, weights, strict=True)))
     scores = Scorer([LAWYER, CODER, PLAIN], rules).score(request, known)
 
     assert scores == Scorer([PLAIN, CODER, LAWYER], rules).score(request, known)
@@ -141,7 +141,7 @@ def test_any_request_has_scores_between_0_and_1_and_the_same_ones_again(
 
 @pytest.mark.parametrize("factor", FACTORS)
 def test_each_weight_counts(factor: str) -> None:
-    only = Rules(dict.fromkeys(FACTORS, 0.0) | {factor: 1.0})
+    only = ScoreWeights(dict.fromkeys(FACTORS, 0.0) | {factor: 1.0})
     request = ScoreRequest(prompt="x", domain="law", skills=["python"], tokens=600, preferences={"lawyer": 0.9})
     one = Scorer([LAWYER, CODER], only).score(request, {"lawyer": Experience(attempts=5, median_s=1)})[0]
     assert one.total == one.factors[factor]

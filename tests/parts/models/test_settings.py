@@ -125,9 +125,10 @@ servers = ["a", "b"]
 """
     findings = await ModelsDoctor().check_setup(load_config(written(tmp_path, text)))
     told = [(finding.level, finding.message) for finding in findings]
-    none = await ModelsDoctor().check_setup(load_config(written(tmp_path, "")))
+    none = await ModelsDoctor().check_setup(load_config(written(tmp_path, '[plugins]\nbundled = ["models"]\n')))
+    unused = await ModelsDoctor().check_setup(load_config(written(tmp_path, "")))
 
     expected = ["NO_SUCH_KEY is not set", "without encryption", "models.example", "no agent `nobody`", "no server `a`"]
     assert [words for words, (_, message) in zip(expected, told, strict=True) if words not in message] == []
     assert [str(level) for level, _ in told] == ["problem", "warning", "ok", "problem", "problem"]
-    assert len(none) == 1
+    assert (len(none), len(unused)) == (1, 0)

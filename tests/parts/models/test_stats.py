@@ -9,7 +9,7 @@ from toolpost.contracts.errors import StoreUnavailable
 from toolpost.metrics import Metrics
 from toolpost.parts.models import stats as module
 from toolpost.parts.models.part import ModelsPart
-from toolpost.parts.models.stats import Attempt, ModelMetrics, Stats, Totals, add_batch, bucket_of, milliseconds_of
+from toolpost.parts.models.stats import ModelAttempt, ModelMetrics, Stats, Totals, add_batch, bucket_of, milliseconds_of
 from toolpost.store.part_migrations import open_part_store
 
 pytestmark = pytest.mark.anyio
@@ -19,11 +19,11 @@ def open_tables(url: str) -> Any:
     return open_part_store(url, ModelsPart.name, ModelsPart.migrations or "")
 
 
-def done(seconds: float = 0.1, **fields: Any) -> Attempt:
-    return Attempt(name="m", is_success=True, seconds=seconds, **fields)
+def done(seconds: float = 0.1, **fields: Any) -> ModelAttempt:
+    return ModelAttempt(name="m", is_success=True, seconds=seconds, **fields)
 
 
-FAILED = Attempt(name="m", is_success=False, seconds=3)
+FAILED = ModelAttempt(name="m", is_success=False, seconds=3)
 
 
 @pytest.mark.wire
@@ -64,7 +64,7 @@ async def test_many_gateways_add_at_once(url: str) -> None:
         async def record(stats: Stats) -> None:
             for _ in range(10):
                 stats.record(done())
-                stats.record(Attempt(name="n", is_success=False, seconds=1))
+                stats.record(ModelAttempt(name="n", is_success=False, seconds=1))
                 await stats.flush()
 
         async with anyio.create_task_group() as tasks:
@@ -126,7 +126,7 @@ async def test_written_in_the_background() -> None:
         stats = Stats(store)
         async with stats.open_writing():
             stats.record(done())
-            with anyio.fail_after(5):
+            with anyio.fail_after(30):
                 while not await store.scripts.read(module.select):
                     await anyio.sleep(0.02)
 

@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from tests.ways import ENVELOPE, IN_MEMORY, MODERN
+from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from toolpost.parts.tasks.settings import TaskSettings
 
 AT_ONCE = msgspec.structs.replace(IN_MEMORY, parts={"tasks": TaskSettings(after_s=0)})
@@ -118,7 +118,7 @@ class HttpPeer:
         said = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": MODERN,
+            "MCP-Protocol-Version": STATELESS,
             "Mcp-Method": method,
             "Mcp-Name": str(params.get("name") or params.get("taskId") or ""),
         }

@@ -16,7 +16,7 @@ import pytest
 from tests.parts.tasks.asking import AT_ONCE, DECLARED, ENDED, EXTENSION, HttpPeer, PipePeer
 from tests.parts.tasks.test_wire import ERRANDS, call, config
 from tests.upstreams.test_asking import asking_behind
-from tests.ways import ENVELOPE, MODERN, Way, plugin_of, stdio_peer
+from tests.ways import ENVELOPE, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.settings import Config
 
@@ -34,7 +34,7 @@ class Stream:
         said = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": MODERN,
+            "MCP-Protocol-Version": STATELESS,
             "Mcp-Method": "subscriptions/listen",
         }
         params = {"notifications": wanted, "_meta": meta}
@@ -55,7 +55,7 @@ class Stream:
             return  # it was closed
 
     async def next(self) -> dict[str, Any]:
-        return await anyio.to_thread.run_sync(lambda: self._heard.get(timeout=10))
+        return await anyio.to_thread.run_sync(lambda: self._heard.get(timeout=30))
 
     async def nothing(self, within_s: float) -> bool:
         try:
@@ -123,7 +123,7 @@ async def test_another_gateway_of_the_store_tells_it_too(config: Config, tmp_pat
             await stream.next()
             await stream.next()
             await asked(peer, "tasks/cancel", {"taskId": handle["taskId"]})
-            with anyio.fail_after(3):
+            with anyio.fail_after(30):
                 ended = await stream.next()
 
     assert ended["params"]["status"] == "cancelled"
@@ -163,7 +163,7 @@ async def test_a_question_in_the_middle_is_told() -> None:
     capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "roots": {}, "extensions": {EXTENSION: {}}}
     able = ENVELOPE | {"io.modelcontextprotocol/clientCapabilities": capabilities}
     answers = {"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}, "roots/list": {"roots": []}}
-    async with asking_behind(Way("stdio", MODERN)) as app, open_http(app) as url:
+    async with asking_behind(Way("stdio", STATELESS)) as app, open_http(app) as url:
         peer = HttpPeer(url)
 
         async def ask(method: str, params: dict[str, Any]) -> Any:

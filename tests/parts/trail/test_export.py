@@ -116,14 +116,14 @@ async def test_contents_are_exported_on_request_only(tmp_path: Path) -> None:
         assert "sealed at" in sealed
 
 
-async def test_any_flipped_character_is_found(tmp_path: Path) -> None:
+async def test_any_flipped_bit_is_found(tmp_path: Path) -> None:
     lines = await export(await make_session(tmp_path), with_content=True)
     text = "\n".join(map(encode_line, lines))
     found = 0
-    for at in range(0, len(text), 3):
-        changed = text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :]
+    for at in range(len(text)):
+        changed = text[:at] + chr(ord(text[at]) ^ (1 << at % 7)) + text[at + 1 :]
         try:
-            parsed = [json.loads(line) for line in changed.splitlines()]
+            parsed = [json.loads(line) for line in changed.split("\n")]
             list(check_export(parsed))
         except (Invalid, ValueError, KeyError, TypeError, AttributeError):
             found += 1
@@ -150,6 +150,9 @@ async def test_what_is_cut_off_removed_swapped_or_signed_by_another_is_found(tmp
         list(check_export(lines, "ab" * 32))
     with pytest.raises(Invalid, match="not sealed"):
         list(check_export(lines[:-1], lines[-1]["public_key"]))
+    # Not either where another session, which is sealed, comes after it.
+    with pytest.raises(Invalid, match="not sealed"):
+        list(check_export([*lines[:-1], *lines], lines[-1]["public_key"]))
     assert "nothing shows that records are missing" in list(check_export(lines[:-1]))[-1]
 
 
@@ -174,6 +177,32 @@ async def test_a_proof_stands_by_itself(tmp_path: Path) -> None:
     ):
         with pytest.raises(Invalid):
             list(check_export([proof | {key: value}]))
+    # One that names the key and has no seal is signed by nothing.
+    unsealed = {name: value for name, value in proof.items() if name not in ("seal", "signature")}
+    assert list(check_export([proof], proof["public_key"]))
+    assert list(check_export([unsealed]))
+    with pytest.raises(Invalid, match="not sealed"):
+        list(check_export([unsealed], proof["public_key"]))
+
+
+@pytest.mark.parametrize("kind", ["inclusion", "consistency"])
+async def test_any_flipped_bit_of_a_proof_is_found(kind: str, tmp_path: Path) -> None:
+    path = await make_session(tmp_path, count=9)
+    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+        trail = await Trail.open(store)
+        session = await trail.find(None, "work")
+        made = await (trail.prove_inclusion(session, 4) if kind == "inclusion" else trail.prove_consistency(session, 4))
+        proof = await export_proof(trail, session, made)
+    text = encode_line(proof).encode()
+    # One bit of each byte, another one each time; the signature takes ten milliseconds to be verified.
+    for at in range(len(text)):
+        changed = text[:at] + bytes([text[at] ^ (1 << at % 8)]) + text[at + 1 :]
+        try:
+            parsed = json.loads(changed)
+            list(check_export([parsed]))
+        except (Invalid, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        assert parsed == proof, changed[max(0, at - 40) : at + 40]
 
 
 @pytest.mark.wire
@@ -218,7 +247,7 @@ def test_the_commands_and_the_verifier_beside_the_export(tmp_path: Path) -> None
     assert "is not valid" in run("verify", "--file", str(out / "work.jsonl"), code=1)
 
 
-@pytest.mark.wire
+@pytest.mark.soak
 def test_a_hundred_thousand_records_are_verified_in_seconds(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     owner = {"session": "work", "owner": "ann"}

@@ -25,6 +25,25 @@ def thought(content: str, **options: object) -> Thought:
     return Thought(**{"type": "analysis", "task_id": None, "agent_id": "a1", "content": content} | options)  # type: ignore[arg-type]
 
 
+async def test_sessions_are_known_beyond_what_is_kept_in_memory(
+    open_trail: OpenTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolpost.parts.trail.service.NAMES_LIMIT", 3)
+    async with open_trail() as trail, open_trail() as other:
+        for number in range(5):
+            await trail.start(ANN.id, f"s{number}", "x", None)
+        await other._read_names()
+        async with open_trail() as late:
+            found = [
+                (len(each._names), each.may_have_session(ANN.id, "s0"), await each.has_session(ANN.id, "s0"))
+                for each in (trail, other, late)
+            ]
+            missing = [await each.has_session(ANN.id, "s9") for each in (trail, other, late)]
+
+    assert found == [(3, True, True)] * 3
+    assert missing == [False] * 3
+
+
 async def test_each_record_continues_the_one_before_it(open_trail: OpenTrail) -> None:
     async with open_trail() as trail:
         session = await trail.start(ANN.id, "work", "mend the roof", "t-1")
@@ -149,6 +168,9 @@ TAMPERINGS = {
     "cut off": ("DELETE FROM trail_records WHERE seq = 5", 5, "it is missing"),
     "owner": ("UPDATE trail_sessions SET owner = 'bob'", 0, "another session"),
     "peaks": ("UPDATE trail_sessions SET peaks = zeroblob(64)", 5, "Merkle"),
+    "node": ("UPDATE trail_nodes SET hash = zeroblob(32) WHERE number = 3", 5, "node of the Merkle tree"),
+    "node deleted": ("DELETE FROM trail_nodes WHERE number = 1", 5, "node of the Merkle tree"),
+    "key": ("UPDATE trail_sessions SET public_key = hex(zeroblob(32))", 5, "another key"),
     "seal": ("UPDATE trail_sessions SET seal = replace(seal, '\"size\":5', '\"size\":6')", 5, "signature"),
 }
 
@@ -172,6 +194,24 @@ async def test_a_changed_database_is_found(how: str, tmp_path: Path) -> None:
 
     assert (verdict.is_valid, verdict.first_broken_at) == (False, seq)
     assert reason in (verdict.reason or "")
+
+
+async def test_no_proof_is_made_of_a_damaged_tree(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+        trail = await Trail.open(store)
+        for number in range(5):
+            await trail.record(ANN, thought(str(number)), None)
+        session = (await trail.sessions())[0]
+        await trail.prove_inclusion(session, 1)
+        await trail.prove_consistency(session, 3)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE trail_nodes SET hash = zeroblob(32)")
+        connection.close()
+        with pytest.raises(InvalidRequest, match="Merkle tree"):
+            await trail.prove_inclusion(session, 1)
+        with pytest.raises(InvalidRequest, match="Merkle tree"):
+            await trail.prove_consistency(session, 3)
 
 
 async def test_records_cannot_be_changed_by_accident(open_trail: OpenTrail) -> None:

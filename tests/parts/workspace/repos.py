@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from mcp import Client
 
-from tests.ways import IN_MEMORY, MODERN, Way
+from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
 from toolpost.parts.workspace.plugin import workspace_plugin
 from toolpost.parts.workspace.service import WorkspaceService
@@ -19,7 +19,7 @@ from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.testing import data_of
 
-MEMORY = Way("memory", MODERN)
+MEMORY = Way("memory", STATELESS)
 
 USERS = '''"""Users and where they come from."""
 

@@ -148,7 +148,7 @@ async def test_a_pattern_that_would_take_for_ever_elsewhere_ends(client: Client,
     answer = await client.call_tool("workspace__search", {"query": query, "regex": True})
     took_s = time.monotonic() - started
 
-    assert took_s < 5
+    assert took_s < 30
     if answer.is_error:
         assert error_of(answer)["code"] == "INVALID_PARAMS"
 

@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 
 FORM = types.ElicitRequestFormParams(
     message="Who are you?",
@@ -80,7 +80,7 @@ async def call_tool(
         return text("told")
     if params.name == "page_needed":
         raise UrlElicitationRequiredError([URL])
-    if context.protocol_version == MODERN:
+    if context.protocol_version == STATELESS:
         return in_rounds(params, what, 2 if params.name == "ask_twice" else 1)
     if params.name == "leave":
         async with anyio.create_task_group() as tasks:
@@ -111,27 +111,68 @@ def in_rounds(
     return types.InputRequiredResult(input_requests={"the-question": question}, request_state=json.dumps(answers))
 
 
+async def find_answer(context: ServerRequestContext[Any, Any], params: Any) -> Any:
+    """Ask for a completion, in the way of the era; None if it was asked for and is not there yet."""
+    if context.protocol_version != STATELESS:
+        return await ask(context, "sampling")
+    return next((said(answer) for answer in (params.input_responses or {}).values()), None)
+
+
+async def get_prompt(
+    context: ServerRequestContext[Any, Any], params: types.GetPromptRequestParams
+) -> types.GetPromptResult | types.InputRequiredResult:
+    if (answer := await find_answer(context, params)) is None:
+        return types.InputRequiredResult(input_requests={"q": QUESTIONS["sampling"][0]}, request_state="x")
+    content = types.TextContent(text=json.dumps(answer))
+    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
+
+async def read_resource(
+    context: ServerRequestContext[Any, Any], params: types.ReadResourceRequestParams
+) -> types.ReadResourceResult | types.InputRequiredResult:
+    if (answer := await find_answer(context, params)) is None:
+        return types.InputRequiredResult(input_requests={"q": QUESTIONS["sampling"][0]}, request_state="x")
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=json.dumps(answer))])
+
+
+async def list_prompts(_context: Any, _params: Any) -> types.ListPromptsResult:
+    return types.ListPromptsResult(prompts=[types.Prompt(name="ask")])
+
+
+async def list_resources(_context: Any, _params: Any) -> types.ListResourcesResult:
+    return types.ListResourcesResult(resources=[types.Resource(uri="ask://sampling", name="ask")])
+
+
 def make_server() -> "Server[Any]":
-    server = Server[Any]("asking", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+    server = Server[Any](
+        "asking",
+        version="1",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
     server.add_notification_handler("notifications/roots/list_changed", types.NotificationParams, note_roots)
     return server
 
 
 @asynccontextmanager
-async def asking_app(*, is_modern: bool) -> AsyncIterator[Any]:
+async def asking_app(*, is_stateless: bool) -> AsyncIterator[Any]:
     """Give the server as an ASGI application; one of the handshake era knows nothing of the other."""
-    async with application_of(make_server(), is_modern=is_modern) as app:
+    async with application_of(make_server(), is_stateless=is_stateless) as app:
         yield app
 
 
 @asynccontextmanager
-async def application_of(server: "Server[Any]", *, is_modern: bool) -> AsyncIterator[Any]:
+async def application_of(server: "Server[Any]", *, is_stateless: bool) -> AsyncIterator[Any]:
     """Give any server as an application."""
     manager = StreamableHTTPSessionManager(app=server)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
-        if version == MODERN and not is_modern:
+        if version == STATELESS and not is_stateless:
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 ANY = {"type": "object"}
 LIAR = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -112,15 +112,15 @@ class Server:
             return
         if self.start == "nonsense_on_probe":
             self.answer(request_id, {"supportedVersions": 7, "capabilities": [], "_meta": "x"})
-        elif self.version == MODERN:
+        elif self.version == STATELESS:
             capabilities = {} if self.start == "no_tools" else {"tools": {"listChanged": True}}
             info = {"io.modelcontextprotocol/serverInfo": {"name": "hostile", "version": "1"}}
-            self.answer(request_id, {"supportedVersions": [MODERN], "capabilities": capabilities, "_meta": info})
+            self.answer(request_id, {"supportedVersions": [STATELESS], "capabilities": capabilities, "_meta": info})
         else:
             self.refuse(request_id, -32601, "no such method")
 
     def initialize(self, params: dict[str, Any], request_id: Any) -> None:
-        if self.version == MODERN:
+        if self.version == STATELESS:
             self.refuse(request_id, -32601, "no such method")
         elif self.start == "strict" and params["protocolVersion"] != self.version:
             self.refuse(request_id, -32602, "unsupported", {"supported": [self.version]})
@@ -210,6 +210,7 @@ class Server:
 
     def close_stdin(self, request_id: Any, arguments: dict[str, Any]) -> None:
         os.close(0)
+        self.log("deaf")
         time.sleep(60)
 
     def close_stdout(self, request_id: Any, arguments: dict[str, Any]) -> None:

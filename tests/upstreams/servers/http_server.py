@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 TOOLS = (
     *("echo", "sleep", "never", "endless", "endless_events", "cut", "cut_events", "flood", "refuse", "count", "lie"),
     *("change", "linger", "resume", "ask_back", "wait"),
@@ -20,13 +20,16 @@ TOOLS = (
 class HttpServer:
     """What is wrong with it is set by its attributes, while it runs."""
 
-    def __init__(self, *, version: str = MODERN, has_sessions: bool = True, streams: bool = False) -> None:
+    def __init__(self, *, version: str = STATELESS, has_sessions: bool = True, streams: bool = False) -> None:
         self.version = version
-        self.has_sessions = has_sessions and version != MODERN
+        self.has_sessions = has_sessions and version != STATELESS
         self.streams = streams
         self.status: int | None = None
         self.location = ""
         self.hangs_on_probe = False
+        self.probe_pause = asyncio.Event()
+        """Probes wait until this is set."""
+        self.probe_pause.set()
         self.refusal_code = -31001
         self.refuses_revisions = 0
         """How many probes it answers with -32022, listing what it supports."""
@@ -153,14 +156,15 @@ class _Exchange:
     async def take(self, method: str, params: dict[str, Any], request_id: Any) -> None:
         server = self.server
         if method == "server/discover":
+            await server.probe_pause.wait()
             if server.hangs_on_probe:
                 await self.hang_up()
             elif server.refuses_revisions:
                 server.refuses_revisions -= 1
                 error = {"code": -32022, "message": "Unsupported", "data": {"supported": [server.version]}}
                 await self.reply(400, json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
-            elif server.version == MODERN:
-                result = {"supportedVersions": [MODERN], "capabilities": {"tools": {"listChanged": True}}}
+            elif server.version == STATELESS:
+                result = {"supportedVersions": [STATELESS], "capabilities": {"tools": {"listChanged": True}}}
                 result |= {"instructions": server.instructions}
                 await self.answer({"id": request_id, "result": result})
             else:
@@ -180,7 +184,7 @@ class _Exchange:
 
     async def initialize(self, request_id: Any) -> None:
         server = self.server
-        if server.version == MODERN:
+        if server.version == STATELESS:
             await self.answer({"id": request_id, "error": {"code": -32601, "message": "no such method"}})
             return
         info = {"name": "http", "version": "0"}
@@ -289,7 +293,12 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     config = uvicorn.Config(
-        app, interface="asgi3", log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1
+        app,
+        interface="asgi3",
+        log_level="critical",
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -19,7 +19,7 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.message import ServerMessageMetadata
 
-from tests.upstreams.servers.asking import MODERN, QUESTIONS, said, text, without_discovery
+from tests.upstreams.servers.asking import QUESTIONS, STATELESS, said, text, without_discovery
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
@@ -79,7 +79,7 @@ class Telling:
     async def asked(self, context: Any, params: Any, answer: Any) -> Any:
         """Ask who it is, as the era has it."""
         request, result_type = QUESTIONS["form"]
-        if context.protocol_version != MODERN:
+        if context.protocol_version != STATELESS:
             related = ServerMessageMetadata(related_request_id=context.request_id)
             found = said(await context.session.send_request(request, result_type, metadata=related))
         elif not params.input_responses:
@@ -113,14 +113,14 @@ class Telling:
         return text({"followed": self.followed, "levels": self.levels, "reads": self.reads})
 
     async def touch(self, context: Any, uri: str) -> None:
-        if context.protocol_version == MODERN:
+        if context.protocol_version == STATELESS:
             await self.bus.publish(ResourceUpdated(uri=uri))
         elif uri in self.followed:
             await context.session.send_resource_updated(uri)
 
     async def grow(self, context: Any, name: str) -> None:
         self.extra.append(name)
-        if context.protocol_version == MODERN:
+        if context.protocol_version == STATELESS:
             await self.bus.publish(ResourcesListChanged())
             await self.bus.publish(PromptsListChanged())
         else:
@@ -128,7 +128,7 @@ class Telling:
             await context.session.send_prompt_list_changed()
 
     async def say(self, context: Any, level: Any) -> None:
-        if context.protocol_version == MODERN:
+        if context.protocol_version == STATELESS:
             wanted = (context.meta or {}).get(LOG_LEVEL)
             is_wanted = wanted is not None and LEVELS.index(level) >= LEVELS.index(wanted)
         else:
@@ -151,7 +151,7 @@ def _contents(params: Any, what: str) -> types.TextResourceContents:
 
 
 @asynccontextmanager
-async def telling_app(telling: Telling, *, is_modern: bool) -> AsyncIterator[Any]:
+async def telling_app(telling: Telling, *, is_stateless: bool) -> AsyncIterator[Any]:
     """Give the server as an ASGI application; one of the handshake era knows nothing of the other."""
     # The manager asks for the options of every session by itself.
     telling.server.create_initialization_options = lambda *_a, **_o: Server.create_initialization_options(  # type: ignore[method-assign]
@@ -161,7 +161,7 @@ async def telling_app(telling: Telling, *, is_modern: bool) -> AsyncIterator[Any
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
-        if version == MODERN and not is_modern:
+        if version == STATELESS and not is_stateless:
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send({"type": "http.response.body", "body": b""})
         else:

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-MODERN = "2026-07-28"
+STATELESS = "2026-07-28"
 ODD = {"zeta": None, "x-odd": {"b": 1.0, "a": [None, {"q": 10**17}]}}
 RESOURCE = {"size": 3, "uri": "odd://one", **ODD, "name": "one", "annotations": {"priority": 0.5, "mood": "blue"}}
 RESULTS: dict[str, Any] = {
@@ -18,14 +18,14 @@ RESULTS: dict[str, Any] = {
 }
 
 
-def main(is_modern: bool) -> None:
+def main(is_stateless: bool) -> None:
     capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
     info = {"name": "unusual", "version": "1"}
     greetings = {
         "initialize": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info},
-        "server/discover": {"supportedVersions": [MODERN], "capabilities": capabilities, "serverInfo": info},
+        "server/discover": {"supportedVersions": [STATELESS], "capabilities": capabilities, "serverInfo": info},
     }
-    if not is_modern:
+    if not is_stateless:
         del greetings["server/discover"]
     for line in sys.stdin:
         asked = json.loads(line)
@@ -33,7 +33,7 @@ def main(is_modern: bool) -> None:
             continue
         answer: dict[str, Any] = {"error": {"code": -32601, "message": "Method not found"}}
         if (result := (greetings | RESULTS).get(asked["method"])) is not None:
-            era = {"resultType": "complete", "ttlMs": 7, "cacheScope": "private"} if is_modern else {}
+            era = {"resultType": "complete", "ttlMs": 7, "cacheScope": "private"} if is_stateless else {}
             answer = {"result": {**result, **era}}
         if asked["params"].get("uri") == "odd://nonsense":
             answer = {"result": {"contents": "none"}}

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import anyio
+import anyio.to_thread
 import click
 
 from toolpost.cli.audit.output import JSON_PRINTER, TABLE_PRINTER, AuditPrinter
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.gateway import run_async
-from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.signals import on_signals
 from toolpost.cli.times import TimeParameter
-from toolpost.contracts.errors import ErrorCode, NotFound
+from toolpost.contracts.errors import BadConfiguration, ErrorCode, NotFound
 from toolpost.settings import Config
 from toolpost.store import (
     AuditFilter,
@@ -29,10 +30,13 @@ from toolpost.store import (
     store_exists,
     verify_audit,
 )
+from toolpost.store.audit_contents import CallContent, read_contents
+from toolpost.store.audit_file import append_records, find_archive_break, last_record
 from toolpost.store.urls import shown_url
 
 POLL_S: Final = 0.5
 _BATCH: Final = 1_000
+_CONTENTS_BATCH: Final = 100
 
 
 @click.command(
@@ -41,6 +45,11 @@ _BATCH: Final = 1_000
         ("toolpost audit --since 2h --outcome error", "recent failures"),
         ("toolpost audit --tool 'time__*' --follow", "calls as they end, until Ctrl-C"),
         ("toolpost audit --verify", "check the hash chain"),
+        ("toolpost audit --export audit.jsonl", "append what the file does not have yet"),
+        (
+            "toolpost audit --contents --since 7d",
+            "calls that were selected for review, with their arguments and results",
+        ),
         ("toolpost audit --last 1000 --json | jq .durationMs", "for other programs"),
     )
 )
@@ -63,39 +72,117 @@ _BATCH: Final = 1_000
 @click.option("--until", type=TimeParameter(), metavar="TIME", help="Before this time.")
 @click.option("--call", "call_id", metavar="ID", help="One call.")
 @click.option("--trace", "trace_id", metavar="ID", help="The calls of one trace.")
+@click.option(
+    "--contents",
+    "has_contents",
+    is_flag=True,
+    help="Calls that `audit.sample` has selected for review, with their arguments, results and proofs.",
+)
 @click.option("--follow", is_flag=True, help="Keep printing calls as they end.")
 @click.option("--verify", is_flag=True, help="Verify the whole hash chain instead, read-only; filters do not apply.")
+@click.option(
+    "--archive",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="With --verify: check the archives of removed entries in this folder too (retention.archive).",
+)
+@click.option(
+    "--export",
+    "export_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Append all entries that FILE does not have yet, as JSON lines; run it again to go on. Filters do not apply.",
+)
 @config_option
 @json_option("Print one JSON object a line.")
-def audit(config_path: Path | None, *, follow: bool, verify: bool, as_json: bool, **filters: Any) -> ExitCode:
-    """Show the record of calls, follow it or verify it.
+def audit(
+    config_path: Path | None,
+    archive: Path | None,
+    export_path: Path | None,
+    *,
+    follow: bool,
+    verify: bool,
+    as_json: bool,
+    **filters: Any,
+) -> ExitCode:
+    """Show the record of calls, follow, verify or export it.
 
-    Arguments and results are recorded as digests. Times are UTC.
+    Arguments and results are recorded as digests, and kept only of calls that `audit.sample` selects. Times are UTC.
     """
-    config = configured(config_path)
+    config = load_cli_config(config_path)
     printer = JSON_PRINTER if as_json else TABLE_PRINTER
+    if archive is not None and not verify:
+        raise click.UsageError("--archive needs --verify.")
+    if export_path is not None:
+        if follow or verify:
+            raise click.UsageError(
+                "--export cannot be combined with --follow or --verify; [export.NAME] follows the audit."
+            )
+        printer.show_export(export_path, *run_async(_export, config, export_path))
+        return ExitCode.OK
     if verify:
-        verdict = run_async(_verify, config)
+        verdict = run_async(_verify, config, archive)
         printer.show_verdict(verdict)
         if verdict.is_empty:
             return ExitCode.USAGE
         return ExitCode.OK if verdict.is_intact else ExitCode.FAILED
     matching = AuditFilter(**filters)
-    if follow:
+    if matching.has_contents:
+        if follow:
+            raise click.UsageError("--contents and --follow cannot be combined.")
+        printer.show_contents(run_async(_find_contents, config, matching))
+    elif follow:
         run_async(_follow, config, matching, printer)
     else:
         printer.show(run_async(_find_entries, config, matching), is_first=True)
     return ExitCode.OK
 
 
-async def _verify(config: Config) -> AuditVerdict:
+async def _verify(config: Config, archive: Path | None) -> AuditVerdict:
     await _refuse_without_store(config)
-    return await verify_audit(config.store_url)
+    verdict = await verify_audit(config.store_url)
+    if archive is None or not verdict.is_intact:
+        return verdict
+    async with open_store(config.store_url) as store:
+        for segment in await store.audit.segments():
+            if (found := await anyio.to_thread.run_sync(find_archive_break, archive, segment)) is not None:
+                return replace(verdict, checked=segment.first - 1, reason=found)
+    return verdict
+
+
+async def _export(config: Config, path: Path) -> tuple[int, int]:
+    """Append to the file; returns how many entries were added, and the number of the last."""
+    try:
+        last, added = last_record(path), 0
+        async with _open_log(config) as log:
+            while records := await log.entries(AuditFilter(), after=last, limit=_BATCH):
+                if last and records[0].seq != last + 1:
+                    raise BadConfiguration(
+                        f"Entries {last + 1} to {records[0].seq - 1} were sealed and removed: {path} would have a gap.",
+                        hint="name another file; retention.archive keeps what is removed",
+                    )
+                added += await anyio.to_thread.run_sync(append_records, path, records)
+                last = records[-1].seq
+    except OSError as error:
+        raise BadConfiguration(f"{path}: {error.strerror or error}.") from error
+    return added, last
 
 
 async def _find_entries(config: Config, matching: AuditFilter) -> Sequence[AuditRecord]:
     async with _open_log(config) as log:
         return await log.entries(matching, limit=matching.last or 0)
+
+
+async def _find_contents(config: Config, matching: AuditFilter) -> list[tuple[AuditRecord, CallContent]]:
+    await _refuse_without_store(config)
+    async with open_store(config.store_url) as store:
+        found: list[tuple[AuditRecord, CallContent]] = []
+        records = await store.audit.entries(matching, limit=matching.last or 0)
+        for batch in (records[at : at + _CONTENTS_BATCH] for at in range(0, len(records), _CONTENTS_BATCH)):
+            ids = [record.entry.call_id for record in batch]
+            contents = await store.scripts.read(lambda ids=ids: read_contents(ids))  # type: ignore[misc]
+            found += [(record, contents[call]) for record in batch if (call := record.entry.call_id) in contents]
+        return found
 
 
 async def _follow(config: Config, matching: AuditFilter, printer: AuditPrinter) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import click
@@ -12,6 +13,7 @@ from toolpost.cli.failures import show_error
 from toolpost.cli.show import print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.store import AuditRecord, AuditVerdict
+from toolpost.store.audit_contents import CallContent, sample_input
 
 _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
 _WIDTHS: Final = (4, 24, 9, 15, 9, 6, 14)
@@ -28,7 +30,15 @@ class AuditPrinter(Protocol):
         """Print some entries; `is_first` adds a header, or says that nothing matches."""
         ...
 
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        """Print entries with the contents that were kept of them."""
+        ...
+
     def show_verdict(self, verdict: AuditVerdict) -> None: ...
+
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        """Print how many entries a file got, and which is its last."""
+        ...
 
 
 class _TablePrinter:
@@ -39,6 +49,15 @@ class _TablePrinter:
             return
         print_table(table(*_COLUMNS, rows=map(_make_row, records), widths=_WIDTHS, header=is_first, optional=_OPTIONAL))
 
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        if not found:
+            click.echo("no call that was selected for review matches", err=True)
+        for record, content in found:
+            self.show([record], is_first=True)
+            click.echo(printable(f"  arguments: {content.arguments}"))
+            click.echo(printable(f"  result:    {content.result or '(the call did not end)'}"))
+            click.echo(f"  selected:  {content.sample:g} of the calls of {content.epoch}; --json has the proof")
+
     def show_verdict(self, verdict: AuditVerdict) -> None:
         if verdict.is_empty:
             show_error(
@@ -46,7 +65,8 @@ class _TablePrinter:
                 "if it had some, they were deleted: compare with a backup, or with a head that you noted elsewhere",
             )
         elif verdict.is_intact:
-            click.echo(f"all {verdict.checked} entries are intact\nhead: {verdict.head}")
+            sealed = f"; the first {verdict.sealed} were sealed and removed" if verdict.sealed else ""
+            click.echo(f"all {verdict.checked} entries are intact{sealed}\nhead: {verdict.head}")
         elif verdict.broken_seq is None:
             show_error(f"the audit cannot be verified: {verdict.reason}", "compare with a backup")
         else:
@@ -58,6 +78,9 @@ class _TablePrinter:
                 err=True,
             )
 
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        click.echo(f"{added} entries added to {path}; its last is {last}")
+
     def _show_break(self, verdict: AuditVerdict) -> None:
         show_error(
             f"entry {verdict.broken_seq} was changed: {verdict.reason}",
@@ -68,22 +91,40 @@ class _TablePrinter:
 class _JsonPrinter:
     def show(self, records: Sequence[AuditRecord], *, is_first: bool) -> None:  # noqa: ARG002
         for record in records:
-            values = {
-                "seq": record.seq,
-                **msgspec.structs.asdict(record.entry),
-                "previous": record.previous,
-                "hash": record.hash,
+            _print_line(_values_of(record))
+
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        for record, content in found:
+            kept = {
+                "arguments": content.arguments,
+                "result": content.result,
+                "sample": content.sample,
+                "input_hex": sample_input(content.epoch).hex(),
+                "proof_hex": content.proof,
+                "public_key_hex": content.public_key,
             }
-            _print_line(values)
+            _print_line({**_values_of(record), "content": kept})
 
     def show_verdict(self, verdict: AuditVerdict) -> None:
         found = "empty" if verdict.is_empty else "sound" if verdict.is_intact else "broken"
         is_intact = verdict.is_intact and not verdict.is_empty
         _print_line({"is_intact": is_intact, "verdict": found, **asdict(verdict)})
 
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        _print_line({"path": str(path), "added": added, "last": last})
+
 
 TABLE_PRINTER: Final[AuditPrinter] = _TablePrinter()
 JSON_PRINTER: Final[AuditPrinter] = _JsonPrinter()
+
+
+def _values_of(record: AuditRecord) -> dict[str, Any]:
+    return {
+        "seq": record.seq,
+        **msgspec.structs.asdict(record.entry),
+        "previous": record.previous,
+        "hash": record.hash,
+    }
 
 
 def _make_row(record: AuditRecord) -> tuple[str, ...]:

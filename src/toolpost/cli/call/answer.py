@@ -30,14 +30,17 @@ class CallAnswer:
     """Content blocks beside the data or the error."""
     has_content_encoded: bool = False
     """Whether the content blocks are in `encoded` too."""
-    has_run_out: bool = False
+    is_timed_out: bool = False
     """Whether `--timeout` ended the call."""
 
 
-def parse_answer(answer: Answer, *, has_run_out: bool = False) -> CallAnswer:
+def parse_answer(answer: Answer, *, is_timed_out: bool = False) -> CallAnswer:
     """Convert the answer of a gateway in this process."""
     payload: Json = msgspec.json.decode(answer.payload)
-    if answer.passed is not None:
+    if answer.upstream_fields is not None:
+        structured = payload.get("structuredContent")
+        if not answer.call.tool.contract.is_upstream and _is_envelope(structured) and "data" in structured:
+            payload = payload | {"structuredContent": structured["data"]}
         return _parse_server_result(payload, encoded=answer.payload, call_id=answer.call.id)
     is_wrapped = answer.style is ResultStyle.ENVELOPE
     error = (payload["error"] if is_wrapped else payload) if answer.is_error else None
@@ -48,7 +51,7 @@ def parse_answer(answer: Answer, *, has_run_out: bool = False) -> CallAnswer:
         has_data=error is None,
         error=error,
         content=answer.content,
-        has_run_out=has_run_out,
+        is_timed_out=is_timed_out,
     )
 
 
@@ -81,10 +84,14 @@ def parse_result(raw: bytes) -> CallAnswer:
     return _parse_server_result(result, encoded=raw, call_id=call_id)
 
 
-def make_failed_answer(error: ToolpostError, *, has_run_out: bool = False) -> CallAnswer:
+def make_failed_answer(error: ToolpostError, *, is_timed_out: bool = False) -> CallAnswer:
     """Make the answer of a call that no gateway answered."""
     details = error.as_object()
-    return CallAnswer(encoded=failure_payload(details, ResultStyle.ENVELOPE), error=details, has_run_out=has_run_out)
+    return CallAnswer(
+        encoded=failure_payload(details, ResultStyle.ENVELOPE),
+        error=details,
+        is_timed_out=is_timed_out,
+    )
 
 
 def _parse_server_result(result: JsonObject, *, encoded: bytes, call_id: str | None) -> CallAnswer:

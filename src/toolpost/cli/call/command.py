@@ -16,10 +16,10 @@ from toolpost.cli.failures import as_clause, issues_in, show_error
 from toolpost.cli.gateway import complete_tool_names, run_async
 from toolpost.cli.options import (
     config_option,
-    configured,
     debug_option,
     is_debugging,
     json_option,
+    load_cli_config,
     plugin_option,
     refuse_plugins_beside_url,
 )
@@ -86,11 +86,12 @@ def call(
     """
     refuse_plugins_beside_url(url, plugins)
     request = RequestedCall(tool=name, words=parse_words(arguments), limit_s=limit_s, quiet=quiet)
-    config = configured(config_path, plugins)
+    config = load_cli_config(config_path, plugins)
     if url is None:
         answer = run_async(call_in_process, config, request)
     else:
-        answer = run_async(call_gateway, RunningGateway(url=mcp_url(url), token=config.token()), request)
+        gateway = RunningGateway(url=mcp_url(url), token=config.token(), network=config.resolve_network())
+        answer = run_async(call_gateway, gateway, request)
     if as_json:
         print_encoded(answer.encoded)
     elif answer.has_data:
@@ -117,12 +118,16 @@ def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = 
         hint = "the gateway's log has the traceback, under the call id" if has_log else None
         if not has_log and not is_debugging():
             hint = "--debug shows the traceback"
-    show_error(message, hint, issues=issues_in(error.get("details", {})))
+    details = error.get("details", {})
+    if hint and isinstance(url := details.get("url"), str):
+        # Details are not shown; the address of a login is all that a person needs of them.
+        hint = hint.replace("`details.url`", url)
+    show_error(message, hint, issues=issues_in(details))
     for stream in ("stdout", "stderr"):
         if stream in error:
             click.echo(printable(f"{stream} of the tool:\n{error[stream]}"), err=True)
     click.echo(f"code: {error['code']}" + (f"  call: {printable(answer.call_id)}" if answer.call_id else ""), err=True)
-    return ExitCode.TIMED_OUT if answer.has_run_out and code is ExitCode.CANCELLED else code
+    return ExitCode.TIMED_OUT if answer.is_timed_out and code is ExitCode.CANCELLED else code
 
 
 def _has_traceback(error: JsonObject) -> bool:

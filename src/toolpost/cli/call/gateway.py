@@ -18,13 +18,13 @@ from toolpost.cli.call.answer import CallAnswer, make_failed_answer, parse_resul
 from toolpost.cli.call.arguments import arguments_of
 from toolpost.cli.call.in_process import RequestedCall, cancel_on_signal
 from toolpost.cli.call.progress import ShowProgress, open_progress
-from toolpost.cli.logs import set_up_logging
+from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.options import is_debugging
 from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import automatic_eval
 from toolpost.middleware import ProgressNotification
-from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROTOCOL_VERSION
+from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
@@ -100,10 +100,10 @@ async def open_client(gateway: RunningGateway) -> AsyncIterator[GatewayClient]:
     """Connect to a gateway; `gateway.url` must be its MCP URL."""
     set_up_logging("debug" if is_debugging() else "critical")
     headers = {"authorization": f"Bearer {gateway.token}"} if gateway.token else {}
-    async with HttpClient(gateway.url, headers=headers) as http:
+    async with HttpClient(gateway.url, headers=headers, network=gateway.network) as http:
         wire = HttpTransport("gateway", http, on_notification=lambda *_: None)
-        envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-        wire.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
+        envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
+        wire.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
         yield GatewayClient(gateway.url, wire)
 
 
@@ -123,11 +123,11 @@ async def call_gateway(gateway: RunningGateway, request: RequestedCall) -> CallA
             reason = reason or why
             scope.cancel()
 
-        with cancel_on_signal(cancel, limit_s=request.limit_s) as has_run_out:
+        with cancel_on_signal(cancel, limit_s=request.limit_s) as is_timed_out:
             async with open_client(gateway) as client:
                 return await _call(client, request)
     cancelled = CallCancelled(f"The call was cancelled: {reason}.")
-    return make_failed_answer(cancelled, has_run_out=has_run_out.is_set())
+    return make_failed_answer(cancelled, is_timed_out=is_timed_out.is_set())
 
 
 async def _call(client: GatewayClient, request: RequestedCall) -> CallAnswer:

@@ -35,10 +35,12 @@ async def call_in_process(config: Config, request: RequestedCall) -> CallAnswer:
         contract = find_tool(app, app.gateway.catalog, request.tool).contract
         arguments = arguments_of(request.words, contract.definition["inputSchema"])
         with open_progress(contract.name, quiet=request.quiet) as show:
-            call = app.gateway.admit(caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show)
-            with cancel_on_signal(call.cancel, limit_s=request.limit_s) as has_run_out:
+            call = app.gateway.admit(
+                caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show, wants_whole_result=True
+            )
+            with cancel_on_signal(call.cancel, limit_s=request.limit_s) as is_timed_out:
                 answer = await app.gateway.call(call)
-        return parse_answer(answer, has_run_out=has_run_out.is_set())
+        return parse_answer(answer, is_timed_out=is_timed_out.is_set())
 
 
 @contextmanager
@@ -47,16 +49,16 @@ def cancel_on_signal(cancel: Callable[[str], None], *, limit_s: float | None) ->
 
     The tool's own time limit is enforced by the gateway.
     """
-    has_run_out = asyncio.Event()
+    is_timed_out = asyncio.Event()
 
     def run_out() -> None:
-        has_run_out.set()
+        is_timed_out.set()
         cancel(f"it took longer than {limit_s:g} s")
 
     timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, run_out)
     try:
         with on_signals(lambda: cancel(INTERRUPTED)):
-            yield has_run_out
+            yield is_timed_out
     finally:
         if timer is not None:
             timer.cancel()

@@ -16,6 +16,7 @@ from toolpost.cli.clients.server_toml import add_servers, non_default_values, pa
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell, warn
+from toolpost.cli.group import ImporterGroup
 from toolpost.cli.options import json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
@@ -106,13 +107,17 @@ class _Import:
         }
 
 
-@click.command(
+@click.group(
     "import",
+    cls=ImporterGroup,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]…",
     epilog=examples(
         ("toolpost import --dry-run", "show what would be imported"),
         ("toolpost import", "add all servers to toolpost.toml"),
         ("toolpost import --from claude-desktop --from .mcp.json", "only from these"),
         ("toolpost import --from cursor --force", "replace servers that exist already"),
+        ("toolpost import openapi https://example.com/openapi.json", "an API instead"),
     ),
 )
 @click.option(
@@ -135,15 +140,25 @@ class _Import:
 @click.option("--keep-secrets", is_flag=True, help="Write secrets in plain text, not as ${VARIABLE}.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")
 @json_option("Print `{file, servers, variables, notes, problems}` on one line.")
+@click.pass_context
 def import_servers(
-    sources: tuple[str, ...], target: Path, *, force: bool, keep_secrets: bool, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    sources: tuple[str, ...],
+    target: Path,
+    *,
+    force: bool,
+    keep_secrets: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> ExitCode:
-    """Import MCP servers from Claude, Cursor or VS Code.
+    """Import MCP servers from Claude, Cursor or VS Code, or an API.
 
     Servers are added at the end of the file; the rest of it is not changed. Secrets become references to environment
     variables, which are listed so that you can set them. Exit code 0: all servers are imported. 2: --from is neither a file
     nor a client. 3: a file or a server could not be used; the others are written.
     """
+    if ctx.invoked_subcommand is not None:
+        return ExitCode.OK
     target = target.absolute()
     before = read_text(target)
     present = parse_servers(before or "", target)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.base.server_name import usable_name
 from toolpost.cli.clients.conversion import Variables
 from toolpost.cli.clients.known import CLIENTS, ClientScope, KnownClient, client_file_of
 from toolpost.cli.clients.safe_files import back_up, backups_of, read_text, write_atomically
@@ -24,7 +25,6 @@ from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.json_edit import NotAnObject, get_member, remove_member, set_member
 from toolpost.settings.jsonc import NotJson
 from toolpost.settings.own_entry import OWN_NAME, is_toolpost
-from toolpost.settings.servers import usable_name
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 

@@ -14,15 +14,15 @@ from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
 from toolpost.cli.doctor.findings import Diagnosis, Group, Level, problem, warning
-from toolpost.cli.doctor.output import as_object, counted, print_groups, total
+from toolpost.cli.doctor.output import as_object, pluralize, print_groups, total
 from toolpost.cli.doctor.servers import check_server
 from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
 from toolpost.cli.doctor.tools import TOOLS_LIMIT
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.gateway import run_async
-from toolpost.cli.logs import set_up_logging
-from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option
+from toolpost.cli.logs.format import set_up_logging
+from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.cli.show import print_json_line
 from toolpost.cli.signals import on_signals
@@ -59,7 +59,7 @@ def doctor(
     """
     set_up_logging("debug" if is_debugging() else "critical")
     try:
-        config = configured(config_path, plugins)
+        config = load_cli_config(config_path, plugins)
     except BadConfiguration as error:
         groups: list[Group] | None = [
             Group(kind="toolpost", name=__version__, findings=(problem("configuration", error),))
@@ -87,7 +87,13 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
         others = [name for doctor in doctors for name in doctor.names(config)]
         groups = [] if names else [await check_setup(config, config_path, doctors)]
         if not names or not selected <= {*config.servers, *others}:
-            found = await check_plugins(config, doctors)
+            try:
+                found = await check_plugins(config, doctors)
+            except BadConfiguration as error:
+                if names:
+                    raise
+                # The gateway would not start. What else there is can be looked at all the same.
+                found, groups = [], [_add_problem(groups[0], error)]
             _refuse_unknown(selected, {*config.servers, *others, *(plugin.name for plugin in found)})
             groups += [group for group in found if not names or group.name in selected]
         groups += await _check_servers(config, [name for name in config.servers if not names or name in selected])
@@ -96,6 +102,13 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
         groups = await with_results_seen(await with_contracts(groups, config), config)
         return groups if names else _add_totals(groups)
     return None
+
+
+def _add_problem(group: Group, error: BadConfiguration) -> Group:
+    """Add what keeps the gateway from starting, unless a part has reported it."""
+    found = problem("configuration", error)
+    reported = {each.message.casefold() for each in group.findings if each.level is Level.PROBLEM}
+    return group if found.message.casefold() in reported else replace(group, findings=(*group.findings, found))
 
 
 def _load_doctors(config: Config) -> list[PartDoctor]:
@@ -130,7 +143,7 @@ async def _check_servers(config: Config, names: Sequence[str]) -> list[Group]:
             _print_progress(f"({len(found)} of {len(names)}) {name}: {_summarize(found[name])}")
 
     if names:
-        _print_progress(f"checking {counted(len(names), 'server')}")
+        _print_progress(f"checking {pluralize(len(names), 'server')}")
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(check, name)
@@ -139,7 +152,7 @@ async def _check_servers(config: Config, names: Sequence[str]) -> list[Group]:
 
 def _summarize(group: Group) -> str:
     counts = [(group.count(level), level) for level in (Level.PROBLEM, Level.WARNING)]
-    return ", ".join(counted(number, level) for number, level in counts if number) or "ok"
+    return ", ".join(pluralize(number, level) for number, level in counts if number) or "ok"
 
 
 def _print_progress(text: str) -> None:

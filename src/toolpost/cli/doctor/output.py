@@ -38,7 +38,7 @@ def total(groups: Sequence[Group], level: Level) -> int:
     return sum(group.count(level) for group in groups)
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Write a number with its noun, in the plural where needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -47,7 +47,7 @@ def _format_totals(groups: Sequence[Group]) -> str:
     problems, warnings = total(groups, Level.PROBLEM), total(groups, Level.WARNING)
     if not problems and not warnings:
         return "no problems found"
-    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
+    return f"{pluralize(problems, 'problem')}, {pluralize(warnings, 'warning')}"
 
 
 def _fold(findings: Sequence[Diagnosis]) -> Iterator[list[Diagnosis]]:
@@ -79,5 +79,5 @@ def _format_tools(alike: list[Diagnosis]) -> str:
     if len(alike) == 1 and alike[0].place:
         return f"{names[0]}, {alike[0].place}: "
     rest = len(names) - _NAMED
-    others = f" and {counted(rest, 'other')}" if rest > 0 else ""
+    others = f" and {pluralize(rest, 'other')}" if rest > 0 else ""
     return f"{', '.join(names[:_NAMED])}{others}: "

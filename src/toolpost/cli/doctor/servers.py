@@ -16,10 +16,12 @@ from toolpost.app import open_app
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.findings import Diagnosis, Group, note, ok, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
+from toolpost.cli.failures import as_clause
 from toolpost.cli.gateway import without_store
 from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.errors import BadConfiguration, ToolpostError
-from toolpost.protocol.era import MODERN
+from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
+from toolpost.contracts.instructions import name_instructions
+from toolpost.protocol.era import STATELESS
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config, PluginSettings
 from toolpost.settings.masking import make_concealer
@@ -57,13 +59,21 @@ async def check_server(name: str, config: Config) -> Group:
 
 
 async def _check_started(spec: ServerSpec, config: Config) -> Group:
-    alone = msgspec.structs.replace(without_store(config), plugins=PluginSettings(installed=False), servers={})
+    # Without the parts: what keeps one of them from opening is no fault of the server.
+    alone = msgspec.structs.replace(
+        without_store(config), plugins=PluginSettings(installed=False), servers={}, parts={}
+    )
     conceal = make_concealer(spec)
     began = time.monotonic()
-    async with open_app(alone, bundled=False, servers=[spec], enforces_lock=False) as app:
+    async with open_app(alone, bundled=False, servers=[spec], enforces_lock=False, credentials_of=config) as app:
         source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()
+        except (CredentialRequired, LoginRequired) as error:
+            # Named callers have their own, which are not used for a check.
+            found = warning("credentials", f"not started: {as_clause(error.message)}", hint=error.hint)
+            level = found if spec.credentials == "caller" else problem("start", error)
+            return Group(kind="server", name=spec.name, findings=(level,))
         except ToolpostError as error:
             return _describe_failure(spec.name, source.supervisor.report(), error, conceal)
         took_s = time.monotonic() - began
@@ -74,7 +84,7 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
         name=spec.name,
         findings=tuple(finding.mapped(conceal) for finding in findings),
         facts=_facts(source, report, took_s),
-        definitions=tuple(map(Definition.from_contract, source.contracts)),
+        definitions=(*map(Definition.from_contract, source.contracts), *_list_instructions(source)),
     )
 
 
@@ -88,7 +98,7 @@ def _describe_failure(name: str, report: ServerReport, error: ToolpostError, con
 
 def _describe_start(source: ServerProvider, report: ServerReport, took_s: float) -> Diagnosis:
     promised = sum(map(has_output_schema, source.tools.values()))
-    era = "stateless" if report.version == MODERN.version else "handshake"
+    era = "stateless" if report.version == STATELESS.version else "handshake"
     count = len(source.tools)
     tools = f"{count} {'tool' if count == 1 else 'tools'}, {promised} with an output schema"
     return ok("start", f"ready in {took_s:.2f} s over {report.transport}; MCP {report.version} ({era} era); {tools}")
@@ -138,3 +148,7 @@ def missing_command(spec: ServerSpec, *, place: str) -> Diagnosis | None:
     hint = LAUNCHERS.get(name, f"install it, or set {place} to its full path")
     found = problem("command-missing", f"the command `{name}` was not found or is not executable", hint=hint)
     return found.mapped(make_concealer(spec))
+
+
+def _list_instructions(source: ServerProvider) -> list[Definition]:
+    return [source.define(name_instructions(source.name))] if source.profile.instructions else []

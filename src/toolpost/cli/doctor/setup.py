@@ -10,24 +10,27 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
+from toolpost.cli.doctor.credentials import check_credentials
 from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, problem, warning
-from toolpost.cli.doctor.output import counted
+from toolpost.cli.doctor.output import pluralize
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, ToolpostError
-from toolpost.endpoints.auth.access import check_exposure
+from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.members import members_of
 from toolpost.part_base import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.settings.network import NetworkSettings
 from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
 from toolpost.store.urls import shown_url
 
@@ -37,6 +40,7 @@ VERIFY_S: Final = 10.0
 _CALLS: Final = 1_000
 _EXTRAS: Final = {
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
+    "keychain": (("keyring",), "secrets in the keychain of the system"),
     "embeddings": (("onnxruntime", "tokenizers"), "a sentence model for `discovery.embedder`"),
 }
 """Optional extras of the kernel: modules that show that an extra is installed, and what it is for."""
@@ -73,24 +77,50 @@ def _format_version(package: str) -> str:
 def _check_configuration(config: Config, config_path: Path | None) -> Iterator[Diagnosis]:
     path = config_path or Path(CONFIG_NAME)
     if path.exists():
-        yield ok("configuration", f"{path}: {counted(len(config.servers), 'server')}")
+        yield ok("configuration", f"{path}: {pluralize(len(config.servers), 'server')}")
     else:
         yield note("configuration", f"there is no {CONFIG_NAME} here: defaults are used")
     try:
         host, _ = config.address
-        check_exposure(host, is_open=members_of(config).is_open)
+        is_open = members_of(config).is_open
+        check_exposure(host, is_open=is_open)
+        http = config.http
+        setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
+        if is_open and setting is not None:
+            yield warning(
+                "access",
+                f"{setting} says that there is a proxy, and no token is required: everyone who can reach it may call "
+                "every tool",
+                hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME])",
+            )
     except ToolpostError as error:
         yield problem("access", error)
+    yield from _check_network(config)
     yield from _unused_tags(config)
     if config.embedder_path is not None:
         yield _check_embedder(config.embedder_path)
 
 
+def _check_network(config: Config) -> Iterator[Diagnosis]:
+    """Check `[network]`, which is otherwise met by the first connection to a model, a peer or an authorization server."""
+    if config.network == NetworkSettings():
+        return
+    try:
+        network = config.resolve_network()
+        network.make_ssl_context()
+        proxy = network.find_proxy("https://toolpost.invalid")
+    except (ToolpostError, ImportError) as error:
+        yield problem("network", error if isinstance(error, ToolpostError) else str(error))
+        return
+    # Without what may stand before the host: a password.
+    yield ok("network", f"connections go through {urlsplit(proxy).hostname}" if proxy else "certificates can be read")
+
+
 def _check_embedder(folder: Path) -> Diagnosis:
-    from toolpost.discovery.embedder import Model
+    from toolpost.discovery.embedder import EmbeddingModel
 
     try:
-        Model.load(folder)
+        EmbeddingModel.load(folder)
     except ToolpostError as error:
         return problem("embedder", error)
     return ok("embedder", f"searches use the sentence model in {folder}")
@@ -117,7 +147,8 @@ async def _check_store(config: Config) -> list[Diagnosis]:
         if config.store_url != "sqlite::memory:" and not await store_exists(config.store_url):
             return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; the database can be reached")]
         async with open_store(config.store_url) as store:
-            return [*_check_writable(file), await _verify_audit(store.audit)]
+            credentials = await check_credentials(config, store)
+            return [*_check_writable(file), await _verify_audit(store.audit), *credentials]
     except ToolpostError as error:
         return [problem("store", error)]
 
@@ -188,7 +219,7 @@ async def _broken_results(config: Config) -> Counter[str]:
 def _describe_broken_results(tool: str, count: int, group: Group | None = None) -> Diagnosis:
     found = warning(
         "results-broken",
-        f"`{tool}` violated its own output schema in {counted(count, 'recorded call')}",
+        f"`{tool}` violated its own output schema in {pluralize(count, 'recorded call')}",
         hint=f"`toolpost audit --tool {tool} --code OUTPUT_VALIDATION_FAILED` lists them",
     )
     return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
@@ -204,7 +235,7 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, enforces_lock=False) as app:
-        return [_check_plugin(plugin, config) for plugin in app.host.plugins if plugin.name not in taken]
+        return [_check_plugin(plugin, config) for plugin in app.plugin_host.plugins if plugin.name not in taken]
 
 
 def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
@@ -214,7 +245,8 @@ def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
         findings.append(note("disabled", "disabled: it is in plugins.disable"))
     refused = source.refused if source else ()
     reported = {refusal.message for refusal in refused}
-    findings += [problem("start", text) for text in plugin.problems if text not in reported]
+    # A problem of a tool ends with the file and the line of its function.
+    findings += [problem("start", text) for text in plugin.problems if not text.startswith(tuple(reported))]
     tools = list(source.tools.values()) if source else []
     if source is not None:
         count, promised = len(tools), sum(map(has_output_schema, tools))

@@ -7,18 +7,18 @@ from typing import Final
 
 import click
 
-from toolpost.cli.doctor.output import counted
+from toolpost.cli.doctor.output import pluralize
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
 from toolpost.cli.lock.states import LockFile, filter_by_source, load_live_tools, lock_option, only_option
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import Verdict, judge
-from toolpost.contracts.lockfile import Drift, drifts
+from toolpost.contracts.lockfile import Drift, count_tools, drifts
 
 FORMATS: Final = ("text", "json", "github", "markdown")
 
@@ -76,13 +76,13 @@ def check(
     schemaVersion, a higher schemaVersion without any change, a lower one, or a tool removed without an alias. 2: a server
     did not start and nothing else is wrong.
     """
-    config = configured(config_path, plugins)
+    config = load_cli_config(config_path, plugins)
     file = LockFile.of(config, lock_path)
     locked = filter_by_source(file.require_tools(), only)
     live = run_async(load_live_tools, config, only)
     known = {name: tool for name, tool in locked.items() if tool.source not in live.missing}
     found = list(drifts(known, live.tools, judge=judge))
-    report = CheckReport(compared=len(known), drifts=found, missing=live.missing, is_strict=strict)
+    report = CheckReport(compared=count_tools(known), drifts=found, missing=live.missing, is_strict=strict)
     _PRINTERS["json" if as_json else form](report, file)
     return report.exit_code
 
@@ -94,14 +94,14 @@ def _print_text(report: CheckReport, file: LockFile) -> None:
     if report.failures:
         click.echo(
             printable(
-                f"{counted(len(report.failures), 'tool')} of {report.compared} broke the contract in {file.path.name}"
+                f"{pluralize(len(report.failures), 'tool')} of {report.compared} broke the contract in {file.path.name}"
             )
         )
         click.echo("hint: raise schemaVersion, or accept the change: toolpost lock --accept NAME", err=True)
     elif not report.missing:
         click.echo(
             printable(
-                "; ".join([f"{counted(report.compared, 'tool')} compared with {file.path.name}", *_summarize(report)])
+                "; ".join([f"{pluralize(report.compared, 'tool')} compared with {file.path.name}", *_summarize(report)])
             )
         )
 

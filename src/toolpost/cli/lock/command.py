@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.doctor.output import counted
+from toolpost.cli.doctor.output import pluralize
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.gateway import run_async
@@ -21,12 +21,12 @@ from toolpost.cli.lock.states import (
     only_option,
     read_pinned_tools,
 )
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
-from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, drifts
+from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
 
 
 @click.command(
@@ -68,14 +68,14 @@ def lock(
             "Tool names need `--accept`." if names else "`--accept` needs the names of tools.",
             hint="for example: toolpost lock --accept github__create_issue",
         )
-    config = configured(config_path, plugins)
+    config = load_cli_config(config_path, plugins)
     file = LockFile.of(config, lock_path)
     live = run_async(load_live_tools, config, only)
     before, pinned = file.tools or {}, run_async(read_pinned_tools, config)
     # Without a lock the pins are the baseline, and a tool without a pin is new.
     base = before if file.tools is not None or not accept else {**live.tools, **pinned}
     _refuse_missing(live, names, base)
-    after = _accept(base, live.tools, names) if accept else _relock(before, live.tools, only)
+    after = accept_changes(base, live.tools, names) if accept else _relock(before, live.tools, only)
     known = {name: tool for name, tool in pinned.items() if name in after} | before
     found = list(drifts(known, after, judge=judge))
     written = not dry_run and file.replace(after)
@@ -102,7 +102,8 @@ def _is_named(tool: str, names: Iterable[str]) -> bool:
     return any(fnmatchcase(tool, name) for name in names)
 
 
-def _accept(locked: LockedTools, live: LockedTools, names: Sequence[str]) -> dict[str, LockedTool]:
+def accept_changes(locked: LockedTools, live: LockedTools, names: Sequence[str]) -> dict[str, LockedTool]:
+    """Return the locked tools with those that `names` match as they are now; raises `NotFound` for a name without a match."""
     known = locked.keys() | live.keys()
     for name in names:
         if not any(fnmatchcase(tool, name) for tool in known):
@@ -125,7 +126,7 @@ def _print_json(path: Path, tools: LockedTools, found: Sequence[Drift], *, writt
         {
             "path": str(path),
             "written": written,
-            "tools": len(tools),
+            "tools": count_tools(tools),
             "drifts": [drift.to_json() for drift in found],
         }
     )
@@ -136,4 +137,4 @@ def _print_summary(path: Path, tools: LockedTools, found: Sequence[Drift], *, wr
     counts = {kind: sum(drift.kind == kind for drift in found) for kind in kinds}
     changes = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no changes"
     verb = "would contain" if dry_run else "contains" if written else "still contains"
-    click.echo(printable(f"{path} {verb} {counted(len(tools), 'tool')}: {changes}"))
+    click.echo(printable(f"{path} {verb} {pluralize(count_tools(tools), 'tool')}: {changes}"))

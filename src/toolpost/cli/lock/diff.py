@@ -17,7 +17,7 @@ from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts
 from toolpost.cli.lock.states import load_live_tools, read_pinned_tools
-from toolpost.cli.options import config_option, configured, json_option, plugin_option
+from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import print_json_line
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
@@ -64,7 +64,7 @@ def diff(
     if rule is not None:
         _explain(rule, as_json=as_json)
         return ExitCode.OK
-    config = configured(config_path, plugins)
+    config = load_cli_config(config_path, plugins)
     baseline = old or _choose_baseline(config)
     before = _load_state(baseline, config)
     after = _load_state(new or LIVE, config)

@@ -22,6 +22,7 @@ _COLORS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
 _SUSPICIOUS: Final = "suspicious"
 _INDENT: Final = " " * (_WIDTH + 4)
+# A breaking change under a raised version passes: an error is only what `failures` holds.
 _LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
 _MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
 
@@ -150,7 +151,10 @@ def render_markdown(
 def _summarize(drifts: Sequence[Drift], compared: int, failures: Sequence[Drift]) -> str:
     if not drifts:
         return f"All {compared} tools match the lock."
-    return f"{len(drifts)} of {compared} tools changed; {len(failures)} broke their contract."
+    # A tool that was added is not in the lock, so it is not one of those compared.
+    added = sum(drift.kind == "added" for drift in drifts)
+    news = f", {added} added" if added else ""
+    return f"{len(drifts) - added} of {compared} tools changed{news}; {len(failures)} broke their contract."
 
 
 def _render_section(drift: Drift, *, is_failure: bool) -> list[str]:

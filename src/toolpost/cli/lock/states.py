@@ -4,7 +4,7 @@ Live means that every plugin is loaded and every server started once. A pin is a
 the store. All three are `{tool name: LockedTool}`; what differs between two of them is decided in `toolpost.contracts.lockfile`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from toolpost.cli.failures import warn
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
+from toolpost.contracts.instructions import name_instructions
 from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
 from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.providers import Provider
@@ -26,7 +27,7 @@ from toolpost.providers.servers import ServerProvider
 from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
-from toolpost.store import open_store, store_exists
+from toolpost.store import Pins, open_store, store_exists
 
 START_S: Final = 60.0
 """How long a server may take to start before its tools count as missing."""
@@ -81,26 +82,26 @@ class LockFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveTools:
+    """The tools as they are now, in the form in which a lock file keeps them."""
+
     tools: LockedTools
-    sources: Collection[str]
     missing: Mapping[str, str]
     """Plugins and servers whose tools could not be listed, with the reason."""
 
 
 async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveTools:
     """Load every plugin and start every server once; with `only`, the plugins and servers of these names."""
-    async with open_quiet_app(without_store(config), enforces_lock=False) as app:
-        missing = {plugin.name: "; ".join(plugin.problems) for plugin in app.host.plugins if plugin.state == "failed"}
-        sources = {plugin.name for plugin in app.host.plugins if plugin.state != "disabled"} | set(
-            app.servers.providers
-        )
-        sources |= {tool.source for tool in _list_own_tools(app).values()}
-        _refuse_unknown(only, sources)
-        selected = [source for name, source in app.servers.providers.items() if not only or name in only]
+    async with open_quiet_app(without_store(config), enforces_lock=False, credentials_of=config) as app:
+        missing = {
+            plugin.name: "; ".join(plugin.problems) for plugin in app.plugin_host.plugins if plugin.state == "failed"
+        }
+        plugins = {plugin.name for plugin in app.plugin_host.plugins if plugin.state != "disabled"}
+        own = {tool.source for tool in _list_gateway_tools(app.config).values()}
+        _refuse_unknown(only, plugins | set(app.servers.providers) | own)
+        selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
         return LiveTools(
-            tools=filter_by_source(_list_own_tools(app) | _list_provided_tools(app), only),
-            sources=sources,
+            tools=filter_by_source(list_tools(app.config, _providers_of(app)), only),
             missing={name: reason for name, reason in missing.items() if not only or name in only},
         )
 
@@ -110,21 +111,28 @@ def filter_by_source(tools: LockedTools, only: Collection[str]) -> dict[str, Loc
     return {name: tool for name, tool in tools.items() if not only or tool.source in only}
 
 
-def _list_own_tools(app: App) -> dict[str, LockedTool]:
+def list_tools(config: Config, providers: Iterable[Provider]) -> dict[str, LockedTool]:
+    """Return all tools and instructions as they are now, quarantined ones and the gateway's own among them."""
+    tools: dict[str, LockedTool] = {}
+    for provider in providers:
+        for name, tool in {**provider.tools, **provider.quarantined}.items():
+            tools[name] = LockedTool.of(tool.provider, Definition.from_contract(tool.contract))
+        if isinstance(provider, ServerProvider) and provider.profile.instructions:
+            definition = provider.define(name_instructions(provider.name))
+            tools[definition.name] = LockedTool.of(provider.name, definition)
+    return _list_gateway_tools(config) | tools
+
+
+def _providers_of(app: App) -> list[Provider]:
+    return [*app.plugin_host.providers, *app.servers.providers.values()]
+
+
+def _list_gateway_tools(config: Config) -> dict[str, LockedTool]:
     """Return `automatic_mcp` and `automatic_eval` where they are listed, without the server names in their descriptions."""
-    if app.config.discovery.mode == "all":
+    if config.discovery.mode == "all":
         return {}
     contracts = (automatic_eval.contract(), automatic_mcp.contract_for(()))
     return {own.name: LockedTool.of(automatic_mcp.OWNER, Definition.from_contract(own)) for own in contracts}
-
-
-def _list_provided_tools(app: App) -> dict[str, LockedTool]:
-    sources: list[Provider] = [*app.host.providers, *app.servers.providers.values()]
-    return {
-        name: LockedTool.of(tool.provider, Definition.from_contract(tool.contract))
-        for source in sources
-        for name, tool in {**source.tools, **source.quarantined}.items()
-    }
 
 
 async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, str]:
@@ -158,18 +166,23 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
 
 async def read_pinned_tools(config: Config) -> dict[str, LockedTool]:
     """Read the pins of the configured servers; a store that cannot be read is a warning, and no pins."""
-    found: dict[str, LockedTool] = {}
     try:
         if config.store_url == "sqlite::memory:" or not await store_exists(config.store_url):
             return {}
         async with open_store(config.store_url) as store:
-            for server in config.servers:
-                for name, written in (await store.pins.of_server(server)).items():
-                    try:
-                        found[name] = LockedTool.of(server, Definition.from_json(written))
-                    except msgspec.ValidationError as error:
-                        warn(f"the pin of `{name}` cannot be read: {error}")
+            return await read_pins(store.pins, config.servers, warn)
     except ToolpostError as error:
         warn(f"cannot read the pins: {error.message}")
         return {}
+
+
+async def read_pins(pins: Pins, servers: Iterable[str], on_problem: Callable[[str], None]) -> dict[str, LockedTool]:
+    """Read the pins of these servers; one that cannot be read is told to `on_problem`, and left out."""
+    found: dict[str, LockedTool] = {}
+    for server in servers:
+        for name, written in (await pins.of_server(server)).items():
+            try:
+                found[name] = LockedTool.of(server, Definition.from_json(written))
+            except msgspec.ValidationError as error:
+                on_problem(f"the pin of `{name}` cannot be read: {error}")
     return found

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from urllib.parse import quote, urlsplit
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts import errors
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, OperatorError, ToolpostError
+from toolpost.upstreams.http.client import open_tunnel_blocking
+from toolpost.upstreams.http.network import DIRECT, Network
 
 SERVERS_PATH: Final = "/api/servers"
 MCP_PATH: Final = "/mcp"
@@ -50,6 +53,8 @@ class RunningGateway:
     url: str
     """Without a path."""
     token: str | None = field(default=None, repr=False)
+    network: Network = DIRECT
+    """How it is reached, if it is not on this machine."""
 
     def servers(self) -> list[JsonObject]:
         """Return the report of every server."""
@@ -87,7 +92,7 @@ class RunningGateway:
         if self.token is not None:
             request.add_header("Authorization", f"Bearer {self.token}")
         try:
-            with _make_opener(self.url).open(request, timeout=limit_s) as response:
+            with _make_opener(self.url, self.network).open(request, timeout=limit_s) as response:
                 yield response
         except urllib.error.HTTPError as answer:
             with answer:
@@ -137,12 +142,49 @@ def base_url(url: str) -> str:
     raise InvalidRequest(f"`{url}` is not the URL of a gateway.", hint="write it as http://127.0.0.1:8420")
 
 
-def _make_opener(url: str) -> urllib.request.OpenerDirector:
+def _make_opener(url: str, network: Network) -> urllib.request.OpenerDirector:
     handlers: list[Any] = [_NoRedirects()]
-    if urlsplit(url).hostname in _LOCAL:
-        # No proxy for this machine.
-        handlers.append(urllib.request.ProxyHandler({}))
+    parts = urlsplit(url)
+    context = network.make_ssl_context() if parts.scheme == "https" else None
+    proxy = network.find_proxy(url)
+    if proxy is not None and not proxy.startswith("http:"):
+        # urllib knows HTTP proxies alone.
+        handlers += [urllib.request.ProxyHandler({}), *_make_tunnel_handlers(proxy, context)]
+        return urllib.request.build_opener(*handlers)
+    if context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    if parts.hostname in _LOCAL or network.proxy is not None:
+        # No proxy for this machine. Without a setting, others are reached through that of the environment.
+        handlers.append(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy is not None else {}))
     return urllib.request.build_opener(*handlers)
+
+
+def _make_tunnel_handlers(proxy: str, context: ssl.SSLContext | None) -> list[urllib.request.BaseHandler]:
+    """Make handlers whose connections go through a SOCKS proxy."""
+
+    class Connection(http.client.HTTPConnection):
+        def connect(self) -> None:
+            self.sock = open_tunnel_blocking(proxy, self.host, self.port, self.timeout)
+
+    class SecureConnection(http.client.HTTPSConnection):
+        def connect(self) -> None:
+            assert context is not None
+            tunnel = open_tunnel_blocking(proxy, self.host, self.port, self.timeout)
+            try:
+                self.sock = context.wrap_socket(tunnel, server_hostname=self.host)
+            except BaseException:
+                tunnel.close()
+                raise
+
+    class Handler(urllib.request.HTTPHandler):
+        def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Connection, request)
+
+    class SecureHandler(urllib.request.HTTPSHandler):
+        def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(SecureConnection, request)
+
+    return [Handler(), SecureHandler()]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

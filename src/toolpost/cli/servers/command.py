@@ -12,7 +12,7 @@ from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option, own_url, url_option
+from toolpost.cli.options import config_option, json_option, load_cli_config, own_url, url_option
 from toolpost.cli.servers.client import NoGateway, RunningGateway, base_url
 from toolpost.cli.servers.output import print_server, print_servers
 from toolpost.cli.show import print_json_line
@@ -26,7 +26,7 @@ def complete_server_names(
 ) -> list[CompletionItem]:
     """Complete the name of a configured server; errors complete to nothing."""
     try:
-        names = configured(context.params.get("config_path")).servers
+        names = load_cli_config(context.params.get("config_path")).servers
     except Exception:  # noqa: BLE001 (completion cannot show messages)
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -52,7 +52,7 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK
-    config = configured(config_path)
+    config = load_cli_config(config_path)
     show = print_json_line if as_json else print_servers
     try:
         found = _find_gateway(config, url).servers()
@@ -66,7 +66,9 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
 
 def _find_gateway(config: Config, url: str | None) -> RunningGateway:
     return RunningGateway(
-        url=base_url(url) if url else own_url(config, hint="give its address with --url"), token=config.token()
+        url=base_url(url) if url else own_url(config, hint="give its address with --url"),
+        token=config.token(),
+        network=config.resolve_network(),
     )
 
 
@@ -95,7 +97,7 @@ def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
         def act(context: click.Context, name: str, url: str | None, config_path: Path | None, *, as_json: bool) -> None:
             # Options before the action apply too.
             outer: dict[str, Any] = context.parent.params if context.parent else {}
-            gateway = _find_gateway(configured(config_path or outer.get("config_path")), url or outer.get("url"))
+            gateway = _find_gateway(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
             report = gateway.act(name, action)
             (print_json_line if as_json or outer.get("as_json") else print_server)(report)
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.cli.doctor.output import counted
+from toolpost.cli.doctor.output import pluralize
 from toolpost.cli.show import print_table, table
 from toolpost.cli.terminal import printable
 
@@ -100,7 +100,7 @@ def _format_last_error(report: JsonObject) -> str:
     if error and (moment := report.get("lastErrorAt")):
         facts = [f"{error} ({moment})"]
     if count := report.get("oddities"):
-        facts.append(f"sent invalid messages, {counted(count, 'time')}")
+        facts.append(f"sent invalid messages, {pluralize(count, 'time')}")
     return "; ".join(facts) or "-"
 
 

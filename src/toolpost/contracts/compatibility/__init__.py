@@ -16,7 +16,7 @@ cost         how long a comparison may take, and the budget for it
 """
 
 from toolpost.contracts.compatibility.definition import Definition, Digests
-from toolpost.contracts.compatibility.judge import BUDGET_S, cut_short, is_quick, judge
+from toolpost.contracts.compatibility.judge import BUDGET_S, is_quick, judge, make_cut_short_judgement
 from toolpost.contracts.compatibility.judgement import Change, Judgement, RuleId, Verdict
 from toolpost.contracts.compatibility.rules import RULES, Rule
 
@@ -30,7 +30,7 @@ __all__ = [
     "Rule",
     "RuleId",
     "Verdict",
-    "cut_short",
     "is_quick",
     "judge",
+    "make_cut_short_judgement",
 ]

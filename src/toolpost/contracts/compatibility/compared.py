@@ -103,7 +103,7 @@ class ComparedSchema:
 
     def quick_share(self, size_bytes: int) -> float:
         """Return the size of a value as a fraction of what is validated quickly; above 1 is not quick."""
-        return math.inf if self.compiled is None else size_bytes / max(1, self.compiled.quick_bytes)
+        return math.inf if self.compiled is None else size_bytes / max(1, self.compiled.inline_limit_bytes)
 
     def admits(self, value: Json) -> bool | None:
         """Return whether a value is valid; None if that cannot be found out quickly."""

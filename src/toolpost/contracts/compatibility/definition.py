@@ -6,6 +6,7 @@ from typing import Any, Self
 import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
+from toolpost.contracts.apps import SEPARATOR, select_app
 from toolpost.contracts.compatibility.annotations import split_texts
 from toolpost.contracts.contract import Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
@@ -37,7 +38,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     output_schema: JsonObject | bool | None = None
     annotations: JsonObject = {}
     schema_version: int = 1
+    """Raised by the author when callers must notice a change."""
     tooling_version: str = ""
+    """The version of the code behind the tool; promises nothing."""
     error_codes: tuple[str, ...] = ()
     timeout_ms: int | None = None
     """The tool's own time limit; None if it promises none."""
@@ -49,7 +52,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     others: JsonObject = {}
     """Further fields of the definition (`icons`, `execution`, those of later revisions), without `_meta`."""
     meta: JsonObject = msgspec.field(default_factory=dict, name="_meta")
-    """`_meta` without Toolpost's own key. It promises nothing; a model may read it."""
+    """`_meta` without Toolpost's own key. It promises nothing but `app`; a model may read it."""
+
+    @property
+    def app(self) -> JsonObject:
+        """What `_meta` says about the tool's MCP App: who shows its results, and who may call it."""
+        return select_app(self.meta, self.name.partition(SEPARATOR)[0])
 
     @classmethod
     def from_listed(cls, listed: Mapping[str, Any], *, name: str | None = None) -> Self:

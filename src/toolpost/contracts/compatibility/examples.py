@@ -283,7 +283,7 @@ class CounterexampleFinder:
         guesses = [] if lost is None else [Sampler(ComparedSchema(lost), self._budget).variants(Node("", lost))]
         return self._first(itertools.chain(*guesses, self._sampler.variants(self._narrow.root), ANY_VALUES))
 
-    def find_use(self, difference: Difference) -> Example:
+    def find_value_with_property(self, difference: Difference) -> Example:
         """Return a value with the property of a difference, whether or not the wide schema still accepts it."""
         narrow = difference.old if self._old_is_narrow else difference.new
         values = self._with_property(narrow, difference.name)

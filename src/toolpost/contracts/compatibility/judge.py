@@ -8,10 +8,10 @@ from toolpost.contracts.compatibility.annotations import strip_annotations
 from toolpost.contracts.compatibility.cost import Budget, comparison_cost_s, is_small_enough, properties_cost_s
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.compatibility.judgement import Change, Judgement, sort_changes
-from toolpost.contracts.compatibility.metadata import compare_annotations, compare_facts, compare_wording
+from toolpost.contracts.compatibility.metadata import compare_annotations, compare_tool_fields, compare_wording
 from toolpost.contracts.compatibility.projection import close_arguments, open_results
 from toolpost.contracts.compatibility.rules import make_change
-from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, Role, compare_schemas
+from toolpost.contracts.compatibility.schemas import ARGUMENTS, RESULTS, SchemaRole, compare_schemas
 from toolpost.contracts.schema import SchemaProblem, check_places
 
 BUDGET_S = 1.0
@@ -25,14 +25,14 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     Never `compatible` if a call that worked would be refused, or a result is possible that the old schema ruled out. If the
     budget is spent first, the verdict is at least `review`.
     """
-    one, other = old.to_json(), new.to_json()
-    if not is_small_enough(one) or not is_small_enough(other):
-        return cut_short()
-    if is_same_json(one, other):
+    old_json, new_json = old.to_json(), new.to_json()
+    if not is_small_enough(old_json) or not is_small_enough(new_json):
+        return make_cut_short_judgement()
+    if is_same_json(old_json, new_json):
         return Judgement()
     budget = Budget(budget_s)
     changes = [
-        *compare_facts(old, new),
+        *compare_tool_fields(old, new),
         *_compare_arguments(old, new, budget),
         *_compare_results(old, new, budget),
         *compare_wording(old, new, budget),
@@ -42,51 +42,58 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
 
 
-def cut_short() -> Judgement:
+def make_cut_short_judgement() -> Judgement:
     """Return the judgement on a change that could not be judged within the budget."""
     return Judgement(changes=(make_change("budget.spent", ""),), is_cut_short=True)
 
 
 def is_quick(old: Definition, new: Definition) -> bool:
     """Return whether every step of judging is quick: native steps cannot be interrupted, even in a thread."""
-    one, other = old.to_json(), new.to_json()
-    if not is_small_enough(one) or not is_small_enough(other):
+    old_json, new_json = old.to_json(), new.to_json()
+    if not is_small_enough(old_json) or not is_small_enough(new_json):
         return True  # Not judged at all.
     # The same estimates as in `judge`, so that what is quick here is quick there.
     left_s = QUICK_S
     for schema in (old.input_schema, new.input_schema, old.output_schema, new.output_schema):
         left_s -= comparison_cost_s(schema)
-    return left_s > 0 and properties_cost_s(one, other) < left_s
+    return left_s > 0 and properties_cost_s(old_json, new_json) < left_s
 
 
 def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    one, other = old.input_schema, new.input_schema
-    if (problem := _find_problem(one, other)) is not None:
+    old_schema, new_schema = old.input_schema, new.input_schema
+    if (problem := _find_problem(old_schema, new_schema)) is not None:
         yield make_change("input.unproven", "/inputSchema", problem)
-    elif not is_same_json(one, other):
-        yield from compare_annotations(one, other, "/inputSchema", are_arguments=True)
+    elif not is_same_json(old_schema, new_schema):
+        yield from compare_annotations(old_schema, new_schema, "/inputSchema", are_arguments=True)
         yield from _judge_assertions(
-            one, other, close_arguments(one, other), close_arguments(other, one), ARGUMENTS, budget
+            old_schema,
+            new_schema,
+            close_arguments(old_schema, new_schema),
+            close_arguments(new_schema, old_schema),
+            ARGUMENTS,
+            budget,
         )
 
 
 def _compare_results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
-    one, other = old.output_schema, new.output_schema
-    if one is None or other is None:
-        if one is not other:
-            rule = "output.schema-added" if one is None else "output.schema-removed"
+    old_schema, new_schema = old.output_schema, new.output_schema
+    if old_schema is None or new_schema is None:
+        if old_schema is not new_schema:
+            rule = "output.schema-added" if old_schema is None else "output.schema-removed"
             yield make_change(rule, "/outputSchema", affected="callers that read the result")
-    elif (problem := _find_problem(one, other)) is not None:
+    elif (problem := _find_problem(old_schema, new_schema)) is not None:
         yield make_change("output.unproven", "/outputSchema", problem)
-    elif not is_same_json(one, other):
-        yield from compare_annotations(one, other, "/outputSchema", are_arguments=False)
-        yield from _judge_assertions(one, other, open_results(one), other, RESULTS, budget)
+    elif not is_same_json(old_schema, new_schema):
+        yield from compare_annotations(old_schema, new_schema, "/outputSchema", are_arguments=False)
+        # Only the old one is opened: it is the wide side, and what callers ignore may be in the new one.
+        yield from _judge_assertions(old_schema, new_schema, open_results(old_schema), new_schema, RESULTS, budget)
 
 
 def _find_problem(old: Json, new: Json) -> str | None:
     """Return why the schemas are not walked at all; None for nearly all."""
     for which, schema in (("old", old), ("new", new)):
         try:
+            # Refuses what is nested too deeply, or so named that its places would be huge.
             check_places(schema)
         except SchemaProblem as problem:
             return f"the {which} schema cannot be used, so nothing is known about it: {problem.reason}"
@@ -94,7 +101,7 @@ def _find_problem(old: Json, new: Json) -> str | None:
 
 
 def _judge_assertions(
-    old_published: Json, new_published: Json, old: Json, new: Json, role: Role, budget: Budget
+    old_published: Json, new_published: Json, old: Json, new: Json, role: SchemaRole, budget: Budget
 ) -> Iterator[Change]:
     if not is_same_json(strip_annotations(old_published), strip_annotations(new_published)):
         yield from compare_schemas(old, new, role, budget, published=new_published)

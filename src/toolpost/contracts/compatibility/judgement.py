@@ -34,6 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """A JSON Pointer into the new definition; into the old one for something that was removed."""
     message: str
     needs_bump: bool = False
+    """Whether `schemaVersion` must rise for it."""
     affected: str | None = None
     """Who notices: `callers that send …`, `callers that read …`."""
     example: Json | msgspec.UnsetType = msgspec.UNSET

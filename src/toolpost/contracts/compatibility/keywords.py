@@ -70,24 +70,24 @@ def listed_values_of(schema: JsonObject, draft: int) -> list[Json] | None:
 
 
 def _compare_values(narrow: JsonObject, wide: JsonObject, draft: int) -> Iterator[KeywordDifference]:
-    some, others = listed_values_of(narrow, draft), listed_values_of(wide, draft)
-    if is_same_json(some, others):
+    narrow_values, wide_values = listed_values_of(narrow, draft), listed_values_of(wide, draft)
+    if is_same_json(narrow_values, wide_values):
         return
     keyword = "const" if "const" in narrow or "const" in wide else "enum"
-    if others is None:
+    if wide_values is None:
         yield KeywordDifference("values", keyword, Containment.YES)
-    elif some is None:
+    elif narrow_values is None:
         is_boolean = types_of(narrow) == {"boolean"}
         yield KeywordDifference(
-            "values", keyword, _yes_or_no(is_boolean and is_among(True, others) and is_among(False, others))
+            "values", keyword, _yes_or_no(is_boolean and is_among(True, wide_values) and is_among(False, wide_values))
         )
     else:
-        yield KeywordDifference("values", keyword, _yes_or_no(_are_among(some, others)))
+        yield KeywordDifference("values", keyword, _yes_or_no(_are_among(narrow_values, wide_values)))
 
 
-def _are_among(some: Iterable[Json], others: Iterable[Json]) -> bool:
-    written = {_canonical_text(value) for value in others}
-    return all(_canonical_text(value) in written for value in some)
+def _are_among(narrow_values: Iterable[Json], wide_values: Iterable[Json]) -> bool:
+    written = {_canonical_text(value) for value in wide_values}
+    return all(_canonical_text(value) in written for value in narrow_values)
 
 
 def _canonical_text(value: Json) -> str:
@@ -110,8 +110,8 @@ def _compare_numeric(
     for lower, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
         if all(narrow.get(word) == wide.get(word) for word in (lower, exclusive)):
             continue
-        some, others = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
-        is_proven = not applies or (some is not None and others is not None and some >= others)
+        narrow_bound, wide_bound = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
+        is_proven = not applies or (narrow_bound is not None and wide_bound is not None and narrow_bound >= wide_bound)
         changed = lower if narrow.get(lower) != wide.get(lower) else exclusive
         yield KeywordDifference("bounds", changed, _yes_or_no(is_proven))
 
@@ -135,10 +135,10 @@ def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft:
 def _compare_counts(narrow: JsonObject, wide: JsonObject, types: frozenset[str]) -> Iterator[KeywordDifference]:
     for words, sign, nothing in ((_LOWER, 1, 0.0), (_UPPER, -1, math.inf)):
         for word, kind in words.items():
-            some, others = narrow.get(word, nothing), wide.get(word, nothing)
-            if some != others:
-                is_readable = all(isinstance(value, int | float) for value in (some, others))
-                is_proven = kind not in types or (is_readable and sign * some >= sign * others)
+            narrow_value, wide_value = narrow.get(word, nothing), wide.get(word, nothing)
+            if narrow_value != wide_value:
+                is_readable = all(isinstance(value, int | float) for value in (narrow_value, wide_value))
+                is_proven = kind not in types or (is_readable and sign * narrow_value >= sign * wide_value)
                 yield KeywordDifference("bounds", word, _yes_or_no(is_proven))
 
 

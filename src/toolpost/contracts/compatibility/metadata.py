@@ -21,7 +21,7 @@ _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": T
 _DEFAULT_HINTS = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
 
 
-def compare_facts(old: Definition, new: Definition) -> Iterator[Change]:
+def compare_tool_fields(old: Definition, new: Definition) -> Iterator[Change]:
     """Yield the changes that concern neither schemas nor wording."""
     yield from _compare_names(old, new)
     yield from _compare_hints(old, new)
@@ -32,6 +32,16 @@ def compare_facts(old: Definition, new: Definition) -> Iterator[Change]:
         one, other = old.others.get(key), new.others.get(key)
         if one != other:
             yield make_change("tool.field-changed", to_pointer((key,)), f"`{key}` has changed", old=one, new=other)
+    for key in sorted(old.app.keys() | new.app.keys()):
+        one, other = old.app.get(key), new.app.get(key)
+        if one != other:
+            yield make_change(
+                "tool.app-changed",
+                to_pointer(("_meta", key)),
+                f"`{key}` of its `_meta` has changed",
+                old=one,
+                new=other,
+            )
 
 
 def _compare_names(old: Definition, new: Definition) -> Iterator[Change]:

@@ -263,6 +263,12 @@ _REST = (
         _DOUBT,
     ),
     _review(
+        "tool.app-changed",
+        "another app shows its results, or others may call it",
+        "`_meta.ui` names the page that a host shows to a user, and whether models or apps may call the tool.",
+        _DOUBT,
+    ),
+    _review(
         "wording.title-changed",
         "the title has changed",
         "A model chooses tools by their words. Harmless most of the time, but this is how a poisoned tool gets in.",

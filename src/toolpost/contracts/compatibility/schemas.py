@@ -28,19 +28,22 @@ from toolpost.contracts.display import to_json_text, truncate
 
 
 @dataclass(frozen=True)
-class Role:
+class SchemaRole:
     """How a schema is judged: which side is the narrow one, and the rule for each kind of difference."""
 
     field: str
     prefix: str
+    """What the names of its rules begin with."""
     old_is_narrow: bool
     breaks: dict[str, str]
+    """The rule of each kind of difference (`Difference.kind`) that breaks callers, without `prefix`."""
     harmless: dict[str, str]
+    """The same for differences that break nobody."""
     lesser: str
     """The rule of a harmless difference that has none of its own."""
 
 
-ARGUMENTS = Role(
+ARGUMENTS = SchemaRole(
     field="inputSchema",
     prefix="input",
     old_is_narrow=True,
@@ -56,7 +59,7 @@ ARGUMENTS = Role(
     harmless={"property-added": "optional-added", "required-dropped": "required-dropped"},
     lesser="widened",
 )
-RESULTS = Role(
+RESULTS = SchemaRole(
     field="outputSchema",
     prefix="output",
     old_is_narrow=False,
@@ -74,7 +77,7 @@ RESULTS = Role(
 )
 
 
-def compare_schemas(old: Json, new: Json, role: Role, budget: Budget, published: Json = None) -> list[Change]:
+def compare_schemas(old: Json, new: Json, role: SchemaRole, budget: Budget, published: Json = None) -> list[Change]:
     """Return the changes of what a schema asserts. Both schemas are projected already: closed, or open.
 
     `published` is the new one before it was closed, to find out whether a removed argument is refused or ignored.
@@ -106,7 +109,7 @@ class _SchemaJudge:
     """Judges one pair of schemas."""
 
     def __init__(
-        self, old: ComparedSchema, new: ComparedSchema, role: Role, budget: Budget, published: Json = None
+        self, old: ComparedSchema, new: ComparedSchema, role: SchemaRole, budget: Budget, published: Json = None
     ) -> None:
         self._published = ComparedSchema(published) if isinstance(published, dict) else None
         self._old, self._new, self._role, self._budget = old, new, role, budget
@@ -132,7 +135,7 @@ class _SchemaJudge:
             return Containment.NO
         answer = Containment.YES if self._comparison.is_equal else self._comparison.decide()
         if answer is Containment.YES or (
-            answer is Containment.UNKNOWN and walked is Containment.YES and self._may_be_walked()
+            answer is Containment.UNKNOWN and walked is Containment.YES and self._is_walk_conclusive()
         ):
             # One proof is enough: that the other did not fit in the budget does not matter.
             self._budget.is_cut_short = self._was_cut_short
@@ -148,15 +151,15 @@ class _SchemaJudge:
         self._is_walked = not self._budget.is_cut_short
         return walked
 
-    def _may_be_walked(self) -> bool:
+    def _is_walk_conclusive(self) -> bool:
         """Return whether a proof from the parts counts: every keyword must mean the same in both schemas."""
         one, other = self._old, self._new
         return one.draft == other.draft != 0 or (is_draft_neutral(one.raw) and is_draft_neutral(other.raw))
 
     def changes(self) -> list[Change]:
         proof = self.prove()
-        has_removed = any(self._is_withdrawn(difference) for difference in self._walk.differences)
-        if proof is Containment.YES and self._comparison.is_equal and not has_removed:
+        has_undeclared = any(self._is_undeclared_now(difference) for difference in self._walk.differences)
+        if proof is Containment.YES and self._comparison.is_equal and not has_undeclared:
             return [make_change(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
         found = [
             change for difference in self._iterate_reported() for change in self._judge_difference(difference, proof)
@@ -184,7 +187,7 @@ class _SchemaJudge:
             yield difference
 
     def _judge_difference(self, difference: Difference, proof: Containment) -> Iterator[Change]:
-        is_withdrawn = self._is_withdrawn(difference)
+        is_withdrawn = self._is_undeclared_now(difference)
         if not is_withdrawn and (proof is Containment.YES or difference.containment is Containment.YES):
             name = self._role.harmless.get(difference.kind, self._role.lesser)
             yield self._make_change(name, difference)
@@ -192,7 +195,7 @@ class _SchemaJudge:
         example = self._finder.find_for_difference(difference)
         if example is msgspec.UNSET and is_withdrawn and self._role.old_is_narrow:
             # An open schema refuses nothing: the argument is ignored, which is no better for the caller.
-            example = self._finder.find_use(difference)
+            example = self._finder.find_value_with_property(difference)
         if example is msgspec.UNSET and difference.containment is not Containment.NO and not is_withdrawn:
             if not self._budget.is_cut_short:
                 yield self._make_change("unproven", difference)
@@ -200,7 +203,7 @@ class _SchemaJudge:
         name = self._role.breaks.get(difference.kind, self._role.breaks["other"])
         yield self._make_change(name, difference, example)
 
-    def _is_withdrawn(self, difference: Difference) -> bool:
+    def _is_undeclared_now(self, difference: Difference) -> bool:
         """Return whether a property is no longer declared; an open schema still accepts anything under its name."""
         if difference.kind != "property-removed":
             return False

@@ -30,10 +30,10 @@ DEPTH_LIMIT = 60
 _STEP_S = 0.000_05
 
 _IGNORED = TEXT_KEYWORDS | ANNOTATION_KEYWORDS | {"$schema", "$id", "id", "$defs", "definitions", "$anchor"}
-_SHAPES = frozenset({"properties", "required", "additionalProperties", "items"})
-_PLAIN = SIMPLE_KEYWORDS | _SHAPES | {"$ref"} | _IGNORED
+_PART_KEYWORDS = frozenset({"properties", "required", "additionalProperties", "items"})
+_WITHOUT_ALGEBRA = SIMPLE_KEYWORDS | _PART_KEYWORDS | {"$ref"} | _IGNORED
 # The remaining keywords that a validator looks at; an unknown keyword asserts nothing.
-_COMBINED = frozenset(
+_COMBINATORS = frozenset(
     {
         "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "contains", "dependencies", "dependentRequired",
         "dependentSchemas", "else", "if", "maxContains", "minContains", "not", "oneOf", "propertyNames", "then",
@@ -41,7 +41,7 @@ _COMBINED = frozenset(
     }
 )  # fmt: skip
 # Keywords that depend on each other.
-_TOGETHER = (
+_DEPENDENT_GROUPS = (
     ("if", "then", "else"),
     ("contains", "minContains", "maxContains"),
     ("prefixItems", "items", "additionalItems", "unevaluatedItems"),
@@ -157,8 +157,8 @@ class SchemaWalk:
 
     def _follow(self, old: Node, new: Node) -> tuple[Node, Node] | None:
         """Return the targets of references that stand for the whole schema, on either side or both; None if there is none."""
-        one, other = self._follow_alone(self._old, old), self._follow_alone(self._new, new)
-        return None if one is None and other is None else (one or old, other or new)
+        old_target, new_target = self._follow_alone(self._old, old), self._follow_alone(self._new, new)
+        return None if old_target is None and new_target is None else (old_target or old, new_target or new)
 
     @staticmethod
     def _follow_alone(side: ComparedSchema, node: Node) -> Node | None:
@@ -174,13 +174,13 @@ class SchemaWalk:
         if "pattern" in wide and narrow.get("pattern") != wide["pattern"] and not self._budget.spend(SEARCH_COST_S):
             yield self._record("format", "pattern", old, new, steps, Containment.UNKNOWN)
             narrow, wide = ({word: schema[word] for word in schema if word != "pattern"} for schema in (narrow, wide))
-        for limit in compare_keywords(narrow, wide, draft=self._old.draft):
-            yield self._record(limit.kind, limit.keyword, old, new, steps, limit.containment)
+        for found in compare_keywords(narrow, wide, draft=self._old.draft):
+            yield self._record(found.kind, found.keyword, old, new, steps, found.containment)
 
     def _compare_combinators(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         """Compare branches, conditions and all other keywords that are neither simple nor about parts of the value."""
         narrow, wide = self._narrow_wide(old, new)
-        for word in sorted((narrow.keys() | wide.keys()) & _COMBINED):
+        for word in sorted((narrow.keys() | wide.keys()) & _COMBINATORS):
             answer = self._compare_combinator(word, old, new, steps)
             is_same = is_same_json(old.schema.get(word), new.schema.get(word))
             if answer is not Containment.YES or not is_same:
@@ -202,33 +202,33 @@ class SchemaWalk:
 
     def _are_same(self, narrow: JsonObject, wide: JsonObject) -> bool:
         """Return whether two schemas are equal and refer to no others; those they refer to may differ."""
-        some, others = (
+        narrow_values, wide_values = (
             split_texts({key: value for key, value in schema.items() if key not in _IGNORED})[0]
             for schema in (narrow, wide)
         )
         has_references = self._old.has_references or self._new.has_references
-        return is_same_json(some, others) and not (has_references and _mentions_reference(some))
+        return is_same_json(narrow_values, wide_values) and not (has_references and _mentions_reference(narrow_values))
 
     def _is_unchanged(self, word: str, narrow: JsonObject, wide: JsonObject) -> bool:
         """Return whether a keyword and those that depend on it are the same on both sides."""
-        group = next((words for words in _TOGETHER if word in words), (word,))
-        some, others = ({key: schema[key] for key in group if key in schema} for schema in (narrow, wide))
-        return self._are_same(some, others)
+        group = next((words for words in _DEPENDENT_GROUPS if word in words), (word,))
+        narrow_values, wide_values = ({key: schema[key] for key in group if key in schema} for schema in (narrow, wide))
+        return self._are_same(narrow_values, wide_values)
 
     def _compare_branches(self, word: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Containment:
-        some, others = list(branches_of(old, word)), list(branches_of(new, word))
-        if word == "oneOf" or not some or not others:
+        old_branches, new_branches = list(branches_of(old, word)), list(branches_of(new, word))
+        if word == "oneOf" or not old_branches or not new_branches:
             return Containment.UNKNOWN
-        narrow, wide = (some, others) if self._old_is_narrow else (others, some)
+        narrow, wide = (old_branches, new_branches) if self._old_is_narrow else (new_branches, old_branches)
         # anyOf: each narrow branch must be within some wide branch. allOf: each wide branch must contain some narrow branch.
-        every, some_of = (narrow, wide) if word == "anyOf" else (wide, narrow)
-        for one in every:
-            if not any(self._is_within(one, other, word, steps) for other in some_of):
+        needed, candidates = (narrow, wide) if word == "anyOf" else (wide, narrow)
+        for branch in needed:
+            if not any(self._is_within(branch, candidate, word, steps) for candidate in candidates):
                 return Containment.UNKNOWN
         return Containment.YES
 
-    def _is_within(self, one: Node, other: Node, word: str, steps: tuple[Step, ...]) -> bool:
-        narrow, wide = (one, other) if word == "anyOf" else (other, one)
+    def _is_within(self, branch: Node, candidate: Node, word: str, steps: tuple[Step, ...]) -> bool:
+        narrow, wide = (branch, candidate) if word == "anyOf" else (candidate, branch)
         old, new = (narrow, wide) if self._old_is_narrow else (wide, narrow)
         # A branch is tried against several: the differences from those that do not fit are not reported.
         before = len(self.differences)
@@ -244,9 +244,9 @@ class SchemaWalk:
         if "$ref" not in wide:
             yield self._record("other", "$ref", old, new, steps, Containment.YES)
             return
-        one, other = self._old.follow_reference(old), self._new.follow_reference(new)
-        if one is not None and other is not None:
-            yield self._compare(one, other, (*steps, ("$ref",)))
+        old_target, new_target = self._old.follow_reference(old), self._new.follow_reference(new)
+        if old_target is not None and new_target is not None:
+            yield self._compare(old_target, new_target, (*steps, ("$ref",)))
         else:
             yield self._record("other", "$ref", old, new, steps, Containment.UNKNOWN)
 
@@ -257,38 +257,38 @@ class SchemaWalk:
             return
         yield from self._compare_required(old, new, steps)
         self._depth += 1
-        some, others = _properties_by_name(old), _properties_by_name(new)
+        old_properties, new_properties = _properties_by_name(old), _properties_by_name(new)
         if not (have_same_patterns := _properties_by_pattern(old).keys() == _properties_by_pattern(new).keys()):
             yield self._record("other", "patternProperties", old, new, steps, Containment.UNKNOWN)
-        for pattern, one in _properties_by_pattern(old).items() if have_same_patterns else ():
-            yield self._compare(one, _properties_by_pattern(new)[pattern], (*steps, ("patternProperties", pattern)))
-        for name in (*some, *(name for name in others if name not in some)):
-            yield self._compare_property(name, (old, some.get(name)), (new, others.get(name)), steps)
+        for pattern, schema in _properties_by_pattern(old).items() if have_same_patterns else ():
+            yield self._compare(schema, _properties_by_pattern(new)[pattern], (*steps, ("patternProperties", pattern)))
+        for name in (*old_properties, *(name for name in new_properties if name not in old_properties)):
+            yield self._compare_property(name, (old, old_properties.get(name)), (new, new_properties.get(name)), steps)
         yield self._compare(_additional_of(old), _additional_of(new), (*steps, ("additionalProperties",)))
         self._depth -= 1
 
     def _compare_property(
         self, name: str, old: tuple[Node, Node | None], new: tuple[Node, Node | None], steps: tuple[Step, ...]
     ) -> Containment:
-        (around_old, some), (around_new, other) = old, new
+        (around_old, old_property), (around_new, new_property) = old, new
         inner = (*steps, ("properties", name))
-        if some is not None and other is not None:
-            return self._compare(some, other, inner)
+        if old_property is not None and new_property is not None:
+            return self._compare(old_property, new_property, inner)
         # Reported as one added or removed property, not with each difference between it and `additionalProperties`.
         before = len(self.differences)
         answer = self._compare(
-            some or _undeclared_of(around_old, name), other or _undeclared_of(around_new, name), inner
+            old_property or _undeclared_of(around_old, name), new_property or _undeclared_of(around_new, name), inner
         )
         del self.differences[before:]
-        kind = "property-added" if some is None else "property-removed"
+        kind = "property-added" if old_property is None else "property-removed"
         return self._record(kind, "properties", around_old, around_new, steps, answer, name)
 
     def _compare_required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
-        some, others = _required_names(old.schema), _required_names(new.schema)
-        for name in others - some:
+        old_names, new_names = _required_names(old.schema), _required_names(new.schema)
+        for name in new_names - old_names:
             answer = Containment.NO if self._old_is_narrow else Containment.YES
             yield self._record("required-added", "required", old, new, steps, answer, name)
-        for name in some - others:
+        for name in old_names - new_names:
             answer = Containment.YES if self._old_is_narrow else Containment.NO
             yield self._record("required-dropped", "required", old, new, steps, answer, name)
 
@@ -297,14 +297,14 @@ class SchemaWalk:
         narrow, wide = self._narrow_wide(old, new)
         if "array" not in _types(narrow) or not any(word in schema for word in words for schema in (narrow, wide)):
             return
-        one, other = old.schema.get("items", True), new.schema.get("items", True)
+        old_items, new_items = old.schema.get("items", True), new.schema.get("items", True)
         has_more = any(word in schema for word in words[1:] for schema in (narrow, wide))
-        if has_more or isinstance(one, list) or isinstance(other, list):
+        if has_more or isinstance(old_items, list) or isinstance(new_items, list):
             if not self._is_unchanged("prefixItems", narrow, wide):
                 yield self._record("other", "items", old, new, steps, Containment.UNKNOWN)
             return
         self._depth += 1
-        yield self._compare(old.child("/items", one), new.child("/items", other), (*steps, ("items",)))
+        yield self._compare(old.child("/items", old_items), new.child("/items", new_items), (*steps, ("items",)))
         self._depth -= 1
 
     # The validator's algebra
@@ -312,14 +312,14 @@ class SchemaWalk:
     @staticmethod
     def _is_worth_asking(old: Node, new: Node, own: list[Containment]) -> bool:
         words = old.schema.keys() | new.schema.keys()
-        return Containment.UNKNOWN in own or bool(words - _PLAIN or words & {"enum", "const", "$ref"})
+        return Containment.UNKNOWN in own or bool(words - _WITHOUT_ALGEBRA or words & {"enum", "const", "$ref"})
 
     def _ask_algebra(self, old: Node, new: Node, answer: Containment, first: int) -> Containment:
         """Compare a pair as a whole; a proof settles its differences, those from index `first` on."""
-        one, other = self._old.extract(old), self._new.extract(new)
-        if one is None or other is None:
+        old_document, new_document = self._old.extract(old), self._new.extract(new)
+        if old_document is None or new_document is None:
             return answer
-        narrow, wide = (one, other) if self._old_is_narrow else (other, one)
+        narrow, wide = (old_document, new_document) if self._old_is_narrow else (new_document, old_document)
         decided = Comparison(narrow, wide, self._budget).decide()
         if decided is Containment.YES:
             for difference in self.differences[first:]:

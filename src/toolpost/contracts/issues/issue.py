@@ -52,7 +52,7 @@ def find_issues_quickly(schema: Schema, value: Json, size_bytes: int) -> list[Is
 
     `size_bytes` is the size of the value as JSON text.
     """
-    if size_bytes > schema.quick_bytes:
+    if size_bytes > schema.inline_limit_bytes:
         return None
     try:
         if schema.is_valid(value):

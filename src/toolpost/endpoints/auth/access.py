@@ -10,14 +10,16 @@ from typing import Final
 
 from toolpost.contracts.errors import BadConfiguration, ErrorCode
 from toolpost.endpoints.auth.roster import Admission, Roster
+from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, misdirected, unauthorized
 from toolpost.endpoints.http.request import HttpRequest
 
-__all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_exposure"]
+__all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_exposure", "find_proxy_setting"]
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*\.?)(?::([0-9]{1,5}))?")
+_FORWARDING: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
@@ -29,26 +31,37 @@ class Access:
     roster: Roster
     allowed_hosts: Sequence[str] = ()
     allowed_origins: Sequence[str] = ()
+    is_guarded: bool = False
+    """Whether an application in front of the endpoint checks callers itself."""
 
     def __post_init__(self) -> None:
         check_exposure(self.host, is_open=self.roster.members.is_open)
 
-    def find_admission(self, headers: Mapping[bytes, bytes]) -> Admission | None:
+    def find_admission(self, headers: Mapping[bytes, bytes], path: str = MCP_PATH) -> Admission | None:
         """Authenticate by a token that is known already, or anonymously where no token is required.
 
         Returns None for a token that has to be verified first, which `admit` does. Raises `Refused`.
         """
         self.check_host_and_origin(headers)
         if self.roster.anonymous is not None:
-            credentials = headers.get(b"authorization")
-            delegated = self.roster.find_delegated(credentials[7:]) if credentials is not None else None
+            token = parse_bearer(headers)
+            delegated = self.roster.find_delegated(token) if token is not None else None
             return delegated or self.roster.anonymous
-        return self.roster.find(_read_token(headers, self.roster))
+        if (admission := self.roster.find(_read_token(headers, self.roster, path))) is not None:
+            self.roster.check_endpoint(admission, path)
+        return admission
 
-    async def admit(self, request: HttpRequest) -> Admission:
-        """Authenticate a request; raise `Refused` with 401, 403, 400 or 421."""
+    async def admit(self, request: HttpRequest, *, is_page: bool = False) -> Admission:
+        """Authenticate a request; raise `Refused` with 401, 403, 400 or 421. `is_page`: pages of other sites may link to it."""
         headers = request.headers
-        admission = self.find_admission(headers) or await self.roster.verify(_read_token(headers, self.roster))
+        if (admission := self.find_admission(headers, request.path)) is None:
+            admission = await self.roster.verify(_read_token(headers, self.roster, request.path))
+            self.roster.check_endpoint(admission, request.path)
+        if admission is self.roster.anonymous:
+            if not self.is_guarded and view_of(request.path, is_bare=False) is None:
+                _check_forwarding(headers)
+            if not is_page:
+                _check_embedding(headers)
         request.note_admitted()
         return admission
 
@@ -92,12 +105,50 @@ def check_exposure(host: str, *, is_open: bool) -> None:
         )
 
 
-def _read_token(headers: Mapping[bytes, bytes], roster: Roster) -> bytes:
-    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
-    token = credentials.strip()
-    if scheme.lower() != b"bearer" or not token:
-        raise unauthorized("A token is required: send `Authorization: Bearer …`", roster.challenge())
+def find_proxy_setting(*, allowed_hosts: Sequence[str], trusted_proxies: Sequence[str]) -> str | None:
+    """Return the setting that says that a proxy is in front of the gateway, None without one.
+
+    The proxy listens elsewhere than on localhost: where no token is required, everyone who can reach it is let in.
+    """
+    if any(_parse_host(name) not in LOCAL_HOSTS for name in allowed_hosts):
+        return "http.allowed_hosts"
+    return "http.trusted_proxies" if trusted_proxies else None
+
+
+def _check_forwarding(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what came through a proxy: without a token, only people at this machine may look into the gateway and change it.
+
+    Whoever sends such a header has less by it, never more, so that it need not be true.
+    """
+    if not _FORWARDING.isdisjoint(headers):
+        raise forbidden(
+            "Through a proxy this address needs a token: set TOOLPOST_TOKEN (or http.token_file, or callers) where the "
+            "gateway runs"
+        )
+
+
+def _check_embedding(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what a page of another origin loads as an image, a frame or the like.
+
+    Such a request has no Origin. The page cannot read the answer, but it could have it computed, hold it open, and see whether it
+    is an error.
+    """
+    site = headers.get(b"sec-fetch-site", b"none")
+    if b"origin" not in headers and site not in (b"same-origin", b"none"):
+        raise forbidden("Pages of other origins may not load this address")
+
+
+def _read_token(headers: Mapping[bytes, bytes], roster: Roster, path: str) -> bytes:
+    token = parse_bearer(headers)
+    if token is None:
+        raise unauthorized("A token is required: send `Authorization: Bearer …`", roster.challenge(path))
     return token
+
+
+def parse_bearer(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the token of the `Authorization` header; None without one."""
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+    return credentials.strip() or None if scheme.lower() == b"bearer" else None
 
 
 def _parse_host(authority: str) -> str | None:

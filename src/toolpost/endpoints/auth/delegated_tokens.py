@@ -24,7 +24,7 @@ class DelegatedTokens:
         finally:
             self._url = None
 
-    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> GatewayAccess | None:
+    def issue(self, caller: Caller, scopes: Sequence[Scope]) -> GatewayAccess | None:
         """Make a token that acts for this caller, within these scopes; None while HTTP is not served."""
         if self._url is None:
             return None
@@ -32,6 +32,6 @@ class DelegatedTokens:
         self._roster.delegate(token.encode(), caller, tuple(scopes))
         return GatewayAccess(url=self._url, token=token)
 
-    def take_back(self, access: GatewayAccess) -> None:
+    def revoke(self, access: GatewayAccess) -> None:
         """Revoke a token."""
         self._roster.revoke(access.token.encode())

@@ -11,15 +11,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
+import httpx2
 import jwt
 import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import BadConfiguration, ErrorCode
-from toolpost.endpoints.auth.oauth_rules import OAuthRules
+from toolpost.contracts.errors import BadConfiguration, ErrorCode, UpstreamUnavailable
+from toolpost.endpoints.auth.oauth_rules import IssuerRules
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.upstreams.http.client import HttpClient, HttpFailed
+from toolpost.upstreams.credentials.fetch import Fetcher
 
 _log = logging.getLogger("toolpost.oauth")
 
@@ -33,21 +34,20 @@ GAP_S: Final = 30.0
 """Least time between two fetches: tokens with invented key ids must not cause requests."""
 
 FETCH_S: Final = 10.0
-BODY_LIMIT: Final = 1024 * 1024
 
-_LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _SIGNING: Final = frozenset({"RSA", "EC", "OKP"})
 
 
 class SigningKeys:
     """The current keys of one authorization server."""
 
-    def __init__(self, rules: OAuthRules) -> None:
+    def __init__(self, rules: IssuerRules) -> None:
         self._rules = rules
         self._keys: Sequence[JsonObject] = ()
         self._at = float("-inf")
         self._tried_at = float("-inf")
         self._lock = anyio.Lock()
+        self._fetcher = Fetcher(filter(None, [rules.issuer, rules.jwks_url]), rules.network)
         self._parsed = lru_cache(maxsize=64)(self._parse)
         if rules.jwks_file is not None:
             self._store(_read_file(rules.jwks_file))
@@ -102,27 +102,28 @@ class SigningKeys:
                 return
             try:
                 with anyio.fail_after(FETCH_S):
-                    self._store(await _fetch_json(self._rules.jwks_url or await self._discover_url()))
-            except (HttpFailed, TimeoutError, ValueError, BadConfiguration) as error:
+                    url = self._rules.jwks_url or str((await self.discover())["jwks_uri"])
+                    self._store(await fetch_json(self._fetcher, url))
+            except (UpstreamUnavailable, TimeoutError, ValueError) as error:
                 reason = str(error) or "it did not answer in time"
                 event(_log, logging.WARNING, "keys not fetched", issuer=self._rules.issuer, reason=reason)
             finally:
                 self._tried_at = time.monotonic()
 
-    async def _discover_url(self) -> str:
-        """Find the address of the keys in the issuer's metadata: RFC 8414, or OpenID Connect Discovery."""
+    async def discover(self) -> JsonObject:
+        """Fetch the issuer's metadata: RFC 8414, or OpenID Connect Discovery. Raises ValueError if there is none of its own."""
         for url in metadata_urls(self._rules.issuer):
             try:
-                found = await _fetch_json(url)
-            except (HttpFailed, ValueError) as error:
+                found = await fetch_json(self._fetcher, url)
+            except (UpstreamUnavailable, ValueError) as error:
                 event(_log, logging.DEBUG, "no metadata there", url=url, reason=str(error))
                 continue
+            # As exact text: after normalization, one issuer could speak for another.
             if not isinstance(found, dict) or found.get("issuer") != self._rules.issuer:
                 raise ValueError(f"{url} describes another issuer")
-            address = found.get("jwks_uri")
-            if not isinstance(address, str) or not _is_safe(address):
-                raise ValueError(f"{url} has no usable jwks_uri")
-            return address
+            if not str(found.get("jwks_uri", "")):
+                raise ValueError(f"{url} has no jwks_uri")
+            return found
         raise ValueError("it publishes no metadata; set http.oauth.jwks_url")
 
 
@@ -138,13 +139,17 @@ def metadata_urls(issuer: str) -> list[str]:
     return list(dict.fromkeys([*inserted, at(f"{path}/.well-known/openid-configuration")]))
 
 
-async def _fetch_json(url: str) -> Any:
-    async with HttpClient(url, headers={"accept": "application/json"}, body_limit=BODY_LIMIT) as client:
-        response = await client.request("GET")
-    if response.status != 200:
-        raise ValueError(f"{url} answered with {response.status}")
+async def fetch_json(fetcher: Fetcher, url: str) -> Any:
+    """Fetch a JSON document; raises `UpstreamUnavailable`, also for an address that must not be reached, or ValueError."""
     try:
-        return msgspec.json.decode(response.body)
+        request = httpx2.Request("GET", url, headers={"accept": "application/json"})
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"`{url[:200]}` is not a URL") from error
+    response = await fetcher.send(request)
+    if response.status_code != 200:
+        raise ValueError(f"{url} answered with {response.status_code}")
+    try:
+        return msgspec.json.decode(response.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{url} is not JSON") from error
 
@@ -163,8 +168,3 @@ def _read_file(path: Path) -> Any:
 
 def _is_signing_key(key: Any) -> bool:
     return isinstance(key, dict) and key.get("kty") in _SIGNING and key.get("use", "sig") == "sig"
-
-
-def _is_safe(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOCAL)

@@ -10,19 +10,21 @@ about them.
 import hashlib
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol
 
 import anyio
 
-from toolpost.base.caller import UNLIMITED, Caller, Scope
+from toolpost.base.caller import READ_ONLY, UNLIMITED, Caller, Scope, owner_of
 from toolpost.base.ids import CallerId, JsonObject
+from toolpost.contracts.errors import ToolpostError
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.http.refusal import forbidden, unauthorized
+from toolpost.endpoints.http.paths import MCP_PATH, view_of
+from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 from toolpost.shares import Callers
 
 VERIFIED_LIMIT: Final = 4_096
@@ -52,22 +54,49 @@ class KnownCaller:
     subjects: frozenset[str] = frozenset()
     clients: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
+    claims: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Names of other claims, groups and roles among them, each with its accepted values."""
+    issuer: str | None = None
+    """The issuer of these tokens: the same `sub` is another person at another issuer."""
+    passphrase: str | None = field(default=None, repr=False)
+    """The hash of the passphrase by which a person logs in here."""
+    secrets_hash: str = ""
+    """Tells apart the passphrases and tokens that a caller has had: a login lasts as long as they are the same.
+    Empty for callers as which no one logs in."""
 
     def matches(self, claims: "Claims") -> bool:
         """Whether the claims match. Each kind that is configured must match; a caller with none matches no claims."""
-        if not (self.subjects or self.clients or self.scopes):
+        if claims.login is not None and claims.login.caller is not None:
+            is_same = self.secrets_hash != "" and claims.login.secrets_hash == self.secrets_hash
+            return claims.login.caller == self.name and is_same
+        if not (self.subjects or self.clients or self.scopes or self.claims):
             return False
         return (
-            (not self.subjects or claims.subject in self.subjects)
+            claims.issuer == self.issuer
+            and (not self.subjects or claims.subject in self.subjects)
             and (not self.clients or claims.client in self.clients)
             and (not self.scopes or bool(self.scopes & claims.scopes))
+            and all(accepted & find_values(claims.all, name) for name, accepted in self.claims)
         )
 
     def id_for(self, claims: "Claims") -> CallerId:
         """Return the caller id for these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
-        if self.subjects:
+        if self.subjects or (claims.login is not None and claims.login.caller is not None):
             return CallerId(self.name)
         return CallerId(f"{self.name}:{claims.subject or f':{claims.client}'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """What a token of our own authorization server is issued for."""
+
+    grant: str
+    """The id of what a person has consented to; all tokens of it are revoked together."""
+    caller: str | None
+    """The configured caller that logged in; None for a person of another provider, whose claims say who it is."""
+    secrets_hash: str = ""
+    is_read_only: bool = False
+    """Whether its person has allowed read-only tools alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +108,54 @@ class Claims:
     client: str | None
     scopes: frozenset[str]
     expires_at: float
+    """When it has to be verified again: it is over, or its issuer may have revoked it."""
+    issuer: str | None = None
+    audiences: frozenset[str] | None = None
+    """The endpoints that it is for, as URLs; None if it is for all of them."""
+    all: JsonObject = field(default_factory=dict, repr=False)
+    """Every claim, to find groups, roles and others in."""
+    login: Login | None = None
+    """Of a token that was issued here."""
+
+
+def find_values(claims: JsonObject, name: str) -> frozenset[str]:
+    """Return the values of a claim, as text: of the claim of this name, else with `a.b` of the claim `b` within `a`."""
+    value: Any = claims.get(name)
+    if value is None:
+        value = claims
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    values = value if isinstance(value, list) else [value]
+    return frozenset(
+        each if isinstance(each, str) else str(each).lower() for each in values if isinstance(each, str | bool | int)
+    )
+
+
+class LoginServer(Protocol):
+    """The authorization server of this gateway, which a part brings."""
+
+    @property
+    def issuer(self) -> str: ...
+
+    @property
+    def resource(self) -> str:
+        """The URL of this gateway's MCP endpoint."""
+        ...
+
+    @property
+    def scopes(self) -> tuple[str, ...]: ...
+
+    def hash_secrets(self, secrets: str) -> str:
+        """Return what tells a caller's secrets apart and is stored with a login, but cannot be tried out without a key."""
+        ...
+
+    def has_issued(self, token: bytes) -> bool:
+        """Whether a token has the form of those that are issued here."""
+        ...
+
+    async def find_claims(self, token: bytes) -> Claims | None:
+        """Return the claims of an access token; None if it is not valid, or no longer."""
+        ...
 
 
 class TokenVerifier(Protocol):
@@ -91,17 +168,9 @@ class TokenVerifier(Protocol):
         """Return the claims of a valid token, or raise `Refused`."""
         ...
 
-    def challenge(self) -> str:
-        """Write a `WWW-Authenticate` header."""
-        ...
-
-    def metadata(self) -> JsonObject:
-        """Return the protected resource metadata."""
-        ...
-
 
 class Admission:
-    """An authenticated caller and its view. Connections keep it while `holds` is true."""
+    """An authenticated caller and its view. Connections keep it while `is_valid` is true."""
 
     __slots__ = ("_is_invalid", "_until", "caller", "claims", "is_admin", "scopes", "token", "view")
 
@@ -114,14 +183,16 @@ class Admission:
         until: float | None = None,
         token: TokenDigest | None = None,
         claims: "tuple[OAuthRules, Claims] | None" = None,
+        owner: str = "",
     ) -> None:
+        """`owner` is whose tools of servers with credentials per caller the view shows; empty where no server has them."""
         self.caller = caller
         self.token = token
         """The digest of the configured or delegated token that was sent."""
         self.claims = claims
         """The claims of the access token that was sent, and the rules by which it was valid."""
         self.scopes = scopes
-        self.view: View = EVERYTHING.within(scopes)
+        self.view: View = EVERYTHING.within(scopes).of_owner(owner)
         self.is_admin = is_admin
         self._until = until
         self._is_invalid = False
@@ -130,6 +201,16 @@ class Admission:
     def is_valid(self) -> bool:
         """False once the token has expired or was removed: authenticate again."""
         return not self._is_invalid and (self._until is None or time.time() < self._until)
+
+    @property
+    def until(self) -> float | None:
+        """When its token has to be verified again, in seconds of the wall clock; None if it does not end by itself."""
+        return self._until
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it came without a token, which is let in where none is required."""
+        return self.token is None and self.claims is None
 
     def invalidate(self) -> None:
         """Invalidate this; requests that kept it authenticate again."""
@@ -147,9 +228,11 @@ class Members:
     callers: tuple[KnownCaller, ...] = ()
     endpoint: Scope = UNLIMITED
     """A scope that limits every caller."""
+    read_only: Scope = READ_ONLY
+    """What limits a caller whose token is for read-only tools alone."""
     verifier: TokenVerifier | None = None
     others: KnownCaller | None = None
-    """The caller of valid access tokens that match no other; None refuses them."""
+    """The caller of valid access tokens, of its issuer, that match no other; None refuses them."""
 
     @property
     def is_open(self) -> bool:
@@ -168,7 +251,10 @@ class Members:
 
     def match(self, claims: Claims) -> KnownCaller | None:
         """Return the first caller whose rules match the claims, else `others`."""
-        return next((known for known in self.callers if known.matches(claims)), self.others)
+        known = next((known for known in self.callers if known.matches(claims)), None)
+        if known is None and self.others is not None and self.others.issuer == claims.issuer:
+            return self.others
+        return known
 
 
 class Roster:
@@ -180,9 +266,16 @@ class Roster:
         self._by_token: dict[TokenDigest, Admission] = {}
         self._verified: OrderedDict[TokenDigest, Admission] = OrderedDict()
         self._delegated: dict[TokenDigest, Admission] = {}
+        self._ended: deque[str] = deque(maxlen=VERIFIED_LIMIT)
         self._open: dict[object, tuple[Admission, Callable[[], None]]] = {}
         self.anonymous: Admission | None = None
         """The admission of every request where no token is required, else None."""
+        self.separates_owners = False
+        """Whether a server has credentials per caller, so that views have owners; takes effect with `replace`."""
+        self.keeps_tokens = False
+        """Whether a server needs the access tokens of callers, which `on_verified` keeps; takes effect with `replace`."""
+        self.on_verified: Callable[[Caller, bytes, Claims], None] = lambda _caller, _token, _claims: None
+        """Called with each access token that was verified, except those that were issued here."""
         self.replaced = anyio.Event()
         """Set when the members are replaced; by then this is a new, unset event."""
         self.replace(members or Members())
@@ -225,13 +318,27 @@ class Roster:
         """
         digest = digest_of(token)
         agent = replace(caller, is_admin=False)
-        self._delegated[digest] = Admission(agent, scopes=scopes, is_admin=False, token=digest)
+        self._delegated[digest] = Admission(
+            agent, scopes=scopes, is_admin=False, token=digest, owner=self._owner_of(agent)
+        )
 
     def revoke(self, token: bytes) -> None:
         """Accept a delegated token no longer, and close the streams that were opened with it."""
         if (admission := self._delegated.pop(digest_of(token), None)) is not None:
             admission.invalidate()
             self._close_open()
+
+    def end_logins(self, grants: Iterable[str]) -> None:
+        """Forget the access tokens of logins that were revoked, and close the streams that were opened with them."""
+        ended = set(grants).difference(self._ended)
+        if not ended:
+            return
+        for digest, admission in list(self._verified.items()):
+            if admission.claims is not None and (login := admission.claims[1].login) and login.grant in ended:
+                del self._verified[digest]
+                admission.invalidate()
+        self._ended.extend(ended)
+        self._close_open()
 
     def find_delegated(self, token: bytes) -> Admission | None:
         """Return the admission of a delegated token, None for any other."""
@@ -246,22 +353,46 @@ class Roster:
         if members is not self.members:  # replaced while the token was verified
             return self.find(token) or await self.verify(token)
         known = members.match(claims)
+        # It may have been revoked while it was looked up.
+        is_over = claims.login is not None and (known is None or claims.login.grant in self._ended)
+        if is_over:
+            # Its person logs in again, if they still may.
+            problem = "The token is from a login that no longer holds"
+            raise unauthorized(problem, members.verifier.rules.challenge("invalid_token", problem))
         if known is None:
             raise forbidden("The token is valid but not mapped to any configured caller")
         until = min(claims.expires_at, time.time() + VERIFIED_S)
+        if claims.login is not None:
+            # A person has let a client call tools, and not administrate.
+            known = replace(known, is_admin=False)
         admission = self._make_admission(known, known.id_for(claims), until, claims=(members.verifier.rules, claims))
         self._verified[digest_of(token)] = admission
+        if self.keeps_tokens and claims.login is None:
+            self.on_verified(admission.caller, token, claims)
         while len(self._verified) > VERIFIED_LIMIT:
             self._verified.popitem(last=False)
         return admission
 
-    def challenge(self) -> str:
+    def challenge(self, path: str = MCP_PATH) -> str:
         """Write the `WWW-Authenticate` header of a 401."""
-        return "Bearer" if self.members.verifier is None else self.members.verifier.challenge()
+        return "Bearer" if self.members.verifier is None else self.members.verifier.rules.challenge(path=path)
 
-    def metadata(self) -> JsonObject | None:
+    def check_endpoint(self, admission: Admission, path: str) -> None:
+        """Raise `Refused` for a token that was issued for another endpoint, or by a login and is used for more than MCP."""
+        verifier = self.members.verifier
+        if admission.claims is None or verifier is None:
+            return
+        if admission.claims[1].login is not None and view_of(path, is_bare=False) is None:
+            # A person has let a client call tools. It may not approve calls, or connect servers, in their name.
+            raise forbidden("A token from a login is for MCP only")
+        audiences = admission.claims[1].audiences
+        if audiences is not None and verifier.rules.url_of(path) not in audiences:
+            problem = "The token is meant for another endpoint"
+            raise unauthorized(problem, verifier.rules.challenge("invalid_token", problem, path=path))
+
+    def metadata(self, path: str) -> JsonObject | None:
         """Return the protected resource metadata; None without an authorization server."""
-        return None if self.members.verifier is None else self.members.verifier.metadata()
+        return None if self.members.verifier is None else self.members.verifier.rules.metadata(path)
 
     def is_known(self, caller: CallerId) -> bool:
         """Whether a caller with this id may still authenticate."""
@@ -270,29 +401,35 @@ class Roster:
         names = {known.name for known in (*self.members.callers, *filter(None, [self.members.others]))}
         return caller.partition(":")[0] in names
 
-    def scopes_of(self, caller: CallerId) -> tuple[Scope, ...] | None:
+    def scopes_of(self, caller: Caller) -> tuple[Scope, ...] | None:
         """Return the scopes that limit a caller; None if it may no longer authenticate."""
-        if not self.is_known(caller):
+        if not self.is_known(caller.id):
             return None
         if self.anonymous is not None:
             return self.anonymous.scopes
         known = (*self.members.callers, *filter(None, [self.members.others]))
-        name = caller.partition(":")[0]
-        return self._scopes(next(one for one in known if one.name == name))
+        name = caller.id.partition(":")[0]
+        return self._scopes(next(one for one in known if one.name == name), is_read_only=caller.is_read_only)
 
-    def _scopes(self, known: KnownCaller) -> tuple[Scope, ...]:
-        return tuple(scope for scope in (self.members.endpoint, known.scope, known.mode) if scope.is_limited)
+    def _scopes(self, known: KnownCaller, *, is_read_only: bool) -> tuple[Scope, ...]:
+        own = self.members.read_only if is_read_only else UNLIMITED
+        return tuple(scope for scope in (self.members.endpoint, known.scope, known.mode, own) if scope.is_limited)
 
     def _renew_delegated(self) -> None:
         """Revoke delegated tokens whose caller was removed, and narrow the others to what their callers see now."""
         for digest, before in list(self._delegated.items()):
             before.invalidate()
-            now = self.scopes_of(before.caller.id)
+            now = self.scopes_of(before.caller)
             if now is None:
                 del self._delegated[digest]
                 continue
             scopes = tuple(dict.fromkeys((*before.scopes, *now)))
-            self._delegated[digest] = Admission(before.caller, scopes=scopes, is_admin=False, token=digest)
+            self._delegated[digest] = Admission(
+                before.caller, scopes=scopes, is_admin=False, token=digest, owner=self._owner_of(before.caller)
+            )
+
+    def _owner_of(self, caller: Caller) -> str:
+        return owner_of(caller) if self.separates_owners else ""
 
     def _make_admission(
         self,
@@ -303,14 +440,27 @@ class Roster:
         token: TokenDigest | None = None,
         claims: tuple[OAuthRules, Claims] | None = None,
     ) -> Admission:
+        login = claims[1].login if claims is not None else None
+        is_read_only = login is not None and login.is_read_only
+        admitted = Caller(id=caller, transport="http", is_admin=known.is_admin, is_read_only=is_read_only)
         return Admission(
-            Caller(id=caller, transport="http", is_admin=known.is_admin),
-            scopes=self._scopes(known),
+            admitted,
+            scopes=self._scopes(known, is_read_only=is_read_only),
             is_admin=known.is_admin,
             until=until,
             token=token,
             claims=claims,
+            owner=self._owner_of(admitted),
         )
+
+    async def renew(self, token: bytes, before: Admission) -> Admission | None:
+        """Verify the token of an admission that is over; None if it is refused, or stands for another caller now."""
+        try:
+            now = self.find(token) or await self.verify(token)
+        except (Refused, ToolpostError):
+            # Also if its issuer or the store cannot be asked: the client comes again, and is told so.
+            return None
+        return now if now.caller.id == before.caller.id else None
 
     @contextmanager
     def on_removal(self, admission: Admission, leave: Callable[[], None]) -> Iterator[None]:
@@ -336,6 +486,8 @@ class Roster:
             now = self._by_token.get(before.token) or self._delegated.get(before.token)
         elif before.claims is not None:
             rules, claims = before.claims
+            if claims.login is not None and claims.login.grant in self._ended:
+                return False
             verifier = self.members.verifier
             known = self.members.match(claims) if verifier is not None and verifier.rules == rules else None
             return known is not None and known.id_for(claims) == before.caller.id

@@ -11,7 +11,7 @@ wire, under `error`.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -23,14 +23,17 @@ from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import (
     ContractRefused,
     ErrorCode,
+    Forbidden,
     NotFound,
     QueueOverloaded,
     ToolpostError,
     UpstreamUnavailable,
 )
+from toolpost.contracts.instructions import name_instructions
 from toolpost.endpoints.auth.access import Access
-from toolpost.endpoints.http.descriptors import has_run_out
-from toolpost.endpoints.http.exchange import send_json
+from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http.descriptors import is_out_of_descriptors
+from toolpost.endpoints.http.exchange import PRIVATE_HEADERS, send_json
 from toolpost.endpoints.http.paths import SERVERS_PATH
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
@@ -38,7 +41,6 @@ from toolpost.protocol.rpc import encode, internal_error
 from toolpost.providers.findings import Findings, FindingsScanner
 from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.supervisor import Supervisor
 
 _log = logging.getLogger("toolpost.endpoints")
 
@@ -52,14 +54,27 @@ Conceal = Callable[[ServerSpec], Callable[[str], str]]
 
 Servers = Callable[[], Mapping[str, ServerProvider]]
 
-_STATUS: Final[Mapping[type[ToolpostError], int]] = {NotFound: 404, QueueOverloaded: 503, UpstreamUnavailable: 503}
+_STATUS: Final[Mapping[type[ToolpostError], int]] = {
+    Forbidden: 403,
+    NotFound: 404,
+    QueueOverloaded: 503,
+    UpstreamUnavailable: 503,
+}
 
 
 class Admin:
     """The administrator's paths."""
 
-    def __init__(self, access: Access, servers: Servers, watch: FindingsScanner, conceal: Conceal) -> None:
+    def __init__(
+        self,
+        access: Access,
+        servers: Servers,
+        watch: FindingsScanner,
+        conceal: Conceal,
+        check_change: Callable[[HttpRequest, Admission], None],
+    ) -> None:
         self._access = access
+        self._check_change = check_change
         self._servers = servers
         self._watch = watch
         self._conceal = conceal
@@ -73,6 +88,8 @@ class Admin:
             admission = await self._access.admit(request)
             if not admission.is_admin:
                 raise forbidden("Only a caller with `admin = true` may manage servers")
+            if request.method != "GET":
+                self._check_change(request, admission)
             body = await self._result(request, admission.caller.id)
         except Refused as refusal:
             error = {"code": refusal.code.value, "message": str(refusal)}
@@ -81,12 +98,12 @@ class Admin:
             await _send_error(request, failure.as_object(), _STATUS.get(type(failure), 500))
         except Exception as bug:
             # A bug in the gateway gets an answer too.
-            if has_run_out(bug):
+            if is_out_of_descriptors(bug):
                 raise
             message = internal_error(bug).message
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
-            await send_json(request.send, encode(body))
+            await send_json(request.send, encode(body), headers=PRIVATE_HEADERS)
 
     async def _result(self, request: HttpRequest, caller: str) -> Json:
         name, _, action = request.path.removeprefix(SERVERS_PATH).removeprefix("/").partition("/")
@@ -94,51 +111,65 @@ class Admin:
             _check_method(request, "GET")
             # One by one: each looks at every process of a server, and calls in flight get their turn in between.
             return {"servers": [await self._report(provider) for provider in self._servers().values()]}
-        provider = _find_server(name, self._servers())
+        provider = find_server(name, self._servers())
         if not action:
             _check_method(request, "GET")
             return await self._report(provider)
-        _check_action(action)
+        check_action(action)
         _check_method(request, "POST")
         _check_not_a_form(request)
-        event(_log, logging.INFO, "server action", server=name, action=action, caller=caller)
-        try:
-            await _act(provider.supervisor, action)
-        except UpstreamUnavailable as error:
-            raise _conceal_error(error, self._conceal(provider.spec)) from error
+        await act_on_server(provider, action, caller, self._conceal(provider.spec))
         return await self._report(provider)
 
     async def _report(self, provider: ServerProvider) -> JsonObject:
-        report = provider.supervisor.report()
-        conceal = self._conceal(provider.spec)
-        return {
-            "name": report.name,
-            "state": report.state.value,
-            "transport": report.transport,
-            "version": report.version,
-            "pids": list(report.pids),
-            "memoryBytes": report.memory_bytes,
-            "inFlight": report.in_flight,
-            "restarts": report.restarts,
-            "lastError": conceal(report.last_error) if report.last_error is not None else None,
-            "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
-            "lastWords": [conceal(line) for line in report.stderr_tail],
-            "oddities": report.oddities,
-            "tags": sorted(provider.spec.tags),
-            "tools": len(provider.tools),
-            # In a thread: a server decides how many tools there are to tell of.
-            **await to_thread.run_sync(_report_tools, provider, self._watch.of(provider.name), conceal),
-        }
+        return await report_server(provider, self._watch, self._conceal(provider.spec))
+
+
+async def report_server(
+    provider: ServerProvider, watch: FindingsScanner, conceal: Callable[[str], str]
+) -> dict[str, Any]:
+    """Describe a server and its tools that are not as they should be, as JSON; `conceal` removes its secrets."""
+    report = provider.report()
+    return {
+        "name": report.name,
+        "state": report.state.value,
+        "transport": report.transport,
+        "version": report.version,
+        "pids": list(report.pids),
+        "memoryBytes": report.memory_bytes,
+        "inFlight": report.in_flight,
+        "restarts": report.restarts,
+        "lastError": conceal(report.last_error) if report.last_error is not None else None,
+        "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
+        "lastWords": [conceal(line) for line in report.stderr_tail],
+        "oddities": report.oddities,
+        "tags": sorted(provider.spec.tags),
+        "tools": len(provider.tools),
+        # In a thread: a server decides how many tools there are to tell of.
+        **await to_thread.run_sync(_report_tools, provider, watch.of(provider.name), conceal),
+    }
+
+
+async def act_on_server(provider: ServerProvider, action: str, caller: str, conceal: Callable[[str], str]) -> None:
+    """Start, stop or restart a server, and wait until it is ready; raises `UpstreamUnavailable`, without secrets, if it fails."""
+    event(_log, logging.INFO, "server action", server=provider.name, action=action, caller=caller)
+    try:
+        await _act(provider, action)
+    except UpstreamUnavailable as error:
+        raise _conceal_error(error, conceal) from error
 
 
 def _report_tools(
     provider: ServerProvider, suspicions: Findings, conceal: Callable[[str], str]
 ) -> dict[str, msgspec.Raw]:
     """Encode what is reported of single tools, one by one: encoding all at once would hold the interpreter lock as long."""
-    statuses, quarantined = provider.statuses, provider.quarantined
+    statuses = provider.statuses
+    if found := provider.instructions.findings:
+        suspicions = suspicions | {name_instructions(provider.name): found}
     return {
         "contracts": _join(
-            (name, status.as_object() | {"withheld": name in quarantined}) for name, status in statuses.items()
+            (name, status.as_object() | {"withheld": provider.is_quarantined(name)})
+            for name, status in statuses.items()
         ),
         "suspicions": _join(
             (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in found])
@@ -164,17 +195,18 @@ def _format_time(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-async def _act(supervisor: Supervisor, action: str) -> None:
-    if action == "stop":
-        supervisor.stop()
-        return
-    if action == "restart":
-        supervisor.restart()
-    else:
-        supervisor.start()
-    # A person who starts a server wants to know whether it starts.
-    with anyio.move_on_after(READY_S):
-        await supervisor.ensure_ready()
+async def _act(provider: ServerProvider, action: str) -> None:
+    for supervisor in provider.supervisors:
+        if action == "stop":
+            supervisor.stop()
+        elif action == "restart":
+            supervisor.restart()
+        else:
+            supervisor.start()
+    # A person who starts a server wants to know whether it starts. With credentials per caller, a caller's call starts it.
+    if action != "stop" and provider.owned is None:
+        with anyio.move_on_after(READY_S):
+            await provider.supervisor.ensure_ready()
 
 
 def _conceal_error(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> UpstreamUnavailable:
@@ -183,7 +215,8 @@ def _conceal_error(error: UpstreamUnavailable, conceal: Callable[[str], str]) ->
     return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
 
 
-def _find_server(name: str, servers: Mapping[str, ServerProvider]) -> ServerProvider:
+def find_server(name: str, servers: Mapping[str, ServerProvider]) -> ServerProvider:
+    """Return the server of this name; raise `NotFound`, with the nearest one."""
     if (provider := servers.get(name)) is not None:
         return provider
     near = nearest_name(name[:128], servers)
@@ -191,9 +224,10 @@ def _find_server(name: str, servers: Mapping[str, ServerProvider]) -> ServerProv
     raise NotFound(f"Unknown server `{name[:128]}`.", hint=hint, server=name[:128], nearest=[near] if near else [])
 
 
-def _check_action(action: str) -> None:
+def check_action(action: str) -> None:
+    """Raise `NotFound` for what cannot be done with a server."""
     if action not in ACTIONS:
-        raise NotFound(f"A server cannot be message to `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
+        raise NotFound(f"There is no action `{action[:128]}`.", hint=f"known: {', '.join(ACTIONS)}")
 
 
 def _check_method(request: HttpRequest, allowed: str) -> None:
@@ -214,4 +248,5 @@ def _check_not_a_form(request: HttpRequest) -> None:
 async def _send_error(
     request: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    await send_json(request.send, encode({"error": error}), status=status, headers=headers)
+    fields = [*PRIVATE_HEADERS, *(headers or ())]
+    await send_json(request.send, encode({"error": error}), status=status, headers=fields)

@@ -4,7 +4,7 @@
 own (`routes.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,7 +12,8 @@ import anyio
 from anyio.abc import TaskStatus
 
 from toolpost.base.caller import Caller
-from toolpost.base.ids import JsonObject
+from toolpost.base.ids import JsonObject, new_call_id
+from toolpost.base.trace_context import continue_from_headers
 from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
@@ -20,7 +21,7 @@ from toolpost.endpoints.calls import METHODS, CallHandler, log_refused, progress
 from toolpost.endpoints.client_session import HandshakeClientChannel
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import ServerConnection
-from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
+from toolpost.endpoints.http.descriptors import exhausted, is_out_of_descriptors, warn_exhausted
 from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.event_log import EventLog
 from toolpost.endpoints.http.exchange import EventStream, answer_quietly, resume, send_json, send_text
@@ -29,7 +30,7 @@ from toolpost.endpoints.http.paths import HEALTH_PATH, MCP_PATH, METADATA_PATH, 
 from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Scope, Send
 from toolpost.endpoints.http.routes import Routes
-from toolpost.endpoints.http.sessions import Session, Sessions
+from toolpost.endpoints.http.sessions import Session, SessionListener, Sessions
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
 from toolpost.endpoints.sdk.lazy import LazySdk, parameter_header_problem
@@ -37,6 +38,7 @@ from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
+from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
 from toolpost.shares import EndpointShares
 
@@ -54,13 +56,17 @@ class HttpEndpoint:
         *,
         body_limit: int,
         health: Callable[[], JsonObject],
-        metrics: Callable[[], str],
+        metrics: Callable[[], Awaitable[str]],
         admin: Admin,
         routes: Sequence[Routes],
         shares: EndpointShares,
         loads_early: bool = True,
         bare_names: bool = True,
+        continues_traces: bool = False,
+        on_session_end: SessionListener | None = None,
     ) -> None:
+        """`continues_traces`: the trace context of HTTP headers counts too, where `_meta` has none."""
+        self.continues_traces = continues_traces
         self._handler = handler
         self._access = access
         self._admin = admin
@@ -70,7 +76,7 @@ class HttpEndpoint:
         self._metrics = metrics
         self._bare_names = bare_names
         self._streams = shares.streams
-        self._sessions = Sessions(shares.sessions)
+        self._sessions = Sessions(shares.sessions, on_session_end)
         self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, loads_early=loads_early)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +98,7 @@ class HttpEndpoint:
             message = f"{error.message} ({error.hint})" if error.hint else error.message
             await send_json(send, Refused(404, ErrorCode.NOT_FOUND, message).body, status=404)
         except Exception as error:  # noqa: BLE001 (a bug gets an answer too)
-            if has_run_out(error):
+            if is_out_of_descriptors(error):
                 warn_exhausted("answering a request")
                 busy = exhausted()
                 await send_json(send, busy.body, status=busy.status, headers=busy.headers)
@@ -113,7 +119,7 @@ class HttpEndpoint:
             admission = self._access.find_admission(headers)
         except Refused:
             return None
-        return parse_head(headers, admission) if admission is not None else None
+        return parse_head(headers, admission, with_trace=self.continues_traces) if admission is not None else None
 
     def start(self, connection: ServerConnection, head: RequestHead, body: bytes) -> bool:
         """Answer a plain `tools/call` or `tools/list` without ASGI; False leaves it to `__call__`."""
@@ -121,8 +127,8 @@ class HttpEndpoint:
             message = rpc.parse(body)
             if message.method not in METHODS or message.id is None or not self._handler.is_ready(head.admission.view):
                 return False
-            session = None if head.is_modern else self._sessions.find(head.session_id, head.admission.caller)
-            if session is None and not head.is_modern:
+            session = None if head.is_stateless else self._sessions.find(head.session_id, head.admission.caller)
+            if session is None and not head.is_stateless:
                 return False
             if message.method == "tools/list":
                 return self._list_without_asgi(connection, head, message, session)
@@ -134,11 +140,15 @@ class HttpEndpoint:
         self, connection: ServerConnection, head: RequestHead, message: Message, session: Session | None
     ) -> bool:
         cursor, meta = rpc.list_params(message)
-        if session is None and not _is_plainly_modern(head, message, meta, None):
+        if session is None and not _is_plainly_stateless(head, message, meta, None):
             return False
         assert message.id is not None
-        revision = session.revision if session else era.MODERN
-        connection.respond(self._handler.list_tools(message.id, cursor, revision, view=head.admission.view))
+        revision = session.revision if session else era.STATELESS
+        connection.request_id = new_call_id()
+        caller, view = session.caller if session else head.admission.caller, head.admission.view
+        if head.trace_headers is not None:
+            meta = continue_from_headers(meta, head.trace_headers)
+        connection.respond(self._handler.list_tools(message.id, cursor, revision, caller=caller, meta=meta, view=view))
         return True
 
     def _call_without_asgi(
@@ -149,26 +159,29 @@ class HttpEndpoint:
         if (
             "progressToken" in meta
             or era.LOG_LEVEL in meta
-            or (session is None and not _is_plainly_modern(head, message, meta, name))
+            or (session is None and not _is_plainly_stateless(head, message, meta, name))
+            or resumption is not None
+            or (session is not None and message.key in session.calls)
         ):
-            return False
-        if resumption is not None or (session is not None and message.key in session.calls):
             return False
         client_channel = None
         if session is not None and session.client.is_open and head.takes_events:
             client_channel = HandshakeClientChannel(session.client, connection.sender(lambda: session.open_log(call)))
         caller = session.caller if session else head.admission.caller
         view = head.admission.view
+        if head.trace_headers is not None:
+            meta = continue_from_headers(meta, head.trace_headers)
         call = self._handler.admit(
             message.id, name, arguments, meta, caller=caller, notify=None, view=view, client_channel=client_channel
         )
         if session is None and call.mirrors_arguments:
             return False
+        connection.request_id = call.id
         if session is not None:
             session.calls.add(message.key, call)
         else:
             connection.set_call(call)
-        revision = session.revision if session else era.MODERN
+        revision = session.revision if session else era.STATELESS
 
         def start_task() -> None:
             connection.start_task(self._answer(connection, message, call, session))
@@ -186,11 +199,8 @@ class HttpEndpoint:
         self, connection: ServerConnection, message: Message, call: Call, session: Session | None
     ) -> None:
         assert message.id is not None
-        status, revision = 200, session.revision if session else era.MODERN
         try:
-            body = await self._handler.answer(message.id, call, revision)
-        except ProtocolError as error:
-            status, body = _status_of(error.code, revision.version), error.as_response()
+            status, body = await self._run_call(message.id, call, session.revision if session else era.STATELESS)
         finally:
             if session is not None:
                 session.calls.remove(message.key)
@@ -205,9 +215,12 @@ class HttpEndpoint:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run the SDK's tasks, and end what removed callers have open, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow_roster)
-            await self._sdk.run(task_status=task_status)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow_roster)
+                await self._sdk.run(task_status=task_status)
+        finally:
+            self._sessions.end_all()
 
     async def _follow_roster(self) -> None:
         """Whenever the callers are replaced, update all views and end the sessions of removed ones."""
@@ -223,7 +236,7 @@ class HttpEndpoint:
     async def _route(self, request: HttpRequest) -> None:
         if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
             admission = await self._access.admit(request)
-            request.view = view.within(admission.scopes)
+            request.view = view.within(admission.scopes).of_owner(admission.view.owner)
             await self._handler.prepare(request.view)
             self._handler.gateway.catalog.narrow(request.view)
             if request.method == "POST":
@@ -258,7 +271,7 @@ class HttpEndpoint:
     async def _answer_metadata(self, request: HttpRequest) -> None:
         """Send the protected resource metadata of RFC 9728."""
         self._access.check_host_and_origin(request.headers)
-        metadata = self._access.roster.metadata()
+        metadata = self._access.roster.metadata(request.path)
         if metadata is None:
             raise Refused(404, ErrorCode.NOT_FOUND, "No authorization server is configured here")
         await send_json(request.send, rpc.encode(metadata), headers=[(b"access-control-allow-origin", b"*")])
@@ -277,7 +290,7 @@ class HttpEndpoint:
     async def _answer_metrics(self, request: HttpRequest) -> None:
         if not (await self._access.admit(request)).is_admin:
             raise forbidden("Only a caller with `admin = true` may read metrics")
-        await send_text(request.send, self._metrics().encode(), METRICS_TYPE)
+        await send_text(request.send, (await self._metrics()).encode(), METRICS_TYPE)
 
     async def _post(self, request: HttpRequest, admission: Admission) -> None:
         caller = admission.caller
@@ -291,16 +304,19 @@ class HttpEndpoint:
             if message.method == LISTEN:
                 async with close_on_removal(request, self._access.roster, admission):
                     await self._sdk.serve(request, caller, request.replay(body), message)
+            elif message.id is None and _is_plain_extension(message, request):
+                await self._sdk.notify_extension(message, caller, request.view)
+                await _accept(request.send)
             elif not await self._answer_without_sdk(message, request, caller):
                 await self._sdk.serve(request, caller, request.replay(body), message)
         except ProtocolError as error:
-            log_refused(error, caller)
+            log_refused(error, caller, request.id)
             await send_json(request.send, error.as_response(), status=_status_of(error.code, request.version))
 
     async def _answer_without_sdk(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
         """Answer what needs no SDK; False leaves the message to it."""
         session = None
-        if request.version != era.MODERN.version:
+        if request.version != era.STATELESS.version:
             session = self._session_of(request, caller)
             if session is None:
                 return False
@@ -318,9 +334,7 @@ class HttpEndpoint:
         if not request.accepts(b"application/json"):
             raise Refused(406, ErrorCode.INVALID_REQUEST, "Send `Accept: application/json, text/event-stream`")
         if message.method == "tools/list":
-            cursor, meta = rpc.list_params(message)
-            revision = _check_revision(session, message, meta, request, None)
-            await send_json(request.send, self._handler.list_tools(message.id, cursor, revision, view=request.view))
+            await self._list(message, session, request, caller)
         else:
             await self._call(message, session, request, caller)
         return True
@@ -338,6 +352,16 @@ class HttpEndpoint:
             return None
         return self._sessions.find(request.session_id, caller, request.view)
 
+    async def _list(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
+        assert message.id is not None
+        cursor, meta = rpc.list_params(message)
+        revision = _check_revision(session, message, meta, request, None)
+        if self.continues_traces:
+            meta = continue_from_headers(meta, request.headers)
+        caller = session.caller if session else caller
+        page = self._handler.list_tools(message.id, cursor, revision, caller=caller, meta=meta, view=request.view)
+        await send_json(request.send, page)
+
     async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
@@ -348,6 +372,8 @@ class HttpEndpoint:
         client_channel = HandshakeClientChannel(session.client, stream.notify) if session and stream else None
         if session is not None:
             _check_new(session, message)
+        if self.continues_traces:
+            meta = continue_from_headers(meta, request.headers)
         call = self._handler.admit(
             message.id,
             name,
@@ -359,6 +385,7 @@ class HttpEndpoint:
             client_channel=client_channel,
             resumption=resumption,
         )
+        request.id = call.id
         if session is None and call.mirrors_arguments:
             await _check_parameter_headers(call, arguments, request, message.id)
         with _track_call(session, message, call):
@@ -370,13 +397,18 @@ class HttpEndpoint:
                 await stream.answer(call, running, request.receive)
 
 
-def _is_plainly_modern(head: RequestHead, message: Message, meta: JsonObject, name: str | None) -> bool:
+def _is_plain_extension(message: Message, request: HttpRequest) -> bool:
+    """Whether a notification is an extension's, and of the stateless era, in which the SDK drops all notifications."""
+    return request.version == era.STATELESS.version and is_extension_notification(message.method or "")
+
+
+def _is_plainly_stateless(head: RequestHead, message: Message, meta: JsonObject, name: str | None) -> bool:
     """Whether headers and envelope are complete and agree; if not, `_check_revision` reports what is wrong."""
     return (
-        meta.get(era.PROTOCOL_VERSION) == era.MODERN.version
+        meta.get(era.PROTOCOL_VERSION) == era.STATELESS.version
         and era.CLIENT_CAPABILITIES in meta
-        and head.method == message.method
-        and (name is None or head.name == name)
+        and head.mcp_method == message.method
+        and (name is None or head.mcp_name == name)
     )
 
 
@@ -389,8 +421,8 @@ def _check_revision(
     assert message.id is not None
     assert message.method is not None
     era.check_envelope_keys(meta, request_id=message.id)
-    era.check_modern_headers(request.headers, meta=meta, method=message.method, name=name, request_id=message.id)
-    return era.MODERN
+    era.check_stateless_headers(request.headers, meta=meta, method=message.method, name=name, request_id=message.id)
+    return era.STATELESS
 
 
 async def _check_parameter_headers(call: Call, arguments: JsonObject, request: HttpRequest, request_id: bytes) -> None:
@@ -451,6 +483,6 @@ async def _accept(send: Send) -> None:
 
 def _status_of(code: int, version: str) -> int:
     """Return the HTTP status of a JSON-RPC error: by its code in the stateless era; before, 400 for malformed requests only."""
-    if version != era.MODERN.version:
+    if version != era.STATELESS.version:
         return 400 if code in (INVALID_REQUEST, PARSE_ERROR) else 200
     return era.STATUS_OF.get(code, 200)

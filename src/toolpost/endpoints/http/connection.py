@@ -73,11 +73,15 @@ _PLAIN_HEAD: Final = re.compile(
 )
 _EVENTS: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
-    b"x-accel-buffering: no\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"x-accel-buffering: no\r\nx-request-id: %b\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 _LAST_CHUNK: Final = b"0\r\n\r\n"
-_RESPONSE: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-_OTHER_RESPONSE: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+_RESPONSE: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\ncontent-length: %d\r\n\r\n%b"
+)
+_OTHER_RESPONSE: Final = (
+    b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\nx-request-id: %b\r\ncontent-length: %d\r\n\r\n%b"
+)
 _REFUSAL: Final = (
     b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b"
 )
@@ -158,6 +162,7 @@ class ServerConnection(asyncio.Protocol):
         "_uvicorn",
         "buffered",
         "loop",
+        "request_id",
     )
 
     def __init__(
@@ -181,6 +186,8 @@ class ServerConnection(asyncio.Protocol):
         self._log: EventLog | None = None
         self._is_streaming = False
         self._answered = 0
+        self.request_id = ""
+        """The id of the request that the fast path answers, which its response carries; for a call its own id."""
         self._is_closing = False
         self._is_authenticated = False
         self._is_lingering = False
@@ -265,6 +272,12 @@ class ServerConnection(asyncio.Protocol):
         elif self._phase in (_IDLE, _HEAD, _BODY, _QUEUED):
             self._close()
 
+    def end_stream(self) -> None:
+        """End a response of uvicorn's that has begun: to its handler the client has disconnected."""
+        if self._phase is _FORWARDED and self._uvicorn is not None and self._uvicorn.has_begun:
+            self._uvicorn.drop()
+            self.leave()
+
     # -- connection limits -------------------------------------------------------------------------------------------------
 
     @property
@@ -325,9 +338,9 @@ class ServerConnection(asyncio.Protocol):
             self._is_streaming = False
             transport.write(_chunk(last or _event(body)) + _LAST_CHUNK)
         elif status == 200:
-            transport.write(_RESPONSE % (len(body), body))
+            transport.write(_RESPONSE % (self.request_id.encode(), len(body), body))
         else:
-            transport.write(_OTHER_RESPONSE % (status, _phrase(status), len(body), body))
+            transport.write(_OTHER_RESPONSE % (status, _phrase(status), self.request_id.encode(), len(body), body))
         if self._buffer or self._is_write_paused or self._is_closing:
             self._next()
         else:  # the common case, without a call
@@ -356,7 +369,7 @@ class ServerConnection(asyncio.Protocol):
             return
         if not self._is_streaming:
             self._is_streaming = True
-            transport.write(_EVENTS)
+            transport.write(_EVENTS % self.request_id.encode())
         transport.write(_chunk(event))
         if self._is_write_paused and transport.get_write_buffer_size() > EVENTS_LIMIT:
             self._connections.refused.add(of="stalled")
@@ -554,8 +567,8 @@ class ServerConnection(asyncio.Protocol):
     def _abort_forwarded(self, refusal: Refused) -> None:
         """Refuse a request that uvicorn has: to its handler the client has disconnected."""
         assert self._uvicorn is not None
-        is_answered = self._uvicorn.drop()
-        if is_answered:
+        self._uvicorn.drop()
+        if self._uvicorn.has_begun:
             self.leave()
         else:
             self.refuse(refusal)
@@ -768,14 +781,17 @@ class _UvicornProtocol(HttpToolsProtocol):
         """Note that the body has ended."""
         super().on_message_complete()
 
-    def drop(self) -> bool:
-        """Tell the handler that the client has disconnected; return whether a response has begun."""
-        cycle = self.cycle
-        has_begun: bool = cycle.response_started
-        cycle.disconnected = True
-        cycle.message_event.set()
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the response has been written."""
+        is_started: bool = self.cycle.response_started
+        return is_started
+
+    def drop(self) -> None:
+        """Tell the handler that the client has disconnected."""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
         self.flow.resume_writing()
-        return has_begun
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -41,7 +41,7 @@ def raise_descriptor_limit() -> int:
     return RAISED_LIMIT if soft == unlimited else soft
 
 
-def has_run_out(error: BaseException) -> bool:
+def is_out_of_descriptors(error: BaseException) -> bool:
     """Whether an error, or one of its causes, is the limit on descriptors."""
     seen: BaseException | None = error
     while seen is not None:

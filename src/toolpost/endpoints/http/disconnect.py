@@ -1,13 +1,18 @@
 """Ends long responses whose caller has been removed; to the handler it looks as if the client had disconnected."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
+from toolpost.endpoints.auth.access import parse_bearer
 from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.request import HttpRequest
+
+_SHORTEST_S: Final = 0.5
+"""Between two verifications of the token of a response, however short they are valid."""
 
 
 @asynccontextmanager
@@ -17,7 +22,7 @@ async def close_on_removal(request: HttpRequest, roster: Roster, admission: Admi
     Only for handlers that wait on `request.receive` while they send, as those do that notice a client leaving.
     """
     removed = anyio.Event()
-    receive = request.receive
+    receive, token = request.receive, parse_bearer(request.headers)
 
     async def receive_or_leave() -> Any:
         event: Any = {"type": "http.disconnect"}
@@ -30,9 +35,21 @@ async def close_on_removal(request: HttpRequest, roster: Roster, admission: Admi
         if not removed.is_set():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(wait)
+                tasks.start_soon(verify_again)
                 await removed.wait()
                 tasks.cancel_scope.cancel()
         return event
+
+    async def verify_again() -> None:
+        # A token may expire, or be revoked where this gateway is not told, while nothing else asks for it.
+        nonlocal admission
+        while token is not None and admission.until is not None:
+            await anyio.sleep(max(_SHORTEST_S, admission.until - time.time()))
+            renewed = await roster.renew(token, admission)
+            if renewed is None:
+                removed.set()
+                return
+            admission = renewed
 
     request.receive = receive_or_leave
     with roster.on_removal(admission, removed.set):

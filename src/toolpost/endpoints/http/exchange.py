@@ -31,6 +31,13 @@ SSE_HEADERS: Final = [
     (b"x-accel-buffering", b"no"),
 ]
 
+PRIVATE_HEADERS: Final = [
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+]
+"""Of answers that hold a caller's data: browsers neither keep them nor let pages of other origins embed them."""
+
 
 async def send_json(
     send: Send, body: bytes, *, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None

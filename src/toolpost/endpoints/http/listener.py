@@ -3,23 +3,32 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
 import anyio
 import uvicorn
+from uvicorn.server import ServerState
 
+from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection import ServerConnection, write_refusal
 from toolpost.endpoints.http.connection_limits import Connections
-from toolpost.endpoints.http.descriptors import exhausted, has_run_out, warn_exhausted
+from toolpost.endpoints.http.descriptors import exhausted, is_out_of_descriptors, warn_exhausted
 
-CLOSE_S: Final = 2
+_log = logging.getLogger("toolpost.http")
+
+CLOSE_S: Final = 2.0
+"""How long requests that are being answered may take when the server closes."""
+STREAM_S: Final = 0.2
+"""How long a stream may still be written to then."""
+CLOSING_POLL_S: Final = 0.005
 BACKLOG: Final = 2048
 ACCEPTED_AT_ONCE: Final = 32
 """Connections that are accepted before other work of the event loop gets its turn."""
@@ -69,7 +78,7 @@ class _Acceptor:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if has_run_out(error):
+                if is_out_of_descriptors(error):
                     self._make_room()
                     return
                 continue  # the client disconnected before it was accepted
@@ -120,33 +129,64 @@ class _Acceptor:
             self._spare = None
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the application decides when the server ends."""
+class _Server:
+    """Makes a connection's protocol of each accepted socket, and closes what is open at the end.
 
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
-        super().__init__(config)
+    Of uvicorn the connections use the protocol, which needs a configuration and a state. `uvicorn.Server` would wake up ten times
+    a second to see whether it should end, and take two or three tenths more to do so.
+    """
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, connections: Connections) -> None:
+        config.load()
+        self._config = config
+        self._listener = listener
         self._connections = connections
+        self._state = ServerState()
+        self._acceptor: _Acceptor | asyncio.Server | None = None
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the acceptors; there is no lifespan to start."""
+    async def open(self) -> None:
         loop = asyncio.get_running_loop()
 
         def connect() -> ServerConnection:
-            return ServerConnection(self.config, self.server_state, self._connections, loop)
+            return ServerConnection(self._config, self._state, self._connections, loop)
 
-        self.servers = []
-        for listener in sockets or ():
-            if sys.platform == "win32":  # its loop cannot watch a listener
-                self.servers.append(await loop.create_server(connect, sock=listener, backlog=BACKLOG))
-                continue
-            acceptor = _Acceptor(listener, connect, self._connections)
-            acceptor.start()
-            self.servers.append(acceptor)  # type: ignore[arg-type]
-        self.started = True
+        if sys.platform == "win32":  # its loop cannot watch a listener
+            self._acceptor = await loop.create_server(connect, sock=self._listener, backlog=BACKLOG)
+        else:
+            self._acceptor = _Acceptor(self._listener, connect, self._connections)
+            self._acceptor.start()
+
+    async def close(self) -> None:
+        """Stop accepting, and close what is idle, then streams, and after `CLOSE_S` everything."""
+        if self._acceptor is None:
+            return
+        self._acceptor.close()
+        self._listener.close()
+        if isinstance(self._acceptor, _Acceptor):
+            await self._acceptor.wait_closed()
+        for connection in self._open_connections():
+            connection.shutdown()
+        if await self._is_idle_within(STREAM_S):
+            return
+        # What clients listen to has no end: without this, each of them would make the shutdown last for CLOSE_S.
+        for connection in self._open_connections():
+            connection.end_stream()
+        if not await self._is_idle_within(CLOSE_S):
+            tasks = list(self._state.tasks)
+            event(_log, logging.WARNING, "requests cancelled at shutdown", requests=len(tasks), afterS=CLOSE_S)
+            for task in tasks:
+                task.cancel()
+
+    def _open_connections(self) -> list[ServerConnection]:
+        return cast("list[ServerConnection]", list(self._state.connections))  # uvicorn has its own protocols there
+
+    async def _is_idle_within(self, limit_s: float) -> bool:
+        """Wait until every connection is closed and every request is done; return whether that was within the limit."""
+        with anyio.move_on_after(limit_s):
+            while self._state.connections or self._state.tasks:  # noqa: ASYNC110 (uvicorn has sets, not an event)
+                await anyio.sleep(CLOSING_POLL_S)
+            return True
+        return False
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
@@ -180,18 +220,14 @@ async def open_http_server(
         access_log=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=CLOSE_S,
     )
-    server = _Server(config, connections)
+    server = _Server(config, listener, connections)
     async with anyio.create_task_group() as tasks:
         await tasks.start(endpoint.run)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            while not server.started and not serving.done():  # noqa: ASYNC110 (uvicorn has a flag, not an event)
-                await anyio.sleep(0.005)
+            await server.open()
             yield
         finally:
-            server.should_exit = True
             with anyio.CancelScope(shield=True):
-                await serving
+                await server.close()
             tasks.cancel_scope.cancel()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from typing import Any, Final, Protocol
 
+from toolpost.base.ids import new_call_id
 from toolpost.contracts.errors import ErrorCode
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.http.refusal import Refused
@@ -48,14 +49,17 @@ class HttpRequest:
         self.headers = _parse_headers(scope["headers"])
         self.view: View = EVERYTHING
         """The view of the path, within the caller's scopes; `EVERYTHING` until the router has set it."""
+        self.id: str = new_call_id()
+        """Sent back as `X-Request-Id`; for a call its own id, which is in the log and in the audit too."""
         self.receive = receive
         self._send = send
         self._connection: RequestConnection | None = scope.get("connection")
 
     async def send(self, event: Any) -> None:
         """Send an ASGI event of the response."""
-        if event["type"] == "http.response.start" and self._connection and not self._connection.has_whole_request:
-            event = {**event, "headers": [*event["headers"], _LAST]}
+        if event["type"] == "http.response.start":
+            last = [_LAST] if self._connection and not self._connection.has_whole_request else []
+            event = {**event, "headers": [*event.get("headers", ()), (b"x-request-id", self.id.encode()), *last]}
         await self._send(event)
 
     def note_admitted(self) -> None:

@@ -1,21 +1,27 @@
 """Paths that parts add to the HTTP endpoint. The kernel's own paths come first, so no part can take one of them."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 
+from toolpost.base.attention import Attention
+from toolpost.base.caller import Principal
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import ErrorCode, Forbidden, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.descriptors import has_run_out
-from toolpost.endpoints.http.exchange import send_json
-from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
+from toolpost.endpoints.http.descriptors import is_out_of_descriptors
+from toolpost.endpoints.http.exchange import PRIVATE_HEADERS, send_json
+from toolpost.endpoints.http.refusal import Headers, Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.http.request import HttpRequest
+from toolpost.gateway import Gateway
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, decode
+from toolpost.providers.server_host import ServerHost
 from toolpost.shares import Shares
 
 
@@ -39,6 +45,16 @@ class HttpContext:
     """Counts open event streams, per caller and in total."""
     body_limit: int
     health: Callable[[], JsonObject]
+    gateway: Gateway
+    servers: ServerHost
+    finder: Finder
+    attention: Callable[[Principal], Awaitable[Sequence[Attention]]]
+    """Returns what waits for a person in all parts, as far as a caller may know it."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """Paths of the pages that all parts have for people, by title."""
+    check_change: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
+    """Raises for a request that would change something and may not: one of a browser that has shown no secret, where no token is
+    required. `JsonRoutes` calls it, before the body is read; other routes do so themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +66,27 @@ class RouteRequest:
     """The caller, its view, and whether it is an administrator."""
     body: Any
     """The JSON of the body; None without one."""
+    answer_headers: Headers = field(default_factory=list)
+    """Sent with the answer: a handler may add some."""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What follows `?` in the address, the first value of each name; raises `InvalidRequest` for a zero byte."""
+        text = self.http.scope.get("query_string", b"").decode("latin-1")
+        found = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+        if any("\0" in value for value in found.values()):
+            # PostgreSQL keeps no such text, and no name has one.
+            raise InvalidRequest("The query has a zero byte, which no name has.")
+        return found
 
 
 Handler = Callable[[RouteRequest], Awaitable[Json]]
+
+READING: Final = frozenset({"GET", "HEAD"})
+"""Methods of requests that change nothing."""
+
+ANSWERED: Final[Json] = object()
+"""Returned by a handler that has sent the answer itself, such as a stream of events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +98,8 @@ class Route:
     handler: Handler
     """Returns what is sent as JSON. A ToolpostError is sent as the error object, under `error`."""
     is_for_admins: bool = False
+    check: Callable[[HttpRequest, Admission], None] | None = None
+    """Raises for a request that may not be answered, before its body is read; in place of `HttpContext.check_change`."""
 
 
 class JsonRoutes:
@@ -80,7 +116,7 @@ class JsonRoutes:
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request; failures are sent as the error object."""
         try:
-            result = await self._result(request)
+            result, headers = await self._result(request)
         except Refused as refusal:
             error: JsonObject = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)
@@ -90,16 +126,17 @@ class JsonRoutes:
             await _send_error(request, failure.as_object(), _status_of(failure))
         except Exception as bug:
             # A bug gets an answer too.
-            if has_run_out(bug):
+            if is_out_of_descriptors(bug):
                 raise
             message = internal_error(bug).message
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
-            await send_json(request.send, encode(result))
+            if result is not ANSWERED:
+                await send_json(request.send, encode(result), headers=[*PRIVATE_HEADERS, *headers])
 
-    async def _result(self, request: HttpRequest) -> Json:
+    async def _result(self, request: HttpRequest) -> tuple[Json, Headers]:
         admission = await self._http.access.admit(request)
-        if admission.caller.thread is not None:
+        if admission.caller.is_agent:
             raise forbidden("An agent may use tools, and nothing else")
         route = self._routes.get((request.path, request.method))
         if route is None:
@@ -108,8 +145,12 @@ class JsonRoutes:
             raise Refused(405, ErrorCode.INVALID_REQUEST, f"This path takes {allowed} only", headers=headers)
         if route.is_for_admins and not admission.is_admin:
             raise forbidden("Only a caller with `admin = true` may use this path")
-        body = await self._body(request)
-        return await route.handler(RouteRequest(http=request, admission=admission, body=body))
+        if route.check is not None:
+            route.check(request, admission)
+        elif request.method not in READING:
+            self._http.check_change(request, admission)
+        asked = RouteRequest(http=request, admission=admission, body=await self._body(request))
+        return await route.handler(asked), asked.answer_headers
 
     async def _body(self, request: HttpRequest) -> Any:
         if request.method in ("GET", "HEAD", "DELETE"):
@@ -135,4 +176,5 @@ def _status_of(failure: ToolpostError) -> int:
 async def _send_error(
     request: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    await send_json(request.send, encode({"error": error}), status=status, headers=headers)
+    fields = [*PRIVATE_HEADERS, *(headers or ())]
+    await send_json(request.send, encode({"error": error}), status=status, headers=fields)

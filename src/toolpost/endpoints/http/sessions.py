@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, parse_client_info
 from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.client_session import HandshakeClient
 from toolpost.endpoints.http.event_log import EventLog, EventLogs
 from toolpost.endpoints.in_flight import InFlight
 from toolpost.middleware import Call
-from toolpost.protocol.era import LATEST_HANDSHAKE, REVISIONS, Revision
+from toolpost.protocol.era import Revision, agree_version
 from toolpost.shares import Shares
-from toolpost.upstreams.server_requests import select_capabilities
+from toolpost.upstreams.server_requests import takes_server_requests
 
 IDLE_S: Final = 30 * 60
 PRIMED_SINCE: Final = "2025-11-25"
@@ -25,6 +25,10 @@ RECENT_S: Final = 60.0
 
 SEARCH_S: Final = 1.0
 """How often one that may be ended is searched for: the search goes through all sessions of a caller."""
+
+
+SessionListener = Callable[[str, Revision, float], None]
+"""Is told of a session that has ended: its transport, its revision, and how many seconds it lasted."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +48,7 @@ class Session:
     """The events of its response streams, for a client that reconnects."""
     streams: int = 0
     used_at: float = field(default_factory=time.monotonic)
+    opened_at: float = field(default_factory=time.monotonic)
 
     def open_log(self, call: Call) -> EventLog:
         return self.logs.open(call.id, primes=self.revision.version >= PRIMED_SINCE)
@@ -57,7 +62,9 @@ class Session:
 class Sessions:
     """Every session that the SDK has opened, for requests that do not pass the SDK."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: Shares, on_end: SessionListener | None = None) -> None:
+        """`on_end` is told of sessions that have ended."""
+        self._on_end = on_end
         self._sessions: dict[str, Session] = {}
         self._shares = shares
         self._searched_at: dict[CallerId, float] = {}
@@ -98,16 +105,19 @@ class Sessions:
         caller: Caller,
         requested_version: object,
         capabilities: object = None,
+        client_info: object = None,
         view: View = EVERYTHING,
     ) -> None:
         """Add a session that the SDK has just opened and `reserve` has counted; the revision follows the SDK's own rule."""
-        version = requested_version if isinstance(requested_version, str) else ""
-        revision = REVISIONS.get(version)
-        if revision is None or revision.is_modern:
-            revision = REVISIONS[LATEST_HANDSHAKE]
+        revision = agree_version(requested_version)
         self._sessions[session_id] = Session(
             id=session_id,
-            caller=replace(caller, session=session_id, answers_handshake=bool(select_capabilities(capabilities))),
+            caller=replace(
+                caller,
+                session=session_id,
+                takes_server_requests=takes_server_requests(capabilities),
+                client=parse_client_info(client_info, capabilities, revision=revision.version),
+            ),
             revision=revision,
             view=view.path,
             client=HandshakeClient((caller.id, session_id), capabilities),
@@ -134,6 +144,14 @@ class Sessions:
         if (session := self._sessions.pop(session_id, None)) is not None:
             self._shares.give_back(session.caller.id)
             session.calls.cancel_all("the session was closed")
+            if self._on_end is not None:
+                self._on_end(session.caller.transport, session.revision, time.monotonic() - session.opened_at)
+
+    def end_all(self) -> None:
+        """Tell of the sessions that are open when the endpoint closes."""
+        if self._on_end is not None:
+            for session in self._sessions.values():
+                self._on_end(session.caller.transport, session.revision, time.monotonic() - session.opened_at)
 
     def list_of_removed(self, is_known: Callable[[CallerId], bool]) -> list[str]:
         """Return the ids of sessions whose callers have been removed."""
@@ -146,4 +164,5 @@ class Sessions:
 
 
 def _belongs(session: Session, caller: Caller, view: View) -> bool:
-    return session.caller.id == caller.id and session.view == view.path
+    is_same = session.caller.id == caller.id and session.caller.is_read_only == caller.is_read_only
+    return is_same and session.view == view.path

@@ -10,9 +10,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.base.caller import Caller, Scope
 from toolpost.base.events import event
-from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ErrorCode, QueueOverloaded
-from toolpost.endpoints.http.descriptors import has_run_out, warn_exhausted
+from toolpost.discovery import View
+from toolpost.endpoints.http.descriptors import is_out_of_descriptors, warn_exhausted
 from toolpost.endpoints.http.paths import store_view
 from toolpost.endpoints.http.refusal import Refused, overloaded
 from toolpost.endpoints.http.request import HttpRequest, Receive, Send
@@ -20,7 +20,7 @@ from toolpost.endpoints.http.sessions import Session, Sessions
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.protocol import rpc
-from toolpost.protocol.era import MODERN
+from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.shares import Shares
 
@@ -86,6 +86,7 @@ class SdkHttp:
                     caller=caller,
                     requested_version=params.get("protocolVersion"),
                     capabilities=params.get("capabilities"),
+                    client_info=params.get("clientInfo"),
                     view=request.view,
                 )
             if request.method == "DELETE" and status < 400:
@@ -109,6 +110,11 @@ class SdkHttp:
             if is_reserved:
                 self._sessions.release(caller.id)
 
+    async def notify_extension(self, message: rpc.Message, caller: Caller, view: View) -> None:
+        """Pass on an extension's notification of a client of the stateless era, which the SDK would drop."""
+        server = await self._sdk.server()
+        await server.extensions.notify(message.method or "", rpc.params_object(message), caller, view)
+
     async def _load_early(self) -> None:
         """Load the SDK; retry if that fails: without it the server still answers tool calls."""
         wait_s = FIRST_RETRY_S
@@ -116,7 +122,7 @@ class SdkHttp:
             try:
                 await self._start()
             except Exception as error:  # noqa: BLE001 (an import may raise anything)
-                if has_run_out(error):
+                if is_out_of_descriptors(error):
                     warn_exhausted("loading the MCP SDK")
                 else:
                     event(_log, logging.ERROR, "the MCP SDK could not be loaded", exception=error, retryS=wait_s)
@@ -135,7 +141,7 @@ class SdkHttp:
                 self._manager = manager
             return self._manager
 
-    def update_views(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+    def update_views(self, scopes_of: Callable[[Caller], tuple[Scope, ...] | None]) -> None:
         """Update the views of open sessions and subscriptions after the callers were replaced."""
         if self._sdk.loaded is not None:
             self._sdk.loaded.subscribers.update_views(scopes_of)
@@ -157,7 +163,7 @@ async def _keep_running(
 
 
 def _opens_session(request: HttpRequest, message: rpc.Message) -> bool:
-    return message.method == "initialize" and not request.session_id and request.version != MODERN.version
+    return message.method == "initialize" and not request.session_id and request.version != STATELESS.version
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """Deliberate late imports: the official SDK takes over a second to load, and the first answers do not need it."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from anyio import Lock, to_thread
 
+from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.base.ids import JsonObject
+from toolpost.base.late_import import import_in_thread
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import TokenVerifier
+from toolpost.endpoints.auth.roster import LoginServer, TokenVerifier
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.tasks import Tasks
 from toolpost.providers.relay import Relay
@@ -29,14 +31,24 @@ class LazySdk:
         shares: EndpointShares,
         instructions: str | None = None,
         tasks: Tasks | None = None,
+        middleware: Sequence[Any] = (),
+        mode: Scope = UNLIMITED,
+        instructions_limit: int = 0,
     ) -> None:
-        """`relay` has the servers' resources and prompts; `instructions` are shown to clients in the handshake."""
+        """`relay` has the servers' resources and prompts; `instructions` are shown to clients in the handshake.
+
+        `middleware` is the SDK's kind, outermost first, around what others of it do. `mode` limits the whole gateway.
+        `instructions_limit` is how many characters of servers' instructions are shown.
+        """
         self._relay = relay
         self._audit = audit
         self._rounds = rounds
         self._shares = shares
         self._instructions = instructions
         self._tasks = tasks
+        self._middleware = middleware
+        self._mode = mode
+        self._instructions_limit = instructions_limit
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -51,7 +63,10 @@ class LazySdk:
             async with self._lock:
                 if self._server is None:
                     parts = (self._relay, self._audit, self._rounds, self._shares, self._instructions, self._tasks)
-                    self._server = await to_thread.run_sync(_load, *parts)
+                    limits = (self._mode, self._instructions_limit)
+                    sdk = await import_in_thread("toolpost.endpoints.sdk.server")
+                    server: SdkServer = await to_thread.run_sync(sdk.SdkServer, *parts, self._middleware, *limits)
+                    self._server = server
         return self._server
 
 
@@ -60,29 +75,12 @@ async def parameter_header_problem(
 ) -> str | None:
     """Return where `Mcp-Param-*` headers and arguments disagree, by the SDK's own rule; None if they agree."""
 
-    def check() -> str | None:
-        from toolpost.endpoints.sdk import server as sdk
-
-        return sdk.parameter_header_problem(schema, arguments, headers)
-
-    return await to_thread.run_sync(check)
+    sdk = await import_in_thread("toolpost.endpoints.sdk.server")
+    return await to_thread.run_sync(sdk.parameter_header_problem, schema, arguments, headers)
 
 
-def _load(
-    relay: Relay,
-    audit: AuditLog,
-    rounds: MultiRoundRequests,
-    shares: EndpointShares,
-    instructions: str | None,
-    tasks: Tasks | None,
-) -> "SdkServer":
-    from toolpost.endpoints.sdk.server import SdkServer
-
-    return SdkServer(relay, audit, rounds, shares, instructions, tasks)
-
-
-def resource_server(rules: OAuthRules) -> TokenVerifier:
+def resource_server(rules: OAuthRules, login: LoginServer | None = None) -> TokenVerifier:
     """Return the verifier of access tokens. Its dependencies are imported only where OAuth is configured."""
     from toolpost.endpoints.auth.oauth import ResourceServer
 
-    return ResourceServer(rules)
+    return ResourceServer(rules, login)

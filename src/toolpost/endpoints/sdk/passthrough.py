@@ -11,11 +11,11 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.protocol.era import MODERN, SERVER_INFO
+from toolpost.protocol.era import SERVER_INFO, STATELESS
 
 _STASHED: Final[ContextVar[list[JsonObject]]] = ContextVar("toolpost_found")
 
-_MODERN_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+_STATELESS_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 """Fields that only a result of the stateless era has."""
 
 _EMPTY: Final[dict[str, JsonObject]] = {
@@ -36,7 +36,7 @@ async def restore_result(ctx: ServerRequestContext[Any, Any], call_next: CallNex
     shaped = await call_next(ctx)
     if not stashed or not isinstance(shaped, dict):
         return shaped
-    return _merge_envelope(stashed[0], shaped, is_modern=ctx.protocol_version == MODERN.version)
+    return merge_envelope(stashed[0], shaped, is_stateless=ctx.protocol_version == STATELESS.version)
 
 
 def stash_result(method: str, result: JsonObject) -> JsonObject:
@@ -55,12 +55,13 @@ def stash_result(method: str, result: JsonObject) -> JsonObject:
     return empty
 
 
-def _merge_envelope(result: JsonObject, shaped: JsonObject, *, is_modern: bool) -> JsonObject:
-    kept = {key: value for key, value in result.items() if is_modern or key not in _MODERN_FIELDS}
-    if not is_modern:
+def merge_envelope(result: JsonObject, shaped: JsonObject, *, is_stateless: bool) -> JsonObject:
+    """Add what the client's era puts around a result, and leave out what only the other era has."""
+    kept = {key: value for key, value in result.items() if is_stateless or key not in _STATELESS_FIELDS}
+    if not is_stateless:
         return kept
     is_asking = kept.get("resultType") == "input_required"
-    for key in _MODERN_FIELDS & shaped.keys():
+    for key in _STATELESS_FIELDS & shaped.keys():
         if key == "resultType" or not is_asking:
             kept.setdefault(key, shaped[key])
     theirs = kept.get("_meta")

@@ -1,7 +1,8 @@
-"""Resources, prompts and completions of upstream servers, as handlers of the SDK's server. Each read leaves an audit entry."""
+"""Resources, prompts and completions of plugins and servers, as handlers of the SDK's server. Each read leaves an audit entry."""
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
@@ -15,14 +16,17 @@ from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.paths import read_view
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
-from toolpost.endpoints.sdk.client import SdkClientChannel
+from toolpost.endpoints.sdk.client import SdkClientChannel, open_notifier
 from toolpost.endpoints.sdk.passthrough import stash_result
 from toolpost.endpoints.sdk.read import TimedRead
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.middleware.audit import format_time
-from toolpost.protocol.era import CLIENT_CAPABILITIES, MODERN
+from toolpost.protocol.era import CLIENT_CAPABILITIES, STATELESS
+from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
-from toolpost.providers.relay import Relay, Requester, make_unknown_prompt_error
+from toolpost.providers.extensions import Extensions
+from toolpost.providers.relay import Relay, make_unknown_prompt_error
+from toolpost.providers.requester import Requester
 from toolpost.shares import Shares
 from toolpost.store import AuditEntry, AuditLog
 from toolpost.upstreams.server_requests import ClientChannel
@@ -59,21 +63,24 @@ class RelayHandlers:
         }
 
     async def _list_resources(self, context: Any, _params: Any) -> JsonObject:
-        return {"resources": await self._visible(context, whole=True).resources(_make_requester(context))}
+        return {"resources": await self._visible(context, whole=True).resources(make_requester(context))}
 
     async def _list_templates(self, context: Any, _params: Any) -> JsonObject:
-        return {"resourceTemplates": await self._visible(context, whole=True).templates(_make_requester(context))}
+        return {"resourceTemplates": await self._visible(context, whole=True).templates(make_requester(context))}
 
     async def _list_prompts(self, context: Any, _params: Any) -> JsonObject:
         view = _view(context)
-        prompts = await self._visible(context).prompts(_make_requester(context))
+        prompts = await self._visible(context).prompts(make_requester(context))
         admitted = [prompt for prompt in prompts if view.admits(prompt["name"])]
         return {"prompts": [prompt | {"name": view.own_name(prompt["name"])} for prompt in admitted]}
 
     async def _read_resource(self, context: Any, params: Any) -> JsonObject:
-        uri, servers = str(params.uri), self._visible(context, whole=True)
+        uri, servers, is_bare = str(params.uri), self._visible(context, whole=True), _view(context).is_bare
         return await self._read_in_rounds(
-            context, uri, servers, lambda raw_params, requester: servers.read(uri, raw_params, requester)
+            context,
+            uri,
+            servers,
+            lambda raw_params, requester: servers.read(uri, raw_params, requester, has_own_names=is_bare),
         )
 
     async def _get_prompt(self, context: Any, params: Any) -> JsonObject:
@@ -89,7 +96,7 @@ class RelayHandlers:
             name = _view(context).full_name(params.ref.name)
             _check_prompt(name, _view(context))
             raw_params["ref"] = raw_params["ref"] | {"name": name}
-        return await self._visible(context, whole=not is_prompt).complete(raw_params, _make_requester(context))
+        return await self._visible(context, whole=not is_prompt).complete(raw_params, make_requester(context))
 
     def _visible(self, context: Any, *, whole: bool = False) -> Relay:
         """Return the servers that the caller sees; with `whole`, those of which it sees everything, because resources have no
@@ -99,17 +106,32 @@ class RelayHandlers:
         shows = view.shows_whole if whole else view.shows
         return self._relay.select_visible(lambda name, provider: shows(name, tags_of(provider)))
 
-    async def _read_in_rounds(self, context: Any, name: str, servers: Relay, read: Read) -> JsonObject:
+    async def call_extension(self, context: Any, extensions: Extensions) -> JsonObject:
+        """Handle a request that no revision of MCP knows, as a read whose notifications reach the client."""
+        method = context.method
+        async with open_notifier(context) as tell:
+            return await self._read_in_rounds(
+                context,
+                method,
+                self._relay,
+                lambda raw_params, requester: extensions.call(method, raw_params, requester),
+                tell,
+            )
+
+    async def _read_in_rounds(
+        self, context: Any, name: str, servers: Relay, read: Read, tell: Callable[[bytes], None] | None = None
+    ) -> JsonObject:
         """Read something, in as many rounds as it takes: in the stateless era server requests become its result."""
         raw_params, caller = _raw_params(context), VIEWER.get().caller
         request, raw_params = self._find_request(context, f"{context.method} {name}", raw_params)
         timed_read = TimedRead(name, limit_s=servers.limit_s)
         if request is None:
-            client_channel = None if _is_modern(context) else SdkClientChannel(context, caller)
+            client_channel = None if is_stateless(context) else SdkClientChannel(context, caller, tell)
             return await self._read_and_record(
-                context.method, raw_params, read, _make_requester(context, client_channel), timed_read
+                context.method, raw_params, read, make_requester(context, client_channel), timed_read
             )
-        requester = _make_requester(context, request)
+        request.send = tell
+        requester = make_requester(context, request)
         run = lambda: self._read_and_record(context.method, raw_params, read, requester, timed_read)  # noqa: E731
         outcome = await self._rounds.run_round(request, request.operation or timed_read, run)
         if isinstance(outcome, bytes):
@@ -123,7 +145,7 @@ class RelayHandlers:
         self, context: Any, bound_to: str, raw_params: JsonObject
     ) -> tuple[MultiRoundRequest | None, JsonObject]:
         """Return the multi-round request of a client of the stateless era that can be asked, else None; and the parameters."""
-        if not _is_modern(context):
+        if not is_stateless(context):
             return None, raw_params
         caller, meta = VIEWER.get().caller, (context.params or {}).get("_meta") or {}
         state, responses = raw_params.get("requestState"), raw_params.get("inputResponses")
@@ -142,6 +164,7 @@ class RelayHandlers:
     ) -> JsonObject:
         """Read something and write its audit entry, whatever the outcome, before it is returned."""
         began, at = time.monotonic(), time.time()
+        requester = replace(requester, call_id=(call_id := new_call_id()), operation=timed_read)
         server, result, code = "", None, ErrorCode.HANDLER_ERROR
         try:
             server, result = await timed_read.run(lambda: read(raw_params, requester))
@@ -149,15 +172,17 @@ class RelayHandlers:
             code = error.code
             raise
         finally:
-            asked = {key: value for key, value in raw_params.items() if key in ("uri", "name", "arguments")}
+            asked = raw_params
+            if not is_extension_request(method):
+                asked = {key: value for key, value in raw_params.items() if key in ("uri", "name", "arguments")}
             await self._audit.append(
                 AuditEntry(
                     at_utc=format_time(at),
-                    call_id=new_call_id(),
+                    call_id=call_id,
                     trace_id=new_trace_id(),
                     caller=requester.caller.id,
                     tool=ToolName(method),
-                    source=server,
+                    source=server or timed_read.source,
                     contract="",
                     schema_version=0,
                     tooling_version="",
@@ -171,11 +196,11 @@ class RelayHandlers:
         return result
 
 
-def _is_modern(context: Any) -> bool:
-    return bool(context.protocol_version == MODERN.version)
+def is_stateless(context: Any) -> bool:
+    return bool(context.protocol_version == STATELESS.version)
 
 
-def _make_requester(context: Any, client_channel: ClientChannel | None = None) -> Requester:
+def make_requester(context: Any, client_channel: ClientChannel | None = None) -> Requester:
     return Requester(caller=VIEWER.get().caller, meta=dict(context.meta or {}), client_channel=client_channel)
 
 
@@ -215,7 +240,7 @@ def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
     @wraps(handler)
     async def answer(context: Any, params: Any) -> JsonObject:
         if not relay.providers:
-            # Without servers the methods do not exist; a server that is added later brings them.
+            # Where neither plugins nor servers have any, the methods do not exist; a server that is added later brings them.
             raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
         try:
             with calls.held(VIEWER.get().caller.id):

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn
 
@@ -19,7 +19,7 @@ from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import UNLIMITED, Caller, Scope
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, View
@@ -29,15 +29,17 @@ from toolpost.endpoints.http.paths import store_view
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.sdk.client import StandingClientChannel
+from toolpost.endpoints.sdk.extensions import ExtensionMiddleware
 from toolpost.endpoints.sdk.passthrough import restore_result
 from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
+from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
 from toolpost.endpoints.tasks import EXTENSION, Tasks
-from toolpost.protocol.era import MODERN
+from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
-from toolpost.providers.relay import Relay
+from toolpost.providers.relay import Relay, capabilities_of
 from toolpost.shares import EndpointShares
 from toolpost.store import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
@@ -54,7 +56,7 @@ INSTRUCTIONS = (
 
 
 _RELAYED: Final = ("prompts", "resources", "completions", "logging")
-"""Capabilities that only upstream servers have."""
+"""Capabilities that only some plugins and upstream servers have."""
 
 
 async def _not_reached(*_: Any) -> NoReturn:
@@ -63,7 +65,7 @@ async def _not_reached(*_: Any) -> NoReturn:
 
 
 class _AnnouncingServer(Server[Any]):
-    """Announces `listChanged`, and the capabilities that the upstream servers have at the moment."""
+    """Announces `listChanged`, and the capabilities that plugins and upstream servers have at the moment."""
 
     relay: Relay
 
@@ -80,21 +82,23 @@ class _AnnouncingServer(Server[Any]):
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     def get_capabilities(self, *arguments: Any, **options: Any) -> mcp_types.ServerCapabilities:
-        """Leave out what no upstream server offers; announce tasks in the stateless era."""
-        if options.get("protocol_version") == MODERN.version:
+        """Leave out what no plugin or server offers; announce tasks in the stateless era."""
+        if options.get("protocol_version") == STATELESS.version:
             options["extensions"] = {EXTENSION: {}}
         capabilities = super().get_capabilities(*arguments, **options)
         return capabilities.model_copy(update={name: None for name in _RELAYED if name not in self._list_offered()})
 
     def _list_offered(self) -> Collection[str]:
-        """Return what the servers that this client sees offer besides tools; one that has not been started yet may offer all
-        of it.
+        """Return what the plugins and servers that this client sees offer besides tools.
+
+        A server that has not been started yet may offer all of it.
         """
         viewer = VIEWER.get(None)
         offered: set[str] = set()
         for name, provider in self.relay.providers.items():
-            if viewer is None or viewer.view.shows(name, tags_of(provider)):
-                capabilities = provider.supervisor.capabilities
+            is_visible = viewer is None or viewer.view.shows(name, tags_of(provider))
+            if is_visible or name in self.relay.companions:
+                capabilities = capabilities_of(provider)
                 offered.update(_RELAYED if capabilities is None else capabilities)
         return offered
 
@@ -110,9 +114,13 @@ class SdkServer:
         shares: EndpointShares,
         instructions: str | None = None,
         tasks: Tasks | None = None,
+        middleware: Sequence[Any] = (),
+        mode: Scope = UNLIMITED,
+        instructions_limit: int = 0,
     ) -> None:
         self.subscribers = Subscribers(relay, shares, tasks)
         calls = shares.calls
+        handlers = RelayHandlers(relay, audit, rounds, calls)
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
@@ -123,9 +131,17 @@ class SdkServer:
             on_subscriptions_listen=self.subscribers.listen,
             on_subscribe_resource=_without_result(wrap_handler(relay, calls, self.subscribers.subscribe)),
             on_unsubscribe_resource=_without_result(wrap_handler(relay, calls, self.subscribers.unsubscribe)),
-            **RelayHandlers(relay, audit, rounds, calls).by_name(),
+            **handlers.by_name(),
         )
-        self._server.middleware.append(restore_result)
+        self.extensions = ExtensionMiddleware(
+            relay,
+            handlers,
+            calls,
+            mode=mode,
+            instructions_limit=instructions_limit,
+            stamp=lambda: self._server.server_info_stamp,
+        )
+        self._server.middleware += [*middleware, restore_result, SkillsMiddleware(relay, calls), self.extensions]
         self._server.relay = relay
         self._server.add_request_handler(
             "logging/setLevel",

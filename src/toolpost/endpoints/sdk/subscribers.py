@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
+import mcp_types
 import msgspec
 from mcp.server.subscriptions import (
     SUBSCRIPTION_ID_META_KEY,
@@ -23,16 +24,26 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from toolpost.base.caller import Caller, Scope
+from toolpost.base.caller import Caller, Scope, owner_of
 from toolpost.base.events import event
-from toolpost.base.ids import CallerId
+from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.discovery.views import View, tags_of
+from toolpost.endpoints.sdk.client import SEND_LIMIT_S
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
-from toolpost.endpoints.sdk.task_notifications import open_task_notifications, parse_task_ids
+from toolpost.endpoints.sdk.task_notifications import (
+    AcknowledgingSession,
+    ListenContext,
+    open_task_notifications,
+    parse_task_ids,
+)
 from toolpost.endpoints.tasks import Tasks
+from toolpost.protocol.era import CLIENT_CAPABILITIES
+from toolpost.protocol.extensions import declares_extensions, select_extensions
 from toolpost.protocol.rpc import INTERNAL_ERROR
-from toolpost.providers.relay import Relay, Requester, Subscription
+from toolpost.providers.relay import Relay, Subscription
+from toolpost.providers.requester import Requester
+from toolpost.providers.servers import ServerProvider
 from toolpost.shares import EndpointShares
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -51,8 +62,6 @@ from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.endpoints")
 
-SEND_LIMIT_S: Final = 1.0
-
 _EVENTS: Final[dict[str, ServerEvent]] = {
     TOOLS_CHANGED: ToolsListChanged(),
     PROMPTS_CHANGED: PromptsListChanged(),
@@ -68,6 +77,12 @@ class SubscribedSession:
         self.level: str | None = None
         self.followed: dict[str, Subscription] = {}
         self._connection = connection
+
+    @property
+    def takes_extensions(self) -> bool:
+        """Whether its client declares extensions."""
+        client = self.viewer.caller.client
+        return client is not None and declares_extensions(select_extensions(client.capabilities))
 
     async def tell(self, method: str, params: bytes) -> None:
         """Send a notification; give up after `SEND_LIMIT_S` on a client that does not read."""
@@ -104,6 +119,16 @@ class Subscribers:
             if self._is_seen(servers, session.viewer.view):
                 await self._tell(session, method, b"{}")
 
+    async def announce_to_owner(self, owner: str, servers: Collection[str]) -> None:
+        """Notify the clients of one owner that servers list it other tools now."""
+        await self._bus.publish(
+            _EVENTS[TOOLS_CHANGED],
+            lambda viewer: owner_of(viewer.caller) == owner and self._is_seen(servers, viewer.view),
+        )
+        for session in tuple(self._sessions.values()):
+            if owner_of(session.viewer.caller) == owner and self._is_seen(servers, session.viewer.view):
+                await self._tell(session, TOOLS_CHANGED, b"{}")
+
     async def forward(self, notification: Notification) -> None:
         """Pass a server's notification on to those who may see it."""
         if notification.method == RESOURCE_UPDATED:
@@ -113,16 +138,9 @@ class Subscribers:
                 if (session.viewer.caller.id, session.viewer.caller.session) in notification.clients:
                     await self._tell(session, notification.method, notification.params)
         elif notification.method == LOG_MESSAGE:
-            level = parse_level(notification.params)
-            for session in self._sessions_concerned(notification):
-                is_wanted = session.level is None or is_level_at_least(level, session.level)
-                caller = session.viewer.caller
-                if (
-                    is_wanted
-                    and self._may_read(notification, caller)
-                    and (caller.id, caller.session) not in notification.clients
-                ):
-                    await self._tell(session, LOG_MESSAGE, notification.params)
+            await self._forward_log(notification)
+        elif notification.is_extension:
+            await self._forward_extension(notification)
         else:
             if notification.method == RESOURCES_CHANGED:
                 self._relay.forget(notification.server)
@@ -130,12 +148,38 @@ class Subscribers:
             for session in self._sessions_concerned(notification):
                 await self._tell(session, notification.method, notification.params)
 
+    async def _forward_log(self, notification: Notification) -> None:
+        level = parse_level(notification.params)
+        for session in self._sessions_concerned(notification):
+            is_wanted = session.level is None or is_level_at_least(level, session.level)
+            caller = session.viewer.caller
+            is_told = (caller.id, caller.session) in notification.clients
+            if is_wanted and self._may_read(notification, caller) and not is_told:
+                await self._tell(session, LOG_MESSAGE, notification.params)
+
+    async def _forward_extension(self, notification: Notification) -> None:
+        """Pass on what an extension of a server sends, to clients that declare extensions.
+
+        It may carry data of the caller whose call it is about, so that no other gets it. Without parameters it carries none.
+        """
+        is_public = notification.params in (b"", b"{}", b"null")
+        listeners: list[SubscribedSession | _OpenSubscription] = [*self._sessions.values(), *self._subscriptions]
+        for listener in listeners:
+            caller = listener.viewer.caller
+            if (
+                listener.takes_extensions
+                and self._concerns(notification, listener.viewer)
+                and (is_public or self._may_read(notification, caller))
+                and (caller.id, caller.session) not in notification.clients
+            ):
+                await self._tell(listener, notification.method, notification.params)
+
     def _may_read(self, notification: Notification, caller: Caller) -> bool:
         """Whether a log message is about this caller's calls; where that is unknown, whether the caller may see those of all.
 
         An instance of one caller has no calls of others: `_sessions_concerned` has left out everyone else.
         """
-        if notification.key or notification.caller == caller.id:
+        if notification.key or notification.owner or notification.caller == caller.id:
             return True
         return notification.caller is None and self._shares.callers.may_see_all(caller)
 
@@ -146,7 +190,7 @@ class Subscribers:
             Requester(caller=viewer.caller, client_channel=client_channel)
         )
 
-    def update_views(self, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> None:
+    def update_views(self, scopes_of: Callable[[Caller], tuple[Scope, ...] | None]) -> None:
         """Update the views of everything opened over HTTP; subscriptions of removed callers end. `scopes_of` returns None for
         those.
         """
@@ -165,10 +209,12 @@ class Subscribers:
         """
         self.session_of(context).level = params.level
         for name, provider in tuple(self._relay.providers.items()):
+            if not isinstance(provider, ServerProvider):
+                continue
             seeing = [entry for entry in self._sessions.values() if self._is_seen([name], entry.viewer.view)]
             levels = [entry.level for entry in seeing if entry.level is not None]
-            if levels:
-                await provider.supervisor.set_log_level(min(levels, key=LOG_LEVELS.index))
+            for one in (provider.owned or (provider,)) if levels else ():
+                await one.supervisor.set_log_level(min(levels, key=LOG_LEVELS.index))
         return {}
 
     async def subscribe(self, context: Any, params: Any) -> dict[str, Any]:
@@ -205,7 +251,7 @@ class Subscribers:
         named = parse_task_ids(params) if self._tasks is not None else ()
         relay = self._relay_of(viewer)
         subscribed: list[Subscription] = []
-        subscription = _OpenSubscription(viewer)
+        subscription = _OpenSubscription(viewer, context)
         self._subscriptions.add(subscription)
         try:
             for uri in params.notifications.resource_subscriptions or ():
@@ -217,8 +263,9 @@ class Subscribers:
             _SUBSCRIPTION.set(subscription)
             with subscription.scope:
                 if self._tasks is None or not named:
-                    return await self._listen(context, params)
-                async with open_task_notifications(self._tasks, named, viewer.caller, context) as acknowledging:
+                    return await self._listen(subscription.context, params)
+                opened = open_task_notifications(self._tasks, named, viewer.caller, subscription.context)
+                async with opened as acknowledging:
                     return await self._listen(acknowledging, params)
             return SubscriptionsListenResult.model_validate({"_meta": {SUBSCRIPTION_ID_META_KEY: context.request_id}})
         finally:
@@ -230,20 +277,24 @@ class Subscribers:
         return self._relay.select_visible(lambda name, provider: viewer.view.shows_whole(name, tags_of(provider)))
 
     async def _forward_update(self, notification: Notification) -> None:
-        uri = msgspec.json.decode(notification.params).get("uri")
-        if not isinstance(uri, str):
+        told = msgspec.json.decode(notification.params)
+        if not isinstance(own := told.get("uri"), str):
             return
+        uri = self._relay.qualify(notification.server, own)
+        params = notification.params if uri == own else msgspec.json.encode(told | {"uri": uri})
         await self._bus.publish(ResourceUpdated(uri=uri), lambda viewer: self._concerns(notification, viewer))
         for session in self._sessions_concerned(notification):
             followed = session.followed.get(uri)
             if followed is not None and followed.server == notification.server:
-                await self._tell(session, notification.method, notification.params)
+                await self._tell(session, notification.method, params)
 
     def _sessions_concerned(self, notification: Notification) -> Iterable[SubscribedSession]:
         return [entry for entry in tuple(self._sessions.values()) if self._concerns(notification, entry.viewer)]
 
     def _concerns(self, notification: Notification, viewer: Viewer) -> bool:
         is_theirs = not notification.key or notification.key == f"{viewer.caller.id}\n{viewer.caller.session or ''}"
+        if notification.owner is not None and notification.owner != owner_of(viewer.caller):
+            return False
         provider = self._relay.providers.get(notification.server)
         if not is_theirs or (provider is None and notification.tags is None):
             return False
@@ -261,7 +312,7 @@ class Subscribers:
             for name in servers
         )
 
-    async def _tell(self, session: SubscribedSession, method: str, params: bytes) -> None:
+    async def _tell(self, session: "SubscribedSession | _OpenSubscription", method: str, params: bytes) -> None:
         try:
             await session.tell(method, params)
         except Exception as error:  # noqa: BLE001 (a client that has disconnected must not keep the others from being notified)
@@ -281,22 +332,48 @@ class Subscribers:
                 event(_log, logging.DEBUG, "not unsubscribed", uri=subscription.uri[:200], reason=str(error))
 
 
+class _ExtensionEvent(mcp_types.Notification[dict[str, Any], str]):
+    """A notification of an extension, which the SDK does not know."""
+
+    method: str
+    params: dict[str, Any]
+
+
 class _OpenSubscription:
     """One open `subscriptions/listen`, and the scope that ends it."""
 
-    def __init__(self, viewer: Viewer) -> None:
+    def __init__(self, viewer: Viewer, context: Any) -> None:
         self.viewer = viewer
         self.scope = anyio.CancelScope()
+        meta = (context.params or {}).get("_meta") or {}
+        self.takes_extensions = declares_extensions(select_extensions(meta.get(CLIENT_CAPABILITIES)))
+        """Whether its client declares extensions."""
+        self.context = context
+        """The request context to listen with."""
+        if self.takes_extensions:
+            self.context = ListenContext(context.request_id, AcknowledgingSession(context.session))
+
+    async def tell(self, method: str, params: bytes) -> None:
+        """Send an extension's notification; give up after `SEND_LIMIT_S` on a client that does not read."""
+        decoded = msgspec.json.decode(params or b"{}")
+        fields: JsonObject = decoded if isinstance(decoded, dict) else {}
+        meta = fields.get("_meta")
+        stamp = {SUBSCRIPTION_ID_META_KEY: self.context.request_id}
+        fields["_meta"] = (meta if isinstance(meta, dict) else {}) | stamp
+        with anyio.move_on_after(SEND_LIMIT_S):
+            await self.context.session.acknowledged.wait()  # which must be sent first
+            notification = _ExtensionEvent(method=method, params=fields)
+            await self.context.session.send_notification(notification, related_request_id=self.context.request_id)
 
 
 _SUBSCRIPTION: Final[ContextVar[_OpenSubscription]] = ContextVar("toolpost_subscription")
 
 
-def _update_viewer(viewer: Viewer, scopes_of: Callable[[CallerId], tuple[Scope, ...] | None]) -> Viewer | None:
+def _update_viewer(viewer: Viewer, scopes_of: Callable[[Caller], tuple[Scope, ...] | None]) -> Viewer | None:
     if viewer.caller.transport != "http":
         return viewer
-    scopes = scopes_of(viewer.caller.id)
-    return None if scopes is None else replace(viewer, view=viewer.view.path.within(scopes))
+    scopes = scopes_of(viewer.caller)
+    return None if scopes is None else replace(viewer, view=viewer.view.path.within(scopes).of_owner(viewer.view.owner))
 
 
 class _FilteredBus:

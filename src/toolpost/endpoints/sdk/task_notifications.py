@@ -41,16 +41,16 @@ def parse_task_ids(params: SubscriptionsListenRequestParams) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-class _AcknowledgingSession:
-    """Adds the tasks to the SDK's acknowledgement, which does not know them, and notes that it was sent."""
+class AcknowledgingSession:
+    """Notes that the SDK's acknowledgement was sent, with the tasks in it, which the SDK does not know."""
 
-    def __init__(self, session: Any, names: Sequence[str]) -> None:
+    def __init__(self, session: Any, names: Sequence[str] = ()) -> None:
         self._session = session
         self._names = list(names)
         self.acknowledged = anyio.Event()
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
-        if isinstance(notification, SubscriptionsAcknowledgedNotification):
+        if self._names and isinstance(notification, SubscriptionsAcknowledgedNotification):
             extra = notification.params.notifications.model_copy(update={"taskIds": self._names})
             params = notification.params.model_copy(update={"notifications": extra})
             notification = notification.model_copy(update={"params": params})
@@ -58,10 +58,10 @@ class _AcknowledgingSession:
         self.acknowledged.set()
 
 
-class _ListenContext:
+class ListenContext:
     """The part of a request context that the SDK's listening uses."""
 
-    def __init__(self, request_id: Any, session: _AcknowledgingSession) -> None:
+    def __init__(self, request_id: Any, session: AcknowledgingSession) -> None:
         self.request_id = request_id
         self.session = session
 
@@ -71,7 +71,7 @@ async def open_task_notifications(
     tasks: Tasks, names: Sequence[str], caller: Caller, context: Any
 ) -> AsyncIterator[Any]:
     """Send the status of these tasks while this is open; yields the request context to listen with."""
-    session = _AcknowledgingSession(context.session, names)
+    session = AcknowledgingSession(context.session, names)
     stamp = {SUBSCRIPTION_ID_META_KEY: context.request_id}
 
     async def send(task: bytes) -> None:
@@ -83,6 +83,6 @@ async def open_task_notifications(
         for name in names:
             following.start_soon(tasks.follow, name, caller, send)
         try:
-            yield _ListenContext(context.request_id, session)
+            yield ListenContext(context.request_id, session)
         finally:
             following.cancel_scope.cancel()

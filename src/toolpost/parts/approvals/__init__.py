@@ -3,8 +3,10 @@
 part      approvals as a part of a gateway; `settings` has its sections
 rules     which rule a call falls under
 guard     holds calls to the rules: finds or opens a round, waits, uses the approval
+elicitation  asks the client of a call for a vote, where a rule allows it
 rounds    a round as a value: votes, levels, what may still happen; no I/O
 records   every transaction on rounds and votes
+sample    contents of calls that are kept for review, selected verifiably at random
 draw      voters drawn from a pool, verifiably at random
 subject   what is voted on, and the bytes that are signed
 service   what guard, tools, commands and the HTTP API share

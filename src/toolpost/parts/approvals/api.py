@@ -1,47 +1,68 @@
 """`/api/approvals`: rounds and votes over HTTP, for pages and programs. Agents in conversations are refused.
 
-GET  /api/approvals            rounds that wait for votes and that the caller may see; `?all=1` all of them
+GET  /approvals                the page to vote on
+GET  /api/approvals            rounds that wait for votes and that the caller may see, the newest 100; `?all=1` all of them;
+                               `next` of an answer is `?before=` for those before, also where it has fewer than 100
 GET  /api/approvals/round?id=7 one round
 POST /api/approvals/vote       {"round_id": "7", "choice": "approve"}
 POST /api/approvals/gossip     what a peer sends; answered with what we have for it
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from toolpost.base.attention import Attention
+from toolpost.base.caller import Principal
 from toolpost.base.ids import Json
 from toolpost.contracts.errors import InvalidRequest
+from toolpost.endpoints.http.pages import Pages
 from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
 from toolpost.parts.approvals.records import no_round
 from toolpost.parts.approvals.results import may_see, render_round, render_vote
-from toolpost.parts.approvals.service import Approvals, View, parse_round_id
+from toolpost.parts.approvals.rounds import Round
+from toolpost.parts.approvals.service import Approvals, parse_round_id
 
 if TYPE_CHECKING:
     from toolpost.parts.approvals.peers import Peers
+
+PAGE: Final = 100
+VOTE_PATH: Final = "/approvals"
+_PAGE_FOLDER: Final = Path(__file__).parent / "vote_page"
 
 
 def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequence[Routes]:
     """Make the paths."""
 
-    def sees(view: View, request: RouteRequest) -> bool:
-        return may_see(view, request.admission.caller, is_admin=request.admission.is_admin)
+    def sees(found: Round, request: RouteRequest) -> bool:
+        return may_see(found, request.admission.caller, is_admin=request.admission.is_admin)
 
     async def list_rounds(request: RouteRequest) -> Json:
-        views = await approvals.list_rounds(only_open="all" not in _query(request))
-        return {"rounds": [_json(render_round(approvals, view)) for view in views if sees(view, request)]}
+        query = request.query
+        before = parse_round_id(query["before"]) if "before" in query else None
+        found, last = await approvals.list_visible(
+            lambda one: sees(one, request), only_open="all" not in query, limit=PAGE, before=before
+        )
+        shown = [_json(render_round(approvals, view)) for view in found]
+        return {
+            "caller": request.admission.caller.id,
+            "rounds": shown,
+            "next": str(last) if last is not None else None,
+        }
 
     async def show(request: RouteRequest) -> Json:
-        found = _query(request).get("id", "")
+        found = request.query.get("id", "")
         view = await approvals.read(parse_round_id(found))
-        if not sees(view, request):
+        if not sees(view.round, request):
             raise no_round(found)
         return _json(render_round(approvals, view))
 
     async def vote(request: RouteRequest) -> Json:
         body = request.body
         if not isinstance(body, dict) or not isinstance(body.get("round_id"), str) or "choice" not in body:
-            raise InvalidRequest('Send {"round_id": "7", "choice": "approve"}.')
+            raise InvalidRequest(
+                "The body must name a round and a choice.", hint='send {"round_id": "7", "choice": "approve"}'
+            )
         cast = await approvals.vote(
             parse_round_id(body["round_id"]),
             body["choice"],
@@ -64,7 +85,24 @@ def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequen
                 Route(method="POST", path="/api/approvals/vote", handler=vote),
                 Route(method="POST", path="/api/approvals/gossip", handler=gossip),
             ],
+        ),
+        Pages(http.access, VOTE_PATH, _PAGE_FOLDER, title="the page of approvals"),
+    ]
+
+
+async def find_waiting(approvals: Approvals, principal: Principal) -> Sequence[Attention]:
+    """Return the rounds that wait for the vote of a caller."""
+    caller = principal.caller
+    found, _ = await approvals.list_visible(lambda one: caller.id in one.voters, only_open=True, limit=PAGE)
+    waiting = [view for view in found if all(vote.voter != caller.id for vote in view.votes)]
+    return [
+        Attention(
+            title=f"{view.round.caller} waits for your vote",
+            text=f"round {view.round.id}",
+            path=VOTE_PATH,
+            command=f"toolpost approvals show {view.round.id}",
         )
+        for view in waiting
     ]
 
 
@@ -75,10 +113,5 @@ def _json(model: Any) -> Json:
 def _text(body: dict[str, Any], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"`{name}` is a text.")
+        raise InvalidRequest(f"`{name}` is a text.", hint="leave it out, or send it in quotes")
     return value
-
-
-def _query(request: RouteRequest) -> dict[str, str]:
-    text = request.http.scope.get("query_string", b"").decode("latin-1")
-    return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import click
+import msgspec
 
 from toolpost.base.caller import OPERATOR, Caller
 from toolpost.base.ids import CallerId
@@ -30,8 +31,16 @@ from toolpost.store import Store, store_exists
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.urls import shown_url
 
+LISTED: Final = 100
+
 as_option: Callable[[Any], Any] = click.option(
     "--as", "voter", metavar="CALLER", default=OPERATOR.id, show_default=True, help="Vote as this caller."
+)
+signature_option: Callable[[Any], Any] = click.option(
+    "--signature", metavar="BASE64", help="The voter's own signature, where [approvals.keys] has their public key."
+)
+signed_at_option: Callable[[Any], Any] = click.option(
+    "--signed-at", metavar="TIME", help="The time that was signed, ISO 8601; with --signature."
 )
 
 
@@ -56,11 +65,12 @@ def approvals() -> None:
     ),
 )
 @click.option("--all", "shows_all", is_flag=True, help="Decided and expired rounds too.")
+@click.option("--before", type=click.IntRange(min=1), metavar="ROUND", help="Rounds before this one.")
 @config_option
 @json_option("Print `{rounds}` on one line.")
-def list_rounds(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
-    """List the rounds that wait for votes, the newest first."""
-    rounds = run_async(_list, load_config(config_path), shows_all)
+def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None, as_json: bool) -> None:
+    """List the rounds that wait for votes, the newest first, at most 100."""
+    rounds = run_async(_list, load_config(config_path), shows_all, before)
     if as_json:
         print_json_line({"rounds": [one.model_dump(mode="json") for one in rounds]})
         return
@@ -72,6 +82,8 @@ def list_rounds(config_path: Path | None, *, shows_all: bool, as_json: bool) -> 
         for one in rounds
     ]
     print_table(table("round", "level", "status", "votes", "by", "what", rows=rows))
+    if len(rounds) == LISTED:
+        click.echo(f"the newest {LISTED}; --before {rounds[-1].round_id} lists those before", err=True)
 
 
 @approvals.command(
@@ -96,15 +108,26 @@ def show(round_id: str, config_path: Path | None, *, as_json: bool) -> None:
     epilog=examples(
         ("toolpost approvals approve 7", "as `cli`, the person at the command line"),
         ("toolpost approvals approve 7 --as ann", "as another caller"),
+        ("toolpost approvals approve 7 --as ann --signature … --signed-at …", "who signs with a key of their own"),
     )
 )
 @click.argument("round_id")
 @as_option
+@signature_option
+@signed_at_option
 @config_option
 @json_option("Print the vote on one line.")
-def approve(round_id: str, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+def approve(
+    round_id: str,
+    voter: str,
+    signature: str | None,
+    signed_at: str | None,
+    config_path: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     """Vote for a call or a proposal."""
-    _vote(round_id, "approve", voter, config_path, as_json=as_json)
+    _vote(round_id, "approve", voter, (signature, signed_at), config_path, as_json=as_json)
 
 
 @approvals.command(
@@ -115,11 +138,21 @@ def approve(round_id: str, voter: str, config_path: Path | None, *, as_json: boo
 )
 @click.argument("round_id")
 @as_option
+@signature_option
+@signed_at_option
 @config_option
 @json_option("Print the vote on one line.")
-def deny(round_id: str, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+def deny(
+    round_id: str,
+    voter: str,
+    signature: str | None,
+    signed_at: str | None,
+    config_path: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     """Vote against a call or a proposal."""
-    _vote(round_id, "deny", voter, config_path, as_json=as_json)
+    _vote(round_id, "deny", voter, (signature, signed_at), config_path, as_json=as_json)
 
 
 @approvals.command(
@@ -142,33 +175,62 @@ def watch(config_path: Path | None, *, as_json: bool) -> None:
     )
 )
 @config_option
-def key(config_path: Path | None) -> None:
+@json_option("Print `{key}` on one line.")
+def key(config_path: Path | None, *, as_json: bool) -> None:
     """Print the public key of this gateway, for the `[peers.NAME]` of others."""
-    click.echo(run_async(_key, load_config(config_path)))
+    found = run_async(_key, load_config(config_path))
+    if as_json:
+        print_json_line({"key": found})
+    else:
+        click.echo(found)
 
 
 @approvals.command(
     epilog=examples(
-        ("toolpost approvals peers", "when each answered, and forks of their chains"),
-        ("toolpost approvals peers --json", "for other programs"),
+        ("toolpost approvals peers", "how far the exchange with each has come, and who has rewritten its history"),
+        ("toolpost approvals peers --json", "for other programs, with both signed heads of each fork"),
     )
 )
 @config_option
-@json_option("Print `{forks}` on one line, with both signed heads of each.")
+@json_option("Print `{peers, forks}` on one line; a fork has both signed heads.")
 def peers(config_path: Path | None, *, as_json: bool) -> None:
-    """Say which peers have rewritten their history."""
-    forks = run_async(_forks, load_config(config_path))
+    """Show the peers of this gateway, and which of them have rewritten their history."""
+    found, forks = run_async(_read_peers, load_config(config_path))
     if as_json:
-        print_json_line({"forks": forks})
-    elif forks:
-        print_table(table("peer", "signed heads", rows=[(one["peer"], str(one["heads"])) for one in forks]))
+        print_json_line({"peers": found, "forks": forks})
+        return
+    if not found:
+        click.echo("no peers are configured: add [peers.NAME] to toolpost.toml", err=True)
     else:
-        click.echo("no peer has contradicted itself")
+        forked = {one["peer"] for one in forks}
+        rows = [
+            (
+                one["peer"],
+                one["url"],
+                *(f"{one[way]['round']}, {one[way]['vote']}" for way in ("sent", "received")),
+                "rewritten" if one["peer"] in forked else "no contradiction",
+            )
+            for one in found
+        ]
+        print_table(table("peer", "url", "sent (round, vote)", "received (round, vote)", "history", rows=rows))
+    for one in forks:
+        click.echo(printable(f"{one['peer']} has signed both: {' and '.join(head['body'] for head in one['heads'])}"))
 
 
-def _vote(round_id: str, choice: Choice, voter: str, config_path: Path | None, *, as_json: bool) -> None:
+def _vote(
+    round_id: str,
+    choice: Choice,
+    voter: str,
+    signed: tuple[str | None, str | None],
+    config_path: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Cast a vote; `signed` is the voter's own signature and its time, or neither."""
+    if (signed[0] is None) != (signed[1] is None):
+        raise click.UsageError("--signature and --signed-at go together")
     by = replace(OPERATOR, id=CallerId(voter))
-    vote, shown = run_async(_cast, load_config(config_path), round_id, choice, by)
+    vote, shown = run_async(_cast, load_config(config_path), round_id, choice, by, signed)
     if as_json:
         print_json_line({"vote": vote.model_dump(mode="json"), "round": shown.model_dump(mode="json")})
     else:
@@ -189,9 +251,10 @@ async def _open(config: Config, *, make: bool = False) -> AsyncIterator[tuple[Ap
         yield make_approvals(config, store), store
 
 
-async def _list(config: Config, shows_all: bool) -> list[RoundResult]:
+async def _list(config: Config, shows_all: bool, before: int | None) -> list[RoundResult]:
     async with _open(config) as (opened, _):
-        return [render_round(opened, view) for view in await opened.list_rounds(only_open=not shows_all)]
+        views = await opened.list_rounds(only_open=not shows_all, limit=LISTED, before=before)
+        return [render_round(opened, view) for view in views]
 
 
 async def _read(config: Config, round_id: str) -> RoundResult:
@@ -199,9 +262,12 @@ async def _read(config: Config, round_id: str) -> RoundResult:
         return render_round(opened, await opened.read(parse_round_id(round_id)))
 
 
-async def _cast(config: Config, round_id: str, choice: Choice, by: Caller) -> tuple[Any, RoundResult]:
+async def _cast(
+    config: Config, round_id: str, choice: Choice, by: Caller, signed: tuple[str | None, str | None]
+) -> tuple[Any, RoundResult]:
+    signature, signed_at = signed
     async with _open(config) as (opened, _):
-        cast = await opened.vote(parse_round_id(round_id), choice, by=by)
+        cast = await opened.vote(parse_round_id(round_id), choice, by=by, signature=signature, signed_at=signed_at)
         return render_vote(cast.view, cast.vote), render_round(opened, cast.view)
 
 
@@ -225,9 +291,10 @@ async def _key(config: Config) -> str:
         return encode_key((await opened.gateway_key()).public)
 
 
-async def _forks(config: Config) -> list[dict[str, Any]]:
+async def _read_peers(config: Config) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     async with _open(config) as (opened, store):
-        return await Peers(opened, store, PEERS.of(config)).forks()
+        peers = Peers(opened, store, PEERS.of(config))
+        return await peers.report(), await peers.forks()
 
 
 def _print_change(shown: RoundResult, *, as_json: bool) -> None:
@@ -266,5 +333,5 @@ def _print_round(shown: RoundResult) -> None:
 
 def _subject(shown: RoundResult) -> str:
     if shown.tool is not None:
-        return f"{shown.tool} {shown.shown.get('arguments')}"
+        return f"{shown.tool} {msgspec.json.encode(shown.shown.get('arguments')).decode()}"
     return str(shown.shown.get("text", shown.shown.get("digest")))

@@ -1,12 +1,15 @@
 """What `toolpost doctor` says of approvals: which rules there are, and whether the VRF is there."""
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+import msgspec
+
 from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, check_approvals, voters_of
-from toolpost.parts.base import PartDoctor
+from toolpost.part_base import PartDoctor
+from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, PEERS, check_approvals, voters_of
 from toolpost.settings import Config
 
 
@@ -23,7 +26,16 @@ class ApprovalsDoctor(PartDoctor):
             return [problem("approvals", error.message.removesuffix("."), hint=error.hint or "")]
         if settings.rules:
             findings.append(ok("approvals", f"rules: {', '.join(settings.rules)}"))
-        known = {OPERATOR_VOTER, "local", "token", *config.callers}
+        if settings.confirmed:
+            hint = f"write [modes] confirmed = {msgspec.json.encode(settings.confirmed).decode()} instead"
+            findings.append(warning("approvals", "approvals.confirmed is deprecated, and gone in 0.3.0", hint=hint))
+        self_approved = [name for name, rule in settings.rules.items() if rule.requester_may_vote]
+        if self_approved and not config.requires_token:
+            hint = "add [callers.NAME] with tokens: without them, an agent that leaves its token out is `local` as well"
+            message = f"{', '.join(self_approved)}: requester_may_vote without authentication lets agents vote"
+            findings.append(warning("approvals", message, hint=hint))
+        # `oauth:SUBJECT` is who comes with a token of an issuer that no caller is mapped from.
+        known = {OPERATOR_VOTER, "local", "token", "oauth", *config.callers}
         for name, rule in settings.rules.items():
             strange = [
                 voter for voter in voters_of(rule.voters, settings.roles) if voter.partition(":")[0] not in known
@@ -31,6 +43,13 @@ class ApprovalsDoctor(PartDoctor):
             if strange and config.callers:
                 hint = "add them to [callers], or vote for them at the command line: --as NAME"
                 findings.append(warning("approvals", f"{name}: {', '.join(strange)} cannot log in", hint=hint))
+        for name, peer in PEERS.of(config).items():
+            if peer.token_env is not None and not os.environ.get(peer.token_env):
+                hint = "set it to our token there, or remove token_env"
+                message = f"peers.{name}.token_env: the environment variable {peer.token_env} is not set"
+                findings.append(problem("peers", message, hint=hint))
+            else:
+                findings.append(ok("peers", f"`{name}`: {peer.url}"))
         if "approvals" in config.plugins.bundled and find_spec("nacl") is None:
             findings.append(
                 note("vrf", "vrf_eval and vrf_verify are not there: the extra `approvals` is not installed")

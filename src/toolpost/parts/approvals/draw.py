@@ -1,8 +1,9 @@
 """Voters drawn from a pool, verifiably at random.
 
 The input of the function is the digest of the call. Its output orders the pool: a voter comes the earlier the smaller
-SHA-256(output + name) is, and the first so many are drawn. The same call gets the same voters, the requester cannot choose them,
-and the proof, which is shown with the round, lets anyone repeat the draw.
+SHA-256(output + name) is, and the first so many are drawn. The same call gets the same voters, and the proof, which is shown with
+the round, lets anyone repeat the draw. A requester who varies the arguments gets other voters, but leaves a round each time, and
+cannot know them before: the key is not the one that `vrf_eval` uses for everyone.
 """
 
 from dataclasses import dataclass

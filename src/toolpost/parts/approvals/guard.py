@@ -6,21 +6,28 @@ crash before that; after it, the call was dispatched, and a crash makes the roun
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 
 from toolpost.authoring.middleware import ToolInfo
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import META_KEY, CallId
-from toolpost.contracts.errors import Forbidden, ToolpostError
+from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
+from toolpost.discovery import EVERYTHING, Catalog
+from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.middleware import Call, CheckedResult, info_of
 from toolpost.middleware.interface import NextStep
 from toolpost.parts.approvals.draw import Draw
-from toolpost.parts.approvals.records import Opened
-from toolpost.parts.approvals.rounds import Round, RoundId, Status, tally
-from toolpost.parts.approvals.rules import Rule, Rules
-from toolpost.parts.approvals.service import Approvals, CallSubject, View, parse_round_id
+from toolpost.parts.approvals.elicitation import ELICITATION_LIMIT_S, ask_for_vote
+from toolpost.parts.approvals.records import Opened, no_round
+from toolpost.parts.approvals.rounds import Choice, Round, RoundId, Status, tally
+from toolpost.parts.approvals.rules import ApprovalRule, ApprovalRules
+from toolpost.parts.approvals.service import Approvals, CallSubject, RoundView, parse_round_id
+from toolpost.parts.approvals.settings import OPERATOR_VOTER
+from toolpost.shares import Shares
 
 META_ROUND: Final = "round_id"
 """Under our key in a call's `_meta`: the round whose approval the call is to use, and no other."""
@@ -31,9 +38,26 @@ class ApprovalGuard:
 
     name = "approvals"
 
-    def __init__(self, approvals: Approvals, rules: Rules) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        rules: ApprovalRules,
+        *,
+        catalog: Callable[[], Catalog],
+        principal_of: Callable[[Caller], Principal | None],
+        waiting: Shares,
+    ) -> None:
+        """`waiting` counts calls that wait for approval.
+
+        `catalog` and `principal_of` say what can be called now, and by whom: a call may have waited for long.
+        """
+        self._waiting = waiting
         self._approvals = approvals
         self._rules = rules
+        self._catalog = catalog
+        self._principal_of = principal_of
+        self._inside: set[CallId] = set()
+        """Calls under a rule, from `admit` to their end."""
         self._granted: dict[CallId, Round] = {}
         """Approved rounds of calls that are on their way to their tools."""
         self._used: dict[CallId, RoundId] = {}
@@ -48,9 +72,16 @@ class ApprovalGuard:
         rule = self._rules.find(info_of(call.tool), call.arguments)
         if rule is None:
             return await proceed(call)
-        self._granted[call.id] = await self._obtain(call, rule)
+        if call.id in self._inside:
+            # Both would find `round.call_id == call.id`, and run.
+            raise Forbidden(
+                "This call runs already: a middleware called `proceed` again before the first had ended.",
+                hint="have the middleware wait for `proceed` before it calls it again",
+            )
+        self._inside.add(call.id)
         status, code = Status.FAILED, "INTERNAL"
         try:
+            self._granted[call.id] = await self._obtain(call, rule)
             outcome = await proceed(call)
             status, code = (Status.FAILED, "HANDLER_ERROR") if outcome.is_error else (Status.DONE, "")
         except ToolpostError as error:
@@ -60,6 +91,7 @@ class ApprovalGuard:
             code = "CANCELLED"
             raise
         finally:
+            self._inside.discard(call.id)
             self._granted.pop(call.id, None)
             if (used := self._used.pop(call.id, None)) is not None:
                 with anyio.CancelScope(shield=True):
@@ -73,7 +105,9 @@ class ApprovalGuard:
             return self._use(call, granted)
         if self._rules.find(info_of(call.tool), call.arguments) is not None:
             # Only something behind `admit` can have changed the arguments: there is nothing today.
-            raise Forbidden("The arguments were changed after they were looked at: the call was not approved.")
+            raise Forbidden(
+                "The arguments were changed after they were looked at: the call was not approved.", hint="call again"
+            )
         return None
 
     async def _use(self, call: Call, granted: Round) -> None:
@@ -81,14 +115,27 @@ class ApprovalGuard:
         key = await self._approvals.key_of(subject)
         if key != granted.key:
             raise Forbidden(f"The arguments are not those that round {granted.id} approved.", **_facts(granted))
+        # Before the dispatch: if its answer is lost with the connection, it may have been committed, and is then ended too.
+        self._used[call.id] = granted.id
         current = await self._approvals.dispatch(granted.id, key, call.id)
         if current.call_id == call.id:
-            self._used[call.id] = granted.id
             return
-        raise self._refuse(View(round=current, votes=[], now=await self._now(granted.id)))
+        del self._used[call.id]
+        raise self._refuse(await self._approvals.read(granted.id))
 
-    async def _obtain(self, call: Call, rule: Rule) -> Round:
+    async def _obtain(self, call: Call, rule: ApprovalRule) -> Round:
         """Return the approved round of a call. Raises `Forbidden` if there is none, after waiting if the rule says so."""
+        if call.caller.acted_by is not None:
+            # Who asks may not vote; an administrator who asks with the rights of another could.
+            raise Forbidden(
+                "A call that needs approval is made by its caller alone, and not with its rights.",
+                hint="have the caller make the call",
+            )
+        # An approval of a tool that is quarantined would be used up by a call that cannot reach it.
+        self._check_still_callable(call, was_known=False)
+        # An agent of the person at the command line has an owner that HTTP does not know, and who cannot be removed. Looked at
+        # before anything is awaited: a caller that is removed while the round is opened would pass for such an agent.
+        was_known = self._principal_of(call.caller) is not None
         drawn = await self._draw(call, rule)
         voters, needed = rule.electorate(call.caller.id, drawn.voters)
         subject = _subject_of(call, rule=rule.name, voters=voters, needed=needed)
@@ -96,15 +143,19 @@ class ApprovalGuard:
             return await self._obtain_named(subject, named)
         opened = await self._approvals.open_call(subject, expires_s=rule.settings.expires_s, draw=drawn.shown)
         view = await self._approvals.read(opened.round.id)
+        if view.status is Status.OPEN and rule.settings.elicit:
+            view = await self._elicit(call, view)
         if view.status is Status.OPEN and rule.settings.wait:
             view = await self._wait(call, view)
         view = await self._recorded(view)
+        if view.status is Status.APPROVED:
+            self._check_still_callable(call, was_known=was_known)
         if view.status is not Status.APPROVED:
             others = await self._approvals.others_approved(subject, view.round.key) if opened.is_new else []
             raise self._refuse(view, opened=opened, others=others)
         return view.round
 
-    async def _draw(self, call: Call, rule: Rule) -> Draw:
+    async def _draw(self, call: Call, rule: ApprovalRule) -> Draw:
         """Return who may vote: all voters of the rule, or as many as it says, drawn for exactly this call."""
         pool = rule.pool(call.caller.id)
         if rule.settings.draw is None or rule.settings.draw >= len(pool):
@@ -113,7 +164,11 @@ class ApprovalGuard:
         return await self._approvals.draw(subject, pool, rule.settings.draw)
 
     async def _obtain_named(self, subject: CallSubject, named: RoundId) -> Round:
-        view = await self._recorded(await self._approvals.read(named))
+        view = await self._approvals.read(named)
+        if view.round.caller != subject.caller:
+            # Like a round that does not exist: who asks learns nothing of the rounds of others.
+            raise no_round(named)
+        view = await self._recorded(view)
         if view.round.key != await self._approvals.key_of(subject):
             raise Forbidden(
                 f"Round {named} is for another call: {_difference(view.round, subject)}.",
@@ -124,23 +179,66 @@ class ApprovalGuard:
             raise self._refuse(view)
         return view.round
 
-    async def _recorded(self, view: View) -> View:
+    async def _recorded(self, view: RoundView) -> RoundView:
         """Make sure that the audit has the quorum: a gateway may have been killed before it wrote that."""
         if view.status is Status.APPROVED and view.round.recorded_as is None:
-            await self._approvals.record_quorum(view.round, view.votes)
+            await self._approvals.record_quorum(view.round)
             return await self._approvals.read(view.round.id)
         return view
 
-    async def _wait(self, call: Call, view: View) -> View:
+    async def _wait(self, call: Call, view: RoundView) -> RoundView:
         needed, found = view.round.needed, view.round.id
         call.context.progress(message=f"waiting for approval: round {found}, {needed} needed", phase="approval")
-        with call.pause_deadline():
+        # Nothing else limits them: they hold no lock, and no time limit runs.
+        with self._waiting.held(call.caller.id), call.pause_deadline():
             return await self._approvals.wait(found)
 
-    async def _now(self, found: RoundId) -> float:
-        return (await self._approvals.read(found)).now
+    def _check_still_callable(self, call: Call, *, was_known: bool) -> None:
+        """Raise `Forbidden` if the tool changed, or the caller lost it, while the call waited. The approval is not used."""
+        name, caller = call.tool.contract.name, call.caller
+        principal = self._principal_of(caller)
+        if was_known and principal is None:
+            raise Forbidden(
+                f"`{caller.id}` may no longer call tools: it was removed while the call waited.",
+                hint="an operator can add it to [callers] again",
+            )
+        if name in AUTOMATIC_NAMES:
+            # They are in no catalog, and never change.
+            return
+        view = EVERYTHING.within(principal.scopes if principal is not None else ())
+        if not self._catalog().narrow(view).provides(call.tool):
+            raise Forbidden(
+                f"`{name}` cannot be called now: it has changed, is quarantined, or `{caller.id}` may not call it any more.",
+                hint="list the tools, and call again: what has changed needs a new approval",
+            )
 
-    def _refuse(self, view: View, *, opened: Opened | None = None, others: list[int] | None = None) -> Forbidden:
+    async def _elicit(self, call: Call, view: RoundView) -> RoundView:
+        """Ask the client that calls, and cast its answer as the vote of its caller. Without a clear answer nothing is cast."""
+        client = call.context.client_channel
+        if client is None or not self._approvals.may_answer_for(view, call.caller):
+            return view
+        choice: Choice | None = None
+        limit_s = min(ELICITATION_LIMIT_S, max(0.0, view.round.expires_at - view.now))
+        with call.pause_deadline(at_most_s=limit_s), anyio.move_on_after(limit_s):
+            async with anyio.create_task_group() as tasks:
+
+                async def end_when_decided() -> None:
+                    # A store that fails is met again below, where the caller is told; from here it would be a group of errors.
+                    with suppress(ToolpostError):
+                        await self._approvals.wait(view.round.id)
+                    tasks.cancel_scope.cancel()
+
+                # Others may decide first; then the question is withdrawn.
+                tasks.start_soon(end_when_decided)
+                choice = await ask_for_vote(client, view)
+                tasks.cancel_scope.cancel()
+        if choice is not None:
+            # It may have expired while the client answered, which the caller is told as of any other round.
+            with suppress(InvalidRequest):
+                await self._approvals.vote(view.round.id, choice, by=call.caller)
+        return await self._approvals.read(view.round.id)
+
+    def _refuse(self, view: RoundView, *, opened: Opened | None = None, others: list[int] | None = None) -> Forbidden:
         """Return the error that says why a call may not run, and what would change that."""
         found, counted = view.round, tally(view.round.voters, view.votes)
         facts = _facts(found, status=view.status, expires_at=self._approvals.wall(found.expires_at))
@@ -156,15 +254,19 @@ class ApprovalGuard:
                     message += (
                         f" Round {others[0]} is approved, for other arguments or an earlier contract of the tool."
                     )
+                voter = "" if OPERATOR_VOTER in found.voters else f" --as {found.voters[0]}"
                 hint = (
-                    f"call again with the same arguments once it is approved: `toolpost approvals approve {found.id}`;"
-                    f" may vote: {', '.join(found.voters)}"
+                    "call again with the same arguments once it is approved:"
+                    f" `toolpost approvals approve {found.id}{voter}`; may vote: {', '.join(found.voters)}"
                 )
             case Status.DENIED:
                 by = ", ".join((*counted.denials, *(f"{one} (two votes, both void)" for one in counted.equivocators)))
                 message, hint = f"This call was denied in round {found.id}, by {by}.", "do something else"
             case Status.EXPIRED:
                 message, hint = f"Round {found.id} expired before the call ran.", again
+            case Status.APPROVED:
+                # A vote came between: the quorum was undone and has come about again, which is being recorded.
+                message, hint = f"The votes of round {found.id} changed while the call was on its way.", "call again"
             case _:
                 message, hint = f"The approval of round {found.id} was used already: each runs one call.", again
         return Forbidden(message, hint=hint, **facts)
@@ -207,6 +309,4 @@ def _difference(found: Round, subject: CallSubject) -> str:
         return "it is about a proposal"
     if found.tool != subject.tool:
         return f"it is about `{found.tool}`"
-    if found.caller != subject.caller:
-        return "another caller asked for it"
     return "the arguments, the contract of the tool, or the rule have changed"

@@ -1,20 +1,25 @@
 """Gossip: signed audit heads, rounds and votes, exchanged with gateways that have stores of their own.
 
-Every event is signed with the gateway's key, which its peers have pinned. With each exchange a peer is asked for the hash of its
-audit chain at the place of the last head that it signed for us. The chain links every entry to the one before, so the answer
-is the same as long as nothing was rewritten; if it is not, the two signed heads prove that to anyone.
+Every event is signed with the gateway's key, which its peers have pinned, and so is every message: rounds and votes are for
+peers, and other callers of the gateway get none. With each exchange a peer is sent the last head that it signed for us, and
+answers with the hash of its audit chain at that place. The chain links every entry to the one before, so the answer is the same
+as long as nothing was rewritten; if it is not, the two signed heads prove that to anyone. It answers only for heads with its own
+signature: otherwise a peer could have it deny an entry that does not exist yet, and accuse it later.
 
-An event leaves a cursor behind only once the peer has taken it: one that was unreachable catches up with the next exchange.
+Rounds and votes are numbered. The side that starts an exchange sends those past the last that the other has taken, and names the
+last ones that it has itself: so both catch up, also where only one of them can reach the other.
 """
 
 import base64
 import binascii
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import anyio
 import msgspec
@@ -24,21 +29,29 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.base.signing import is_signed_by
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
-from toolpost.parts.approvals.records import ROUND_COLUMNS, VOTE_COLUMNS, parse_round
+from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
-from toolpost.parts.approvals.service import Approvals, format_moment
+from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.store import AuditFilter, Store
 from toolpost.store.scripts import NOW, Script, Statement
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
+from toolpost.upstreams.http.network import DIRECT, Network
 
 _log = logging.getLogger("toolpost.approvals")
 
 HEADER: Final = b"toolpost-event-v1\n"
+MESSAGE_HEADER: Final = b"toolpost-gossip-v1\n"
 BATCH: Final = 500
-"""Events of one exchange; what is left goes with the next."""
+"""Rounds, and votes, of one exchange at most; what is left goes with the next."""
+BATCH_BYTES: Final = 1024 * 1024
+"""How large the events of one exchange may be: a peer refuses a body that is larger than its `http.body_limit`."""
 TIMEOUT_S: Final = 15.0
 BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
+HEADS_LIMIT: Final = 200
+"""Heads of a peer that are kept, besides the furthest one, which is asked for."""
+HEADS_IN_MESSAGE: Final = 2
+"""The newest head, and that at the place that was asked for."""
 PATH: Final = "/api/approvals/gossip"
 
 _decode = msgspec.json.decode
@@ -50,7 +63,8 @@ class Exchanged:
 
     sent: int
     received: int
-    peer: Literal["ok", "unknown", "unreachable", "forked"]
+    peer: Literal["ok", "unknown", "unreachable", "forked", "evasive"]
+    """`evasive`: it did not say what its chain has now at the place of the head that it was asked for."""
     fork: JsonObject | None = None
 
 
@@ -58,7 +72,7 @@ class UnusableAnswer(Exception):
     """A peer did not answer with a message."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class PeerEvent(msgspec.Struct, frozen=True):
     """An event as it travels: JSON text, and the signature of the gateway that says so."""
 
     body: str
@@ -70,134 +84,297 @@ class Event(msgspec.Struct, frozen=True):
         return canonical_digest(self.body)
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PeerMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one gateway sends another."""
 
     sender: str
     """The public key, base64."""
-    asked_seq: int = 0
-    """Where in the receiver's audit chain the sender wants to know the hash; 0 for nowhere."""
-    events: list[Event] = []
+    receiver: str
+    """The public key of the gateway that it is for."""
+    at: str
+    """When it was signed, ISO 8601."""
+    asked: PeerEvent | None = None
+    """The last head that the receiver has signed for the sender: what is the hash at this place now?"""
+    since_round: int = 0
+    since_vote: int = 0
+    """The last round and vote of the receiver that the sender has."""
+    events: list[PeerEvent] = []
+    sig_b64: str = ""
+    """The sender's signature of all the rest."""
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that are signed."""
+        unsigned = msgspec.structs.replace(self, sig_b64="")
+        return MESSAGE_HEADER + msgspec.json.encode(unsigned, order="sorted")
+
+
+class ExchangeCursor(NamedTuple):
+    """How far an exchange with a peer has come: the last round and the last vote, by number."""
+
+    round: int = 0
+    vote: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Outgoing:
-    events: list[Event]
-    round: int
-    vote_at: float
+    events: list[PeerEvent]
+    reached: ExchangeCursor
 
 
 class Peers:
     """The peers of this gateway."""
 
-    def __init__(self, approvals: Approvals, store: Store, settings: Mapping[str, PeerSettings]) -> None:
+    def __init__(
+        self,
+        approvals: Approvals,
+        store: Store,
+        settings: Mapping[str, PeerSettings],
+        network: Network = DIRECT,
+        *,
+        keep_s: float = 90 * 86_400.0,
+    ) -> None:
+        """`keep_s` is for how long rounds and votes of peers are kept."""
+        self._network = network
         self._approvals = approvals
+        self._keep_s = keep_s
         self._store = store
         self._settings = settings
+        self._asked_by: dict[str, PeerEvent] = {}
+        """Heads that peers have asked for in their answers: they are sent what we have there with the next exchange."""
         self._keys = {name: read_public_key(peer.key, f"peers.{name}.key") for name, peer in settings.items()}
 
     @property
-    def exchanges(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs in the background: an exchange with each peer at its interval."""
-        return [partial(self._exchange_often, name, peer.interval_s) for name, peer in self._settings.items()]
+    def background(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs in the background: an exchange with each peer at its interval, and the removal of what is old."""
+        if not self._settings:
+            return []
+        return [
+            self._prune_often,
+            *(partial(self._exchange_often, name, peer.interval_s) for name, peer in self._settings.items()),
+        ]
 
     async def exchange(self, name: str) -> Exchanged:
         """Send a peer what it has not got, and take what it has for us. A peer that is not configured gets nothing."""
         if name not in self._settings:
             return Exchanged(sent=0, received=0, peer="unknown")
-        outgoing = await self._collect(name, asked_seq=0)
+        cursors = await self._store.scripts.read(lambda: _cursors(name))
+        outgoing = await self._collect(cursors.sent, asked=self._asked_by.get(name))
         asked = await self._store.scripts.read(lambda: _last_head(name))
-        message = Message(await self._own_key(), asked["seq"] if asked else 0, outgoing.events)
+        message = await self._write(name, outgoing.events, asked=asked, since=cursors.got)
         try:
             answer = await self._post(self._settings[name], message)
         except (HttpFailed, TimeoutError, UnusableAnswer, msgspec.MsgspecError) as error:
-            event(_log, logging.WARNING, "peer not reached", peer=name, reason=f"{type(error).__name__}: {error}")
+            event(
+                _log,
+                logging.WARNING,
+                "peer not reached",
+                peer=name,
+                reason=f"{type(error).__name__}: {error}",
+                hint=f"check peers.{name}.url and token_env; it gets what it missed with the next exchange",
+            )
             return Exchanged(sent=0, received=0, peer="unreachable")
-        await self._store.scripts.run(lambda: _advance(name, outgoing.round, outgoing.vote_at), full=False)
+        # First: what someone else answers in its place is no sign that the peer has them.
+        await self._check_message(name, answer)
+        await self._store.scripts.run(lambda: _advance(name, "sent", outgoing.reached), durable=False)
         received = await self._take(name, answer.events)
+        if answer.asked is not None:
+            self._asked_by[name] = answer.asked
         fork = await self._find_fork(name)
-        return Exchanged(
-            sent=len(outgoing.events), received=received, peer="forked" if fork is not None else "ok", fork=fork
-        )
+        if any(_decode(one.body).get("sealed") is True for one in answer.events):
+            event(
+                _log,
+                logging.WARNING,
+                "peer has removed the history that it signed before",
+                peer=name,
+                hint="if it has no [retention] that is shorter than your peers are apart, its history may be rewritten",
+            )
+        state: Literal["ok", "forked", "evasive"] = "ok" if fork is None else "forked"
+        if fork is None and asked is not None and not _has_head_at(answer.events, _decode(asked.body)["seq"]):
+            state = "evasive"
+            event(
+                _log,
+                logging.ERROR,
+                "peer does not say what its history has now",
+                peer=name,
+                head=asked.body,
+                hint="it signed this head before, and an honest gateway answers for it: its history may be rewritten",
+            )
+        return Exchanged(sent=len(outgoing.events), received=received, peer=state, fork=fork)
 
     async def receive(self, raw: Json) -> Json:
         """Take the message of a peer, and answer with what we have for it. Raises for anyone who is no peer."""
         try:
-            message = msgspec.convert(raw, Message)
+            message = msgspec.convert(raw, PeerMessage)
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"This is no message of a peer: {error}.") from error
+            raise InvalidRequest(
+                f"This is no message of a peer: {error}.", hint="only gateways of [peers] use this path"
+            ) from error
         name = next((name for name, key in self._keys.items() if _b64(key) == message.sender), None)
         if name is None:
             raise Forbidden("The key of this sender is not that of a peer.", hint="add it to [peers.NAME]")
+        await self._check_message(name, message)
         await self._take(name, message.events)
-        outgoing = await self._collect(name, asked_seq=message.asked_seq)
-        # The sender has these once it has read the answer. If it does not, it asks again, and gets what it lacks from the
-        # exchange that we start ourselves: the cursor moves with that one alone.
+        # What the sender has, it says itself: our own cursor is about what it has taken when we started the exchange.
+        outgoing = await self._collect(ExchangeCursor(message.since_round, message.since_vote), asked=message.asked)
         await self._find_fork(name)
-        return msgspec.to_builtins(Message(await self._own_key(), 0, outgoing.events))
+        # Asked here too: a peer that cannot be reached from here would never have to answer for its history.
+        last = await self._store.scripts.read(lambda: _last_head(name))
+        return msgspec.to_builtins(await self._write(name, outgoing.events, asked=last))
 
     async def forks(self) -> list[JsonObject]:
         """Return what is known of peers that have rewritten their history, each with both signed heads."""
         found = await self._store.scripts.read(_forks)
         return [{"peer": peer, **_decode(fork)} for peer, fork in found]
 
+    async def report(self) -> list[JsonObject]:
+        """Return how far the exchange with each peer has come: the last round and vote, by number, sent and received."""
+        found: list[JsonObject] = []
+        for name, peer in self._settings.items():
+            cursors = await self._store.scripts.read(partial(_cursors, name))
+            found.append(
+                {"peer": name, "url": peer.url, "sent": cursors.sent._asdict(), "received": cursors.got._asdict()}
+            )
+        return found
+
+    async def _prune_often(self) -> None:
+        while True:
+            try:
+                await self._store.scripts.run(lambda: prune_events(self._keep_s), durable=False)
+            except ToolpostError as error:
+                event(_log, logging.WARNING, "events of peers not pruned", exception=error)
+            await anyio.sleep(PRUNE_S)
+
     async def _exchange_often(self, name: str, interval_s: float) -> None:
         while True:
             await anyio.sleep(interval_s)
             try:
                 await self.exchange(name)
-            except ToolpostError as error:
+            except Exception as error:  # noqa: BLE001 (what a peer sends must not end the gateway)
                 event(_log, logging.WARNING, "gossip failed", peer=name, exception=error)
 
-    async def _post(self, peer: PeerSettings, message: Message) -> Message:
+    async def _post(self, peer: PeerSettings, message: PeerMessage) -> PeerMessage:
         headers = {"content-type": "application/json"}
         if peer.token_env is not None:
             headers["authorization"] = f"Bearer {os.environ.get(peer.token_env, '')}"
         async with HttpClient(
-            peer.url.rstrip("/") + PATH, headers=headers, connect_timeout_s=TIMEOUT_S, body_limit=BODY_LIMIT_BYTES
+            peer.url.rstrip("/") + PATH,
+            headers=headers,
+            connect_timeout_s=TIMEOUT_S,
+            body_limit=BODY_LIMIT_BYTES,
+            network=self._network,
         ) as client:
             with anyio.fail_after(TIMEOUT_S):
                 answer = await client.post(msgspec.json.encode(message))
         if answer.status != 200:
             raise UnusableAnswer(f"it answered with status {answer.status}")
-        return msgspec.json.decode(answer.body, type=Message)
+        return msgspec.json.decode(answer.body, type=PeerMessage)
 
-    async def _collect(self, name: str, *, asked_seq: int) -> _Outgoing:
-        """Sign what a peer has not got: its cursor says where to go on."""
-        since_round, since_vote = await self._store.scripts.read(lambda: _cursor(name))
-        rounds, votes = await self._store.scripts.read(lambda: _events_since(since_round, since_vote))
-        bodies: list[JsonObject] = [_tell_round(one) for one in rounds]
-        bodies += [{"kind": "vote", **vote} for vote in votes]
-        for seq in {asked_seq, await self._store.audit.newest()} - {0}:
-            if (found := await self._store.audit.entries(AuditFilter(), after=seq - 1, limit=1)) and found[
-                0
-            ].seq == seq:
-                bodies.append({"kind": "head", "seq": seq, "hash": found[0].hash})
-            else:
-                bodies.append({"kind": "head", "seq": seq, "hash": None})
-        events = [await self._sign(body) for body in bodies]
-        return _Outgoing(
+    async def _write(
+        self, name: str, events: list[PeerEvent], *, asked: PeerEvent | None = None, since: ExchangeCursor | None = None
+    ) -> PeerMessage:
+        """Make a signed message for a peer."""
+        key = await self._approvals.gateway_key()
+        message = PeerMessage(
+            sender=_b64(key.public),
+            receiver=_b64(self._keys[name]),
+            at=format_moment(time.time()),
+            asked=asked,
+            since_round=since.round if since else 0,
+            since_vote=since.vote if since else 0,
             events=events,
-            round=max((one.id for one in rounds), default=since_round),
-            vote_at=max((vote["at"] for vote in votes), default=since_vote),
         )
+        return msgspec.structs.replace(message, sig_b64=_b64(key.sign(message.signed)))
 
-    async def _sign(self, body: JsonObject) -> Event:
+    async def _check_message(self, name: str, message: PeerMessage) -> None:
+        """Raise `Forbidden` unless a peer has signed this message for us, just now."""
+        if message.sender != _b64(self._keys[name]) or not is_signed_by(
+            self._keys[name], message.signed, _decode_signature(message.sig_b64)
+        ):
+            raise Forbidden(
+                f"A message of the peer `{name}` is not signed with its key.",
+                hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
+            )
+        if message.receiver != await self._own_key():
+            raise Forbidden(
+                f"A message of the peer `{name}` is for another gateway.",
+                hint="its [peers] has another key: `toolpost approvals key` prints ours",
+            )
+        try:
+            apart_s = abs(datetime.fromisoformat(message.at).timestamp() - time.time())
+        except ValueError:
+            apart_s = float("inf")
+        if apart_s > SKEW_S:
+            raise Forbidden(
+                f"A message of the peer `{name}` was signed too long ago, or in the future.",
+                hint="set the clocks of both gateways",
+            )
+
+    async def _collect(self, since: ExchangeCursor, *, asked: PeerEvent | None = None) -> _Outgoing:
+        """Sign the rounds and votes past a cursor, and heads of the audit: the newest, and that at an earlier head."""
+        rounds, votes = await self._store.scripts.read(lambda: _events_since(since))
+        bodies = [_tell_round(one) for one in rounds]
+        bodies += [{"kind": "vote", **vote} for vote in votes]
+        events: list[PeerEvent] = []
+        reached, size = since, 0
+        for body in bodies:
+            signed = await self._sign(body)
+            size += len(msgspec.json.encode(signed))
+            # One goes in any case: otherwise a large one would hold up all that come after it.
+            if events and size > BATCH_BYTES:
+                break
+            events.append(signed)
+            reached = (
+                reached._replace(round=body["round"]) if body["kind"] == "round" else reached._replace(vote=body["seq"])
+            )
+        for seq in {await self._seq_of_own(asked), await self._store.audit.newest()} - {0}:
+            found = await self._store.audit.entries(AuditFilter(), after=seq - 1, limit=1)
+            is_there = bool(found) and found[0].seq == seq
+            head: JsonObject = {"kind": "head", "seq": seq, "hash": found[0].hash if is_there else None}
+            if not is_there and any(each.first <= seq <= each.last for each in await self._store.audit.segments()):
+                # `[retention]` has removed it: what it was is no longer known here, which proves nothing against us.
+                head["sealed"] = True
+            events.append(await self._sign(head))
+        return _Outgoing(events=events, reached=reached)
+
+    async def _seq_of_own(self, asked: PeerEvent | None) -> int:
+        """Return the place of a head that we have signed; 0 for anything else."""
+        if asked is None or not is_signed_event(asked, (await self._approvals.gateway_key()).public):
+            return 0
+        body = _decode(asked.body)
+        seq = body.get("seq") if isinstance(body, dict) and body.get("kind") == "head" else None
+        return seq if isinstance(seq, int) and body.get("hash") is not None else 0
+
+    async def _sign(self, body: JsonObject) -> PeerEvent:
         key = await self._approvals.gateway_key()
         text = msgspec.json.encode({"gateway": _b64(key.public), **body}, order="sorted").decode()
-        return Event(text, _b64(key.sign(HEADER + text.encode())))
+        return PeerEvent(text, _b64(key.sign(HEADER + text.encode())))
 
-    async def _take(self, name: str, events: list[Event]) -> int:
+    async def _take(self, name: str, events: list[PeerEvent]) -> int:
         """Store events that the peer has signed; returns how many are new. Others are refused, all of them."""
         bodies = []
         for one in events[: 4 * BATCH]:
             if not is_signed_event(one, self._keys[name]):
-                raise Forbidden(f"An event of the peer `{name}` is not signed with its key.")
-            body = _decode(one.body)
+                raise Forbidden(
+                    f"An event of the peer `{name}` is not signed with its key.",
+                    hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
+                )
+            try:
+                body = _decode(one.body)
+            except (msgspec.MsgspecError, RecursionError):
+                body = None
             if not isinstance(body, dict) or body.get("gateway") != _b64(self._keys[name]):
-                raise Forbidden(f"An event of the peer `{name}` names another gateway.")
-            bodies.append((one, str(body.get("kind"))))
-        return await self._store.scripts.run(lambda: _keep(name, bodies), full=False)
+                raise Forbidden(
+                    f"An event of the peer `{name}` names another gateway.", hint="it must sign its own events alone"
+                )
+            bodies.append((one, body))
+        if sum(body.get("kind") == "head" for _, body in bodies) > HEADS_IN_MESSAGE:
+            # Many would push the heads out that it is held to.
+            raise Forbidden(
+                f"The peer `{name}` sends more than {HEADS_IN_MESSAGE} heads at once.",
+                hint="it must run Toolpost, in a version that exchanges events with this one",
+            )
+        return await self._store.scripts.run(lambda: _keep(name, bodies), durable=False)
 
     async def _find_fork(self, name: str) -> JsonObject | None:
         """Look for two heads of a peer that contradict each other; report them once."""
@@ -206,7 +383,7 @@ class Peers:
         if fork is None:
             return None
         found = {"peer": name, "heads": [{"body": body, "sig_b64": signature} for body, signature in fork]}
-        if await self._store.scripts.run(lambda: _note_fork(name, msgspec.json.encode(found).decode()), full=False):
+        if await self._store.scripts.run(lambda: _note_fork(name, msgspec.json.encode(found).decode()), durable=False):
             event(
                 _log,
                 logging.ERROR,
@@ -221,13 +398,23 @@ class Peers:
         return _b64((await self._approvals.gateway_key()).public)
 
 
-def is_signed_event(one: Event, key: bytes) -> bool:
+def _has_head_at(events: list[PeerEvent], seq: int) -> bool:
+    """Whether one of these events, which are those of one peer, is a head at this place."""
+    bodies = [_decode(one.body) for one in events]
+    return any(body.get("kind") == "head" and body.get("seq") == seq for body in bodies)
+
+
+def is_signed_event(one: PeerEvent, key: bytes) -> bool:
     """Whether an event was signed with this key."""
+    return is_signed_by(key, HEADER + one.body.encode(), _decode_signature(one.sig_b64))
+
+
+def _decode_signature(text: str) -> bytes:
+    """Read a signature; what is no base64 is none that is valid."""
     try:
-        signature = base64.b64decode(one.sig_b64, validate=True)
+        return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        return False
-    return is_signed_by(key, HEADER + one.body.encode(), signature)
+        return b""
 
 
 def find_fork(heads: list[tuple[str, str]]) -> tuple[tuple[str, str], tuple[str, str]] | None:
@@ -236,7 +423,7 @@ def find_fork(heads: list[tuple[str, str]]) -> tuple[tuple[str, str], tuple[str,
     for signed in heads:
         body = _decode(signed[0])
         seq, digest = body.get("seq"), body.get("hash")
-        if not isinstance(seq, int):
+        if not isinstance(seq, int) or (digest is None and body.get("sealed") is True):
             continue
         if seq in known and known[seq][0] != digest:
             return known[seq][1], signed
@@ -261,43 +448,86 @@ def _b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _cursor(peer: str) -> Script[tuple[int, float]]:
-    rows = yield Statement("SELECT sent_round, sent_vote_at FROM approval_peers WHERE peer = ?1", (peer,))
-    return (int(rows[0][0]), float(rows[0][1])) if rows else (0, 0.0)
+@dataclass(frozen=True, kw_only=True)
+class _Cursors:
+    sent: ExchangeCursor
+    got: ExchangeCursor
 
 
-def _advance(peer: str, sent_round: int, sent_vote_at: float) -> Script[None]:
-    yield Statement(
-        "INSERT INTO approval_peers (peer, sent_round, sent_vote_at, fork) VALUES (?1, ?2, ?3, NULL)"
-        " ON CONFLICT (peer) DO UPDATE SET sent_round = excluded.sent_round, sent_vote_at = excluded.sent_vote_at",
-        (peer, sent_round, sent_vote_at),
-    )
-
-
-def _events_since(since_round: int, since_vote: float) -> Script[tuple[list[Round], list[dict[str, Any]]]]:
+def _cursors(peer: str) -> Script[_Cursors]:
     rows = yield Statement(
-        f"SELECT {ROUND_COLUMNS} FROM approval_rounds WHERE id > ?1 ORDER BY id LIMIT {BATCH}", (since_round,)
+        "SELECT sent_round, sent_vote, got_round, got_vote FROM approval_peers WHERE peer = ?1", (peer,)
     )
-    names = ["round", *VOTE_COLUMNS.split(", ")]
+    sent_round, sent_vote, got_round, got_vote = rows[0] if rows else (0, 0, 0, 0)
+    return _Cursors(sent=ExchangeCursor(sent_round, sent_vote), got=ExchangeCursor(got_round, got_vote))
+
+
+def _advance(peer: str, which: Literal["sent", "got"], reached: ExchangeCursor) -> Script[None]:
+    """Move a cursor forward; an older exchange that ends later does not move it back."""
+    yield Statement(
+        "INSERT INTO approval_peers (peer, sent_round, sent_vote, got_round, got_vote, fork)"
+        " VALUES (?1, 0, 0, 0, 0, NULL) ON CONFLICT DO NOTHING",
+        (peer,),
+    )
+    yield Statement(
+        f"UPDATE approval_peers SET {which}_round = ?1 WHERE peer = ?2 AND {which}_round < ?1", (reached.round, peer)
+    )
+    yield Statement(
+        f"UPDATE approval_peers SET {which}_vote = ?1 WHERE peer = ?2 AND {which}_vote < ?1", (reached.vote, peer)
+    )
+
+
+def _events_since(since: ExchangeCursor) -> Script[tuple[list[Round], list[dict[str, Any]]]]:
+    rows = yield Statement(
+        f"SELECT {COLUMNS_WITHOUT_SHOWN} FROM approval_rounds WHERE id > ?1 ORDER BY id LIMIT {BATCH}", (since.round,)
+    )
+    names = ["seq", "round", *VOTE_COLUMNS.split(", ")]
     votes = yield Statement(
-        f"SELECT round, {VOTE_COLUMNS} FROM approval_votes WHERE at > ?1 ORDER BY at LIMIT {BATCH}", (since_vote,)
+        f"SELECT seq, round, {VOTE_COLUMNS} FROM approval_votes WHERE seq > ?1 ORDER BY seq LIMIT {BATCH}",
+        (since.vote,),
     )
     return [parse_round(row) for row in rows], [dict(zip(names, row, strict=True)) for row in votes]
 
 
-def _keep(peer: str, events: list[tuple[Event, str]]) -> Script[int]:
+def _keep(peer: str, events: list[tuple[PeerEvent, JsonObject]]) -> Script[int]:
+    """Store events, each once, and how far they reach; returns how many are new."""
     ((now,),) = yield NOW
     new = 0
-    for one, kind in events:
+    for one, body in events:
         rows = yield Statement("SELECT 1 FROM approval_peer_events WHERE peer = ?1 AND id = ?2", (peer, one.id))
         if not rows:
             new += 1
             yield Statement(
                 "INSERT INTO approval_peer_events (peer, id, kind, body, signature, received_at)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
-                (peer, one.id, kind, one.body, one.sig_b64, now),
+                (peer, one.id, str(body.get("kind")), one.body, one.sig_b64, now),
             )
+    bodies = [body for _, body in events]
+    yield from _advance(
+        peer, "got", ExchangeCursor(_highest(bodies, "round", "round"), _highest(bodies, "vote", "seq"))
+    )
     return new
+
+
+def _highest(bodies: list[JsonObject], kind: str, name: str) -> int:
+    numbers = [body.get(name) for body in bodies if body.get("kind") == kind]
+    return max((number for number in numbers if isinstance(number, int) and 0 < number < 2**53), default=0)
+
+
+def prune_events(keep_s: float) -> Script[None]:
+    """Remove events of peers that are older than `keep_s`, and of the heads of each all but the newest and the furthest."""
+    ((now,),) = yield NOW
+    yield Statement("DELETE FROM approval_peer_events WHERE kind <> 'head' AND received_at < ?1", (now - keep_s,))
+    peers = yield Statement("SELECT DISTINCT peer FROM approval_peer_events WHERE kind = 'head'")
+    for (peer,) in peers:
+        rows = yield Statement(
+            "SELECT id FROM approval_peer_events WHERE peer = ?1 AND kind = 'head' ORDER BY received_at DESC, id",
+            (peer,),
+        )
+        furthest = yield from _last_head(peer)
+        for (old,) in rows[HEADS_LIMIT:]:
+            if furthest is None or old != furthest.id:
+                yield Statement("DELETE FROM approval_peer_events WHERE peer = ?1 AND id = ?2", (peer, old))
 
 
 def _heads(peer: str) -> Script[list[tuple[str, str]]]:
@@ -308,16 +538,21 @@ def _heads(peer: str) -> Script[list[tuple[str, str]]]:
     return [(str(body), str(signature)) for body, signature in rows]
 
 
-def _last_head(peer: str) -> Script[JsonObject | None]:
+def _last_head(peer: str) -> Script[PeerEvent | None]:
+    """Return the furthest head that a peer has signed for us."""
     heads = yield from _heads(peer)
-    told = [_decode(body) for body, _ in heads]
-    real = [head for head in told if head.get("hash") is not None]
-    return max(real, key=lambda head: int(head["seq"])) if real else None
+    furthest, found = 0, None
+    for text, signature in heads:
+        body = _decode(text)
+        if isinstance(seq := body.get("seq"), int) and body.get("hash") is not None and seq > furthest:
+            furthest, found = seq, PeerEvent(text, signature)
+    return found
 
 
 def _note_fork(peer: str, fork: str) -> Script[bool]:
     yield Statement(
-        "INSERT INTO approval_peers (peer, sent_round, sent_vote_at, fork) VALUES (?1, 0, 0, NULL) ON CONFLICT DO NOTHING",
+        "INSERT INTO approval_peers (peer, sent_round, sent_vote, got_round, got_vote, fork)"
+        " VALUES (?1, 0, 0, 0, 0, NULL) ON CONFLICT DO NOTHING",
         (peer,),
     )
     rows = yield Statement("SELECT fork FROM approval_peers WHERE peer = ?1 /*lock*/", (peer,))

@@ -1,7 +1,7 @@
 """`consensus_*` and `vrf_*`: rounds of voting and verifiable random functions, as tools."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
@@ -19,7 +19,7 @@ from toolpost.parts.approvals.results import (
     render_vote,
 )
 from toolpost.parts.approvals.rounds import default_quorum
-from toolpost.parts.approvals.service import VRF_KEY, Approvals, View, parse_round_id
+from toolpost.parts.approvals.service import VRF_KEY, Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, ROLE, voters_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from toolpost.parts.approvals.peers import Peers
 
 RoundIdText = Annotated[str, Field(description="the id of a round, a number", pattern=r"^[0-9]{1,18}$")]
+VOTERS_LIMIT: Final = 100
+"""Voters of one proposal: every list of rounds, and every exchange with a peer, carries them."""
 Hex = Annotated[str, Field(description="hexadecimal, two digits for each byte", max_length=131_072)]
 
 
@@ -66,7 +68,10 @@ class Gossiped(BaseModel):
 
     events_sent: int
     events_received: int
-    peer: Literal["ok", "unknown", "unreachable", "forked"]
+    peer: Literal["ok", "unknown", "unreachable", "forked", "evasive"] = Field(
+        description="forked: it has rewritten its history; evasive: it does not say what its history has now at a place that"
+        " it signed before"
+    )
     fork: dict[str, Any] | None = Field(None, description="two signed heads of the peer that contradict each other")
 
 
@@ -101,13 +106,13 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
     settings = APPROVALS.of(host.config)
     others = [OPERATOR_VOTER, *host.config.callers]
 
-    async def seen(round_id: str, ctx: Context) -> View:
+    async def seen(round_id: str, ctx: Context) -> RoundView:
         view = await approvals.read(parse_round_id(round_id))
-        if not may_see(view, ctx.caller, is_admin=ctx.caller.is_admin):
+        if not may_see(view.round, ctx.caller, is_admin=ctx.caller.is_admin):
             raise no_round(round_id)
         return view
 
-    @plugin.tool(annotations={"readOnlyHint": False, "destructiveHint": False})
+    @plugin.tool(schema_version=2, annotations={"readOnlyHint": False, "destructiveHint": False})
     async def consensus_propose(
         ctx: Context,
         text: Annotated[str | None, Field(description="what is proposed", max_length=65_536)] = None,
@@ -115,14 +120,19 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
             str | None, Field(description="or the digest of it, `sha256:…`", pattern=r"^[a-z0-9-]+:[0-9a-f]{32,128}$")
         ] = None,
         voters: Annotated[
-            list[str] | None,
-            Field(description="callers who may vote, and `role:NAME`; all configured ones by default", max_length=1000),
+            list[Annotated[str, Field(min_length=1, max_length=256)]] | None,
+            Field(
+                description="callers who may vote, and `role:NAME`; all configured ones by default",
+                max_length=VOTERS_LIMIT,
+            ),
         ] = None,
         votes: Annotated[int | None, Field(description="approvals needed; default: more than two thirds", ge=1)] = None,
-        expires_s: Annotated[float, Field(description="how long votes are taken", gt=0, le=86_400)] = 3_600.0,
+        expires_s: Annotated[float, Field(description="how long votes are taken", ge=1, le=86_400)] = 3_600.0,
         requester_may_vote: Annotated[bool, Field(description="whether you may vote yourself")] = False,
     ) -> Proposed:
         """Open a round of voting on a text or a digest. A call that needs approval opens its round by itself."""
+        # Each round is kept for months, and an agent may repeat itself for hours.
+        _refuse_agent(ctx, "propose", hint="call the tool: a call that needs approval opens its round by itself")
         if (text is None) == (digest is None):
             raise InvalidArguments("Propose either a `text` or a `digest`.", hint="send exactly one of them")
         named = _resolve_voters(voters if voters is not None else others, settings.roles)
@@ -182,13 +192,12 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
         shown = render_round(approvals, view)
         return Finality(round_id=shown.round_id, level=shown.level, evidence=shown)
 
-    @plugin.tool(annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True})
+    @plugin.tool(schema_version=2, annotations={"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True})
     async def consensus_gossip(
         ctx: Context, peer_id: Annotated[str, Field(description="a peer of [peers]", max_length=256)]
     ) -> Gossiped:
         """Exchange signed audit heads, rounds and votes with a peer now. With a peer that is not configured, nothing is."""
-        if ctx.caller.thread is not None:
-            raise Forbidden("An agent may not start an exchange with a peer.", hint="it happens by itself")
+        _refuse_agent(ctx, "start an exchange with a peer", hint="it happens by itself")
         exchanged = await peers.exchange(peer_id)
         return Gossiped(
             events_sent=exchanged.sent, events_received=exchanged.received, peer=exchanged.peer, fork=exchanged.fork
@@ -215,7 +224,9 @@ def _add_vrf(plugin: Plugin, host: "Host", vrf: Any) -> None:
             found = vrf.evaluate(private, alpha_of(seed_hex, input_hex))
         except (RuntimeError, ValueError):
             # Without its cause, which might name the key.
-            raise ToolFailed("The function could not be evaluated for this input.") from None
+            raise ToolFailed(
+                "The function could not be evaluated for this input.", hint="try another input or another key"
+            ) from None
         return Evaluated(
             output_hex=found.output.hex(), proof_hex=found.proof.hex(), public_key_hex=vrf.public_key_of(private).hex()
         )
@@ -236,11 +247,19 @@ def _add_vrf(plugin: Plugin, host: "Host", vrf: Any) -> None:
         return Verified(valid=output is not None, output_hex=output.hex() if output is not None else None)
 
 
+def _refuse_agent(ctx: Context, what: str, *, hint: str) -> None:
+    if ctx.caller.is_agent:
+        raise Forbidden(f"An agent may not {what}.", hint=hint)
+
+
 def _resolve_voters(names: list[str], roles: dict[str, list[str]]) -> tuple[str, ...]:
     for name in names:
         if name.startswith(ROLE) and name.removeprefix(ROLE) not in roles:
             raise InvalidArguments(f"There is no `{name}`.", hint="roles are in [approvals.roles]")
-    return voters_of(names, roles)
+    voters = voters_of(names, roles)
+    if len(voters) > VOTERS_LIMIT:
+        raise InvalidArguments(f"A proposal has at most {VOTERS_LIMIT} voters.", hint="name fewer, or smaller roles")
+    return voters
 
 
 def alpha_of(seed_hex: str, input_hex: str) -> bytes:

@@ -1,6 +1,6 @@
 """Every transaction on rounds and votes, as scripts for both databases. The clock is the store's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -11,12 +11,18 @@ from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vot
 from toolpost.store import AuditEntry
 from toolpost.store.audit import append_entries
 from toolpost.store.chain import values_of
-from toolpost.store.scripts import NOW, Row, Script, Statement, alone, change, marks
+from toolpost.store.scripts import NOW, Row, Script, Statement, change, lock_name, marks
 
 _ROUND: Final = tuple(field.name for field in fields(Round))
 _VOTE: Final = tuple(field.name for field in fields(Vote))
 ROUND_COLUMNS: Final = ", ".join(_ROUND)
+COLUMNS_WITHOUT_SHOWN: Final = ", ".join("'' AS shown" if name == "shown" else name for name in _ROUND)
+"""For lists: what voters are shown may have hundreds of kilobytes."""
 VOTE_COLUMNS: Final = ", ".join(_VOTE)
+
+PROPOSALS_PER_DAY: Final = 200
+"""Of one caller: each may have 256 KiB, and is kept for `approvals.keep_days`."""
+DAY_S: Final = 86_400.0
 
 _SELECT: Final = f"SELECT {ROUND_COLUMNS} FROM approval_rounds WHERE"
 
@@ -48,13 +54,13 @@ class Opened:
     """The last round for the same call, if it can serve no more: used, or expired."""
 
 
-def open_round(new: NewRound, *, limit: int) -> Script[Opened]:
-    """Find the round that serves, or open one. Raises `QueueOverloaded` over `limit` open rounds.
+def open_round(new: NewRound, *, limit: int, share: int) -> Script[Opened]:
+    """Find the round that serves, or open one. Raises `QueueOverloaded` over `limit` open rounds, or `share` of one caller.
 
     Repeatable: run again, it finds the round that it opened.
     """
     # One at a time: two equal calls must share a round, and an id must be given once.
-    yield alone("approvals")
+    yield lock_name("approvals")
     ((now,),) = yield NOW
     rows = yield Statement(f"{_SELECT} key = ?1 ORDER BY id DESC LIMIT 1", (new.key,))
     previous = parse_round(rows[0]) if rows else None
@@ -68,6 +74,27 @@ def open_round(new: NewRound, *, limit: int) -> Script[Opened]:
             f"{limit} rounds are open already.",
             hint="vote on some of them (`toolpost approvals list`), or raise approvals.limit",
         )
+    if share < limit:
+        ((own,),) = yield Statement(
+            "SELECT count(*) FROM approval_rounds WHERE status = 'open' AND expires_at > ?1 AND caller = ?2",
+            (now, new.caller),
+        )
+        if own >= share:
+            raise QueueOverloaded(
+                f"`{new.caller}` has {share} open rounds already, the share of one caller.",
+                hint="wait until they are voted on or expire; an operator can raise approvals.limit",
+            )
+    if new.kind == "proposal":
+        # Whatever became of them: each is kept for long, also one that expired at once or that its proposer approved.
+        ((proposed,),) = yield Statement(
+            "SELECT count(*) FROM approval_rounds WHERE kind = 'proposal' AND caller = ?1 AND created_at > ?2",
+            (new.caller, now - DAY_S),
+        )
+        if proposed >= PROPOSALS_PER_DAY:
+            raise QueueOverloaded(
+                f"`{new.caller}` has opened {PROPOSALS_PER_DAY} proposals within a day, the limit for one caller.",
+                hint="propose several things in one text",
+            )
     ((newest,),) = yield Statement("SELECT coalesce(max(id), 0) FROM approval_rounds")
     made = Round(
         id=RoundId(newest + 1),
@@ -97,6 +124,8 @@ def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
 
     Raises for a round that does not exist or is over, and for a voter who may not vote.
     """
+    # Votes get their numbers in the order of their commits, so one at a time.
+    yield lock_name("approvals")
     rows = yield Statement(f"{_SELECT} id = ?1 /*lock*/", (found,))
     if not rows:
         raise no_round(found)
@@ -110,31 +139,38 @@ def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
     if now >= current.expires_at:
         raise InvalidRequest(f"Round {found} has expired: no more votes are taken.", hint="propose or call again")
     stored = replace(vote, at=now)
+    ((newest,),) = yield Statement("SELECT coalesce(max(seq), 0) FROM approval_votes")
     yield Statement(
-        f"INSERT INTO approval_votes (round, {VOTE_COLUMNS}) VALUES ({marks(len(_VOTE) + 1)})",
-        (found, *(getattr(stored, name) for name in _VOTE)),
+        f"INSERT INTO approval_votes (seq, round, {VOTE_COLUMNS}) VALUES ({marks(len(_VOTE) + 2)})",
+        (newest + 1, found, *(getattr(stored, name) for name in _VOTE)),
     )
     votes = [*votes, stored]
     if not current.status.is_used:
         # Once the call was dispatched, votes are still kept as evidence, and change nothing.
         status = decide(current.voters, current.needed, tally(current.voters, votes))
         if status is not current.status:
+            # A quorum that was recorded and is gone does not stand for the next one.
             yield Statement(
-                "UPDATE approval_rounds SET status = ?1, decided_at = ?2 WHERE id = ?3", (status.value, now, found)
+                "UPDATE approval_rounds SET status = ?1, decided_at = ?2, recorded_as = NULL WHERE id = ?3",
+                (status.value, now, found),
             )
-            current = replace(current, status=status, decided_at=now)
+            current = replace(current, status=status, decided_at=now, recorded_as=None)
     return current, votes, True
 
 
-def record(found: RoundId, entry: AuditEntry) -> Script[bool]:
-    """Add the quorum to the audit and note that in the round, both or neither; False if it is there already."""
-    changed = yield change(
-        "UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2 AND status = 'approved' AND recorded_as IS NULL",
-        (entry.call_id, found),
-    )
-    if changed:
-        yield from append_entries([values_of(entry)])
-    return bool(changed)
+def record(found: RoundId, entry_of: Callable[[Round, list[Vote]], AuditEntry]) -> Script[bool]:
+    """Add the quorum to the audit and note that in the round, both or neither; False if it is there already.
+
+    The votes are read here: one that was cast since the caller looked is part of the evidence, or has undone the quorum.
+    """
+    rows = yield Statement(f"{_SELECT} id = ?1 AND status = 'approved' AND recorded_as IS NULL /*lock*/", (found,))
+    if not rows:
+        return False
+    votes = yield from votes_of(found)
+    entry = entry_of(parse_round(rows[0]), votes)
+    yield Statement("UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2", (entry.call_id, found))
+    yield from append_entries([values_of(entry)])
+    return True
 
 
 def dispatch(found: RoundId, key: str, *, call_id: str, owner: str, lease_s: float) -> Script[Round]:
@@ -192,6 +228,33 @@ def find_lost(lease_s: float, entry_of: Callable[[Round], AuditEntry]) -> Script
     return [replace(one, status=Status.LOST, ended_at=now) for one in lost]
 
 
+def prune_rounds(keep_s: float, batch: int) -> Script[int]:
+    """Remove rounds, with their votes, that ended or expired more than `keep_s` ago, at most `batch`; returns how many.
+
+    The newest round and the newest vote stay, since the next numbers are counted from theirs: no number is given twice. A call
+    that runs is never removed.
+    """
+    ((now,),) = yield NOW
+    rows = yield Statement(
+        "SELECT id FROM approval_rounds WHERE status <> 'dispatched' AND expires_at < ?1"
+        " AND (ended_at IS NULL OR ended_at < ?1) AND id < (SELECT max(id) FROM approval_rounds)"
+        " AND id <> coalesce((SELECT round FROM approval_votes ORDER BY seq DESC LIMIT 1), 0)"
+        " ORDER BY id LIMIT ?2",
+        (now - keep_s, batch),
+    )
+    if rows:
+        ids = tuple(int(row[0]) for row in rows)
+        yield Statement(f"DELETE FROM approval_votes WHERE round IN ({marks(len(ids))})", ids)
+        yield Statement(f"DELETE FROM approval_rounds WHERE id IN ({marks(len(ids))})", ids)
+    return len(rows)
+
+
+def read_now() -> Script[float]:
+    """Return the store's time."""
+    ((now,),) = yield NOW
+    return float(now)
+
+
 def has_dispatched() -> Script[bool]:
     """Whether some gateway runs an approved call, as far as is known."""
     return bool((yield Statement("SELECT 1 FROM approval_rounds WHERE status = 'dispatched' LIMIT 1")))
@@ -217,20 +280,35 @@ def list_rounds(
     *, only_open: bool, limit: int, before: int | None = None
 ) -> Script[tuple[list[Round], dict[int, list[Vote]], float]]:
     """Return the newest rounds, those that wait for votes or all, their votes, and the time."""
+    found = yield from scan_rounds(only_open=only_open, limit=limit, before=before)
+    return (yield from read_rounds([one.id for one in found]))
+
+
+def scan_rounds(*, only_open: bool, limit: int, before: int | None = None) -> Script[list[Round]]:
+    """Return the newest rounds, those that wait for votes or all, without what their voters are shown."""
     ((now,),) = yield NOW
     where = "status = 'open' AND expires_at > ?1" if only_open else "CAST(?1 AS DOUBLE PRECISION) > 0"
-    rows = yield Statement(f"{_SELECT} {where} AND id < ?2 ORDER BY id DESC LIMIT ?3", (now, before or 2**62, limit))
-    rounds = [parse_round(row) for row in rows]
-    votes: dict[int, list[Vote]] = {one.id: [] for one in rounds}
-    if rounds:
-        found = yield Statement(
-            f"SELECT round, {VOTE_COLUMNS} FROM approval_votes WHERE round BETWEEN ?1 AND ?2 ORDER BY at, voter",
-            (rounds[-1].id, rounds[0].id),
-        )
-        for row in found:
-            if row[0] in votes:
-                votes[row[0]].append(Vote(**dict(zip(_VOTE, row[1:], strict=True))))
-    return rounds, votes, now
+    rows = yield Statement(
+        f"SELECT {COLUMNS_WITHOUT_SHOWN} FROM approval_rounds WHERE {where} AND id < ?2 ORDER BY id DESC LIMIT ?3",
+        (now, before or 2**62, limit),
+    )
+    return [parse_round(row) for row in rows]
+
+
+def read_rounds(ids: Sequence[RoundId]) -> Script[tuple[list[Round], dict[int, list[Vote]], float]]:
+    """Return these rounds, the newest first, their votes, and the time."""
+    ((now,),) = yield NOW
+    votes: dict[int, list[Vote]] = {found: [] for found in ids}
+    if not ids:
+        return [], votes, now
+    rows = yield Statement(f"{_SELECT} id IN ({marks(len(ids))}) ORDER BY id DESC", tuple(ids))
+    cast_votes = yield Statement(
+        f"SELECT round, {VOTE_COLUMNS} FROM approval_votes WHERE round IN ({marks(len(ids))}) ORDER BY at, voter",
+        tuple(ids),
+    )
+    for row in cast_votes:
+        votes[row[0]].append(Vote(**dict(zip(_VOTE, row[1:], strict=True))))
+    return [parse_round(row) for row in rows], votes, now
 
 
 def other_approved(caller: str, tool: str, key: str) -> Script[list[int]]:

@@ -6,8 +6,8 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from toolpost.base.caller import Caller
-from toolpost.parts.approvals.rounds import Vote
-from toolpost.parts.approvals.service import Approvals, View
+from toolpost.parts.approvals.rounds import Round, Vote
+from toolpost.parts.approvals.service import Approvals, RoundView
 from toolpost.parts.approvals.subject import message_of_vote
 
 LevelName = Literal["PENDING", "SOFT", "QUORUM", "HARD", "ABSOLUTE"]
@@ -52,7 +52,7 @@ class RoundResult(BaseModel):
     outcome: str | None = None
 
 
-def render_round(approvals: Approvals, view: View) -> RoundResult:
+def render_round(approvals: Approvals, view: RoundView) -> RoundResult:
     """Show a round to someone who may see it."""
     found, counted = view.round, view.tally
     return RoundResult(
@@ -80,7 +80,7 @@ def render_round(approvals: Approvals, view: View) -> RoundResult:
     )
 
 
-def render_vote(view: View, vote: Vote) -> VoteResult:
+def render_vote(view: RoundView, vote: Vote) -> VoteResult:
     """Show a vote."""
     message = message_of_vote(view.round.id, view.round.subject_digest, vote.choice, vote.signed_at)
     return VoteResult(
@@ -94,6 +94,6 @@ def render_vote(view: View, vote: Vote) -> VoteResult:
     )
 
 
-def may_see(view: View, by: Caller, *, is_admin: bool) -> bool:
+def may_see(found: Round, by: Caller, *, is_admin: bool) -> bool:
     """Whether a caller may see a round: who asked for it, who may vote in it, and administrators."""
-    return is_admin or by.id == view.round.caller or (by.thread is None and by.id in view.round.voters)
+    return is_admin or by.id == found.caller or (not by.is_agent and by.id in found.voters)

@@ -38,7 +38,7 @@ class Status(StrEnum):
         return self in (Status.DISPATCHED, Status.DONE, Status.FAILED, Status.LOST)
 
 
-class Level(StrEnum):
+class FinalityLevel(StrEnum):
     """How final a round is."""
 
     PENDING = "PENDING"
@@ -144,13 +144,17 @@ def decide(voters: Sequence[str], needed: int, counted: Tally) -> Status:
     return Status.DENIED if possible < needed else Status.OPEN
 
 
-def level_of(found: Round, counted: Tally) -> Level:
+def level_of(found: Round, counted: Tally) -> FinalityLevel:
     """Return how final the round is."""
     if len(counted.approvals) < found.needed:
-        return Level.SOFT if counted.approvals or counted.denials or counted.equivocators else Level.PENDING
+        return (
+            FinalityLevel.SOFT
+            if counted.approvals or counted.denials or counted.equivocators
+            else FinalityLevel.PENDING
+        )
     if found.recorded_as is None:
-        return Level.QUORUM
-    return Level.ABSOLUTE if len(counted.approvals) == len(found.voters) else Level.HARD
+        return FinalityLevel.QUORUM
+    return FinalityLevel.ABSOLUTE if len(counted.approvals) == len(found.voters) else FinalityLevel.HARD
 
 
 def default_quorum(voters: int) -> int:

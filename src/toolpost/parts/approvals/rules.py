@@ -1,12 +1,12 @@
 """Which rule of `[approvals]` a call falls under."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Scope
-from toolpost.base.ids import JsonObject
+from toolpost.base.ids import JsonObject, make_full_name
 from toolpost.contracts.errors import Forbidden
 from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.parts.approvals.rounds import default_quorum
@@ -24,7 +24,7 @@ TagsOf = Callable[[str], frozenset[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ApprovalRule:
     """A rule, with what it needs prepared."""
 
     name: str
@@ -35,7 +35,10 @@ class Rule:
     def may_match(self, tool: ToolInfo, tags: frozenset[str], *, trusts_hints: bool) -> bool:
         """Whether some call of this tool may fall under the rule, whatever its arguments."""
         settings = self.settings
-        if not Scope(tools=tuple(settings.tools) if settings.tools is not None else None).admits(tool.name):
+        scope = Scope(tools=tuple(settings.tools) if settings.tools is not None else None)
+        # A tool that was renamed answers to its former names, by which the rule may still know it. Served alone, a plugin lists
+        # its tools without its own name, and the rule must not miss them for that.
+        if not any(scope.admits(name, make_full_name(tool.provider, name)) for name in (tool.name, *tool.aliases)):
             return False
         if settings.tags is not None and not tags & frozenset(settings.tags):
             return False
@@ -61,14 +64,17 @@ class Rule:
         return voters, needed
 
 
-class Rules:
+class ApprovalRules:
     """All rules, in their order."""
 
-    def __init__(self, settings: ApprovalSettings, tags_of: TagsOf) -> None:
-        self._confirmed = frozenset(settings.confirmed)
+    def __init__(self, settings: ApprovalSettings, tags_of: TagsOf, *, confirmed: Iterable[str] = ()) -> None:
+        """`confirmed` names the servers whose annotations count (`modes.confirmed`)."""
+        # `approvals.confirmed` is the deprecated name of the same list; it counts for rules alone, as it always did: to add
+        # it to `modes.confirmed` could let a caller in the mode `readonly` call more than before.
+        self._confirmed = frozenset(settings.confirmed).union(confirmed)
         self._tags_of = tags_of
-        self.rules: Sequence[Rule] = [
-            Rule(
+        self.rules: Sequence[ApprovalRule] = [
+            ApprovalRule(
                 name=name,
                 settings=rule,
                 voters=voters_of(rule.voters, settings.roles),
@@ -77,16 +83,17 @@ class Rules:
             for name, rule in settings.rules.items()
         ]
 
-    def for_tool(self, tool: ToolInfo) -> list[Rule]:
+    def for_tool(self, tool: ToolInfo) -> list[ApprovalRule]:
         """Return the rules that some call of a tool may fall under."""
         if tool.provider == OWN_PLUGIN and not tool.is_upstream:
             # Voting must not need a vote.
             return []
         tags = self._tags_of(tool.provider)
-        trusts = not tool.is_upstream or tool.provider in self._confirmed
+        behind = tool.servers or [tool.provider]
+        trusts = not tool.is_upstream or tool.provider in self._confirmed or self._confirmed.issuperset(behind)
         return [rule for rule in self.rules if rule.may_match(tool, tags, trusts_hints=trusts)]
 
-    def find(self, tool: ToolInfo, arguments: JsonObject) -> Rule | None:
+    def find(self, tool: ToolInfo, arguments: JsonObject) -> ApprovalRule | None:
         """Return the first rule that a call falls under."""
         return next((rule for rule in self.for_tool(tool) if rule.matches(arguments)), None)
 

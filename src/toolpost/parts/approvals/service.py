@@ -19,7 +19,7 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, CallId, JsonObject, ToolName, TraceId, new_trace_id
-from toolpost.base.redaction import redact
+from toolpost.base.redaction import redact_for_review
 from toolpost.base.signing import SigningKey, is_signed_by
 from toolpost.base.version import __version__
 from toolpost.contracts.digest import canonical_digest
@@ -27,7 +27,7 @@ from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidReques
 from toolpost.parts.approvals import records
 from toolpost.parts.approvals.draw import Draw, draw
 from toolpost.parts.approvals.records import NewRound, Opened
-from toolpost.parts.approvals.rounds import Choice, Level, Round, RoundId, Status, Tally, Vote, level_of, tally
+from toolpost.parts.approvals.rounds import Choice, FinalityLevel, Round, RoundId, Status, Tally, Vote, level_of, tally
 from toolpost.parts.approvals.subject import (
     digest_exactly,
     key_of_call,
@@ -44,11 +44,20 @@ LEASE_S: Final = 10.0
 RENEW_S: Final = 3.0
 LOOK_S: Final = 2.0
 """How often a waiting call looks at its round, besides being woken: a wake-up may get lost."""
+PRUNE_S: Final = 60.0
+PRUNE_BATCH: Final = 500
+"""Rounds that one transaction removes, so that votes need not wait for long."""
 SKEW_S: Final = 300.0
 """How far the clock of a voter who signs may be off."""
+SHOWN_LIMIT_BYTES: Final = 256 * 1024
+"""How large the arguments and the definition of the tool, or a proposal, may be in JSON, together with the voters."""
+SCAN_LIMIT: Final = 1_000
+"""Rounds that one list looks at: a page asks every two seconds, and its caller may see few of many."""
 GATEWAY_KEY: Final = "signing:approvals"
 VRF_KEY: Final = "vrf"
 """The gateway's own key of the verifiable random function."""
+DRAW_KEY: Final = "vrf:draw"
+"""The key that voters are drawn with: with that of `vrf_eval`, a requester could try a draw before the call."""
 TOPIC: Final = "approvals"
 
 
@@ -69,7 +78,7 @@ class CallSubject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class RoundView:
     """A round with its votes, at a time."""
 
     round: Round
@@ -87,7 +96,7 @@ class View:
         return self.round.status_at(self.now)
 
     @property
-    def level(self) -> Level:
+    def level(self) -> FinalityLevel:
         """How final it is."""
         return level_of(self.round, self.tally)
 
@@ -98,17 +107,32 @@ class Cast:
 
     vote: Vote
     is_new: bool
-    view: View
+    view: RoundView
 
 
 class Approvals:
     """The rounds of a store."""
 
-    def __init__(self, store: Store, *, limit: int = 20_000, keys: Mapping[str, bytes] | None = None) -> None:
-        """`keys` are public keys of voters who sign themselves."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        limit: int = 20_000,
+        keys: Mapping[str, bytes] | None = None,
+        keep_s: float = 90 * 86_400.0,
+        share_of: Callable[[int], int] = lambda total: total,
+    ) -> None:
+        """`keys` are public keys of voters who sign themselves; rounds are pruned `keep_s` after their end.
+
+        `share_of` returns the part of `limit` that one caller may have.
+        """
         self._store = store
+        self._keep_s = keep_s
+        self._share_of = share_of
         self._limit = limit
         self._keys = keys or {}
+        self._ended: list[tuple[RoundId, CallId, Status, str | None]] = []
+        """Ends of calls that could not be stored; as many as calls were in flight when the store failed."""
         self.owner = secrets.token_hex(8)
         """Names this gateway in rounds whose calls it runs."""
         self.open_rounds = 0
@@ -121,10 +145,16 @@ class Approvals:
     async def draw(self, subject: CallSubject, pool: tuple[str, ...], count: int) -> Draw:
         """Draw voters for a call from a pool; the same for the same call."""
         key = await self.key_of(subject)
-        return draw(await self._store.keys.of(VRF_KEY), key.encode(), pool, count)
+        return draw(await self._store.keys.of(DRAW_KEY), key.encode(), pool, count)
 
     async def open_call(self, subject: CallSubject, *, expires_s: float, draw: JsonObject | None = None) -> Opened:
         """Find the round that decides on a call, or open one; `draw` is the proof by which its voters were drawn."""
+        try:
+            arguments = redact_for_review(subject.arguments)
+        except ValueError as error:
+            raise Forbidden(
+                f"Voters could not be shown all of the arguments: {error}.", hint="send fewer and shorter names"
+            ) from error
         exact = await self._digest(subject.arguments)
         made = subject_of_call(
             gateway=await self._gateway_id(),
@@ -132,15 +162,15 @@ class Approvals:
             provider=subject.provider,
             contract=subject.contract,
             caller=subject.caller,
-            arguments=subject.arguments,
+            arguments=arguments,
             exact=exact,
-            expires_at=self._shown_expiry(expires_s),
+            expires_at=await self._shown_expiry(expires_s),
         )
         return await self._open(
             made,
             key=_key(subject, exact),
             shown={
-                "arguments": redact(subject.arguments),
+                "arguments": arguments,
                 "definition": subject.definition,
                 **({"draw": draw} if draw is not None else {}),
             },
@@ -163,7 +193,10 @@ class Approvals:
     ) -> Opened:
         """Open a round on a text or a digest; always a new one."""
         made = subject_of_proposal(
-            gateway=await self._gateway_id(), caller=caller, digest=digest, expires_at=self._shown_expiry(expires_s)
+            gateway=await self._gateway_id(),
+            caller=caller,
+            digest=digest,
+            expires_at=await self._shown_expiry(expires_s),
         )
         shown = {"digest": digest} if text is None else {"text": text, "digest": digest}
         return await self._open(
@@ -192,41 +225,74 @@ class Approvals:
     ) -> Cast:
         """Cast a vote, signed with the voter's key of this store, or by the voter.
 
-        Raises `Forbidden` for an agent: it acts for a caller, and would approve what it asks for itself.
+        Raises `Forbidden` for an agent, which acts for a caller and would approve what it asks for itself, and for an
+        administrator who calls with the rights of another.
         """
-        if by.thread is not None:
+        if by.acted_by is not None:
+            raise Forbidden("A vote is cast by the voter alone.", hint=f"vote as `{by.acted_by}`, if it may vote")
+        if by.is_agent:
             raise Forbidden(
                 "An agent may not vote in the name of its caller.", hint="vote yourself: `toolpost approvals list`"
             )
         records.check_choice(choice)
         before = await self.read(found)
         if by.id not in before.round.voters:
+            if by.id != before.round.caller and not by.is_admin:
+                # Like a round that does not exist: others learn neither of it nor who may vote in it.
+                raise records.no_round(found)
             raise records.may_not_vote(before.round, by.id)
         vote = await self._sign(before, choice, by.id, signature, signed_at)
         current, votes, is_new = await self._store.scripts.run(lambda: records.cast(found, vote))
         if current.status is Status.APPROVED and current.recorded_as is None:
-            current = await self.record_quorum(current, votes)
+            current = await self.record_quorum(current)
         if is_new:
             self._store.wakeups.ring(topic_of(found))
             self._store.wakeups.ring(TOPIC)
         kept = next(one for one in votes if one.voter == by.id and one.choice == choice)
-        return Cast(vote=kept, is_new=is_new, view=View(round=current, votes=votes, now=before.now))
+        return Cast(vote=kept, is_new=is_new, view=RoundView(round=current, votes=votes, now=before.now))
 
-    async def read(self, found: RoundId) -> View:
+    def may_answer_for(self, view: RoundView, caller: Caller) -> bool:
+        """Whether the client of a caller could cast the vote of that caller now, with the key that the store keeps."""
+        return (
+            not caller.is_agent
+            and caller.id in view.round.voters
+            and caller.id not in self._keys
+            and all(vote.voter != caller.id for vote in view.votes)
+        )
+
+    async def read(self, found: RoundId) -> RoundView:
         """Return a round; raises `NotFound`."""
         read = await self._store.scripts.read(lambda: records.read_round(found))
         if read is None:
             raise records.no_round(found)
-        return View(round=read[0], votes=read[1], now=read[2])
+        return RoundView(round=read[0], votes=read[1], now=read[2])
 
-    async def list_rounds(self, *, only_open: bool, limit: int = 100, before: int | None = None) -> list[View]:
+    async def list_rounds(self, *, only_open: bool, limit: int = 100, before: int | None = None) -> list[RoundView]:
         """Return rounds, the newest first."""
         rounds, votes, now = await self._store.scripts.read(
             lambda: records.list_rounds(only_open=only_open, limit=limit, before=before)
         )
-        return [View(round=one, votes=votes[one.id], now=now) for one in rounds]
+        return [RoundView(round=one, votes=votes[one.id], now=now) for one in rounds]
 
-    async def wait(self, found: RoundId) -> View:
+    async def list_visible(
+        self, is_visible: Callable[[Round], bool], *, only_open: bool, limit: int, before: int | None = None
+    ) -> tuple[list[RoundView], RoundId | None]:
+        """Return rounds that someone may see, the newest first, and where to go on; None after the last.
+
+        They may be behind any number of others: at most `SCAN_LIMIT` are looked at, so there may be none, and more to come.
+        """
+        scanned = await self._store.scripts.read(
+            lambda: records.scan_rounds(only_open=only_open, limit=SCAN_LIMIT, before=before)
+        )
+        visible = [one for one in scanned if is_visible(one)]
+        shown = visible[:limit]
+        rounds, votes, now = await self._store.scripts.read(lambda: records.read_rounds([one.id for one in shown]))
+        views = [RoundView(round=one, votes=votes[one.id], now=now) for one in rounds]
+        if len(visible) > limit:
+            return views, shown[-1].id
+        return views, scanned[-1].id if len(scanned) == SCAN_LIMIT else None
+
+    async def wait(self, found: RoundId) -> RoundView:
         """Wait until a round is decided or has expired."""
         async with self._store.wakeups.open_listener(topic_of(found)) as listener:
             while (view := await self.read(found)).status is Status.OPEN:
@@ -247,21 +313,20 @@ class Approvals:
         )
 
     async def finish(self, found: RoundId, call_id: CallId, *, status: Status, outcome: str | None) -> None:
-        """Note how the call ended. If that fails, the round will count as lost, which is logged."""
+        """Note how the call ended. If that fails, it is logged, and tried again by the sweep."""
         try:
             await self._store.scripts.run(
-                lambda: records.finish(found, call_id=call_id, status=status, outcome=outcome), full=False
+                lambda: records.finish(found, call_id=call_id, status=status, outcome=outcome), durable=False
             )
         except ToolpostError as error:
+            # Otherwise it would count as running for as long as this gateway lives, which renews what it runs.
+            self._ended.append((found, call_id, status, outcome))
             event(_log, logging.ERROR, "end of an approved call not stored", round=found, call=call_id, exception=error)
 
-    async def record_quorum(self, current: Round, votes: list[Vote]) -> Round:
+    async def record_quorum(self, current: Round) -> Round:
         """Record in the audit that a round has its quorum; from then on the approval can be used."""
-        entry_id = CallId(f"round-{current.id}-{current.subject_digest[-12:]}")
-        evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
-        entry = _entry(current, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
         # Not waiting for the disk: a power cut takes back both, and the sweep does it again.
-        await self._store.scripts.run(lambda: records.record(current.id, entry), full=False)
+        await self._store.scripts.run(lambda: records.record(current.id, _quorum_entry), durable=False)
         return (await self.read(current.id)).round
 
     async def others_approved(self, subject: CallSubject, key: str) -> list[int]:
@@ -272,17 +337,20 @@ class Approvals:
     async def open_sweeping(self, *others: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
         """Renew what this gateway runs, and give up what others no longer do, as long as this is open; run `others` too."""
         async with anyio.create_task_group() as tasks:
-            for background in (self._sweep, *others):
+            for background in (self._sweep, self._prune, *others):
                 tasks.start_soon(background)
             yield
             tasks.cancel_scope.cancel()
 
     async def sweep(self) -> list[Round]:
         """Give up lost calls, and record quorums that are not; returns what was lost."""
+        ended, self._ended = self._ended, []
+        for found, call_id, status, outcome in ended:
+            await self.finish(found, call_id, status=status, outcome=outcome)
         # Mostly no call is in flight: then nothing is written.
         has_running = await self._store.scripts.read(records.has_dispatched)
         lost = (
-            await self._store.scripts.run(lambda: records.find_lost(LEASE_S, _lost_entry), full=False)
+            await self._store.scripts.run(lambda: records.find_lost(LEASE_S, _lost_entry), durable=False)
             if has_running
             else []
         )
@@ -299,50 +367,77 @@ class Approvals:
             )
             self._store.wakeups.ring(TOPIC)
         for one in await self._store.scripts.read(records.find_unrecorded):
-            votes = await self._store.scripts.read(lambda found=one.id: records.votes_of(found))  # type: ignore[misc]
-            await self.record_quorum(one, votes)
+            await self.record_quorum(one)
             self._store.wakeups.ring(topic_of(one.id))
         self.open_rounds = await self._store.scripts.read(records.count_open)
         return lost
+
+    async def prune(self) -> int:
+        """Remove rounds that ended or expired long enough ago, and what was received from peers before that."""
+        pruned, removed = 0, PRUNE_BATCH
+        while removed == PRUNE_BATCH:
+            removed = await self._store.scripts.run(
+                lambda: records.prune_rounds(self._keep_s, PRUNE_BATCH), durable=False
+            )
+            pruned += removed
+        return pruned
 
     def wall(self, at: float) -> str:
         """Write a moment of the store's time for people."""
         return format_moment(self._store.scripts.wall(at))
 
+    async def _prune(self) -> None:
+        while True:
+            try:
+                await self.prune()
+            except ToolpostError as error:
+                event(_log, logging.WARNING, "rounds not pruned", exception=error)
+            await anyio.sleep(PRUNE_S)
+
     async def _sweep(self) -> None:
         while True:
             try:
                 if await self._store.scripts.read(records.has_dispatched):
-                    await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), full=False)
+                    await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), durable=False)
                 await self.sweep()
             except ToolpostError as error:
                 event(_log, logging.WARNING, "approvals not swept", exception=error)
             await anyio.sleep(RENEW_S)
 
     async def _open(self, subject: JsonObject, *, key: str, shown: JsonObject, **options: Any) -> Opened:
+        text = msgspec.json.encode(shown)
+        size = len(text) + len(msgspec.json.encode(options["voters"]))
+        if size > SHOWN_LIMIT_BYTES:
+            # No voter can review that, and every list of rounds would carry it.
+            raise Forbidden(
+                f"What is to be approved, with its voters, has {size:,} bytes; voters are shown at most {SHOWN_LIMIT_BYTES:,}.",
+                hint="send less at once, or a reference to it",
+            )
         new = NewRound(
             key=key,
             kind=subject["kind"],
             subject=msgspec.json.encode(subject).decode(),
             subject_digest=canonical_digest(subject),
-            shown=msgspec.json.encode(shown).decode(),
+            shown=text.decode(),
             caller=subject["caller"],
             **options,
         )
-        opened = await self._store.scripts.run(lambda: records.open_round(new, limit=self._limit))
+        share = self._share_of(self._limit)
+        opened = await self._store.scripts.run(lambda: records.open_round(new, limit=self._limit, share=share))
         if opened.is_new:
             self._store.wakeups.ring(TOPIC)
         return opened
 
     async def _sign(
-        self, view: View, choice: Choice, voter: CallerId, signature: str | None, signed_at: str | None
+        self, view: RoundView, choice: Choice, voter: CallerId, signature: str | None, signed_at: str | None
     ) -> Vote:
         found = view.round
         if (public := self._keys.get(voter)) is not None:
             if signature is None or signed_at is None:
                 raise InvalidRequest(
                     f"`{voter}` signs votes themselves: the signature is missing.",
-                    hint="send `sig_b64` and `signed_at`; docs/guides/require-approval.md has the bytes to sign",
+                    hint="send `sig_b64` and `signed_at` (at the command line --signature and --signed-at);"
+                    " docs/guides/require-approval.md has the bytes to sign",
                 )
             _check_signature(found, choice, public, signature, signed_at, view.now, self._store.scripts.wall)
         elif signature is not None:
@@ -368,8 +463,9 @@ class Approvals:
     async def _gateway_id(self) -> str:
         return base64.b64encode((await self.gateway_key()).public).decode()
 
-    def _shown_expiry(self, expires_s: float) -> str:
-        return format_moment(datetime.now(UTC).timestamp() + expires_s)
+    async def _shown_expiry(self, expires_s: float) -> str:
+        # By the clock that expiry follows, which is the database's with PostgreSQL.
+        return self.wall(await self._store.scripts.read(records.read_now) + expires_s)
 
 
 def _key(subject: CallSubject, exact: str) -> str:
@@ -420,6 +516,13 @@ def _entry(found: Round, entry_id: CallId, *, tool: str, result: str | None) -> 
         duration_ms=0.0,
         result=result,
     )
+
+
+def _quorum_entry(found: Round, votes: list[Vote]) -> AuditEntry:
+    # With the number of votes: a quorum that was undone by an equivocation may come about again, with more of them.
+    entry_id = CallId(f"round-{found.id}-{found.subject_digest[-12:]}-{len(votes)}")
+    evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
+    return _entry(found, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
 
 
 def _lost_entry(found: Round) -> AuditEntry:

@@ -52,6 +52,13 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = None
     expires_s: Annotated[Seconds, Meta(description="how long a round is open, and its approval can be used")] = 3_600.0
     requester_may_vote: Annotated[bool, Meta(description="whether who calls may vote on the call")] = False
+    elicit: Annotated[
+        bool,
+        Meta(
+            description="ask the client of the caller (elicitation), and count its answer as the vote of the caller, if it may "
+            "vote: a client may answer without a person"
+        ),
+    ] = False
     wait: Annotated[
         bool, Meta(description="hold the call until it is decided; otherwise it fails with the id of the round")
     ] = False
@@ -62,7 +69,9 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     rules: Annotated[dict[str, RuleSettings], Meta(description="which calls need approval, in this order")] = {}
     roles: Annotated[dict[str, list[str]], Meta(description="groups of callers, by name")] = {}
-    confirmed: Annotated[list[str], Meta(description="servers whose annotations are trusted")] = []
+    confirmed: Annotated[
+        list[str], Meta(description="deprecated, and gone in 0.3.0: use `modes.confirmed`, which counts for rules too")
+    ] = []
     keys: Annotated[
         dict[str, str],
         Meta(
@@ -70,6 +79,9 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         ),
     ] = {}
     limit: Annotated[Count, Meta(description="rounds that may be open at once")] = 20_000
+    keep_days: Annotated[
+        float, Meta(gt=0, le=3650, description="how long rounds and votes are kept after they ended or expired")
+    ] = 90.0
 
 
 class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -108,12 +120,22 @@ def _check_voters(rule: RuleSettings, roles: dict[str, list[str]], place: str) -
             )
     voters = voters_of(rule.voters, roles)
     if not voters:
-        raise BadConfiguration(f"{place}.voters is empty: no call could be approved.")
+        raise BadConfiguration(
+            f"{place}.voters is empty: no call could be approved.", hint="name callers, roles (`role:NAME`), or `cli`"
+        )
+    if rule.elicit and not rule.requester_may_vote:
+        raise BadConfiguration(
+            f"{place}.elicit has no effect: who calls may not vote on the call.",
+            hint="set requester_may_vote = true and name the caller in voters, or leave elicit out",
+        )
     if rule.draw is not None:
         _check_draw(rule.draw, len(voters), place)
         voters = voters[: rule.draw]
     if rule.votes is not None and rule.votes > len(voters):
-        raise BadConfiguration(f"{place}.votes: {rule.votes} votes are needed, and {len(voters)} callers may vote.")
+        raise BadConfiguration(
+            f"{place}.votes: {rule.votes} votes are needed, and {len(voters)} callers may vote.",
+            hint="name more voters, or lower votes",
+        )
 
 
 def _check_conditions(rule: RuleSettings, place: str) -> None:
@@ -125,12 +147,17 @@ def _check_conditions(rule: RuleSettings, place: str) -> None:
         try:
             compile_schema(rule.arguments, root_object=False)
         except ValueError as error:
-            raise BadConfiguration(f"{place}.arguments is no valid JSON Schema: {error}.") from error
+            raise BadConfiguration(
+                f"{place}.arguments is no valid JSON Schema: {error}.",
+                hint='such as { required = ["amount"], properties = { amount = { minimum = 100 } } }',
+            ) from error
 
 
 def _check_draw(draw: int, voters: int, place: str) -> None:
     if draw > voters:
-        raise BadConfiguration(f"{place}.draw: {draw} voters cannot be drawn from {voters}.")
+        raise BadConfiguration(
+            f"{place}.draw: {draw} voters cannot be drawn from {voters}.", hint="name more voters, or draw fewer"
+        )
     if find_spec("nacl") is None:
         raise BadConfiguration(
             f"{place}.draw needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]'"
@@ -151,7 +178,10 @@ def read_public_key(text: str, place: str) -> bytes:
     except (ValueError, binascii.Error):
         key = b""
     if len(key) != 32:
-        raise BadConfiguration(f"{place} is no Ed25519 public key: 32 bytes in base64 are.")
+        raise BadConfiguration(
+            f"{place} is no Ed25519 public key: 32 bytes in base64 are.",
+            hint="`toolpost approvals key` prints that of a gateway",
+        )
     return key
 
 

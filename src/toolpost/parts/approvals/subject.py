@@ -1,8 +1,8 @@
 """What is voted on, and the bytes that a vote signs.
 
 The subject of a call names the tool, its contract, the caller and the arguments, which are in it twice: `arguments` is the digest
-of what voters see, the same that the audit has; `exact` is keyed with a secret of the store, and covers what is hidden from
-voters as well, so that it cannot be guessed by trying values.
+of what voters see; `exact` is keyed with a secret of the store, and covers what is hidden from voters as well, so that it cannot
+be guessed by trying values.
 """
 
 import hmac
@@ -13,7 +13,6 @@ from hashlib import sha256
 import msgspec
 
 from toolpost.base.ids import JsonObject
-from toolpost.base.redaction import redact
 from toolpost.contracts.digest import canonical_digest, quick_digest
 from toolpost.parts.approvals.rounds import Choice, RoundId
 
@@ -45,7 +44,7 @@ def subject_of_call(
     exact: str,
     expires_at: str,
 ) -> JsonObject:
-    """Return the subject of a round on a call."""
+    """Return the subject of a round on a call; `arguments` are those that voters see."""
     return {
         "kind": "call",
         "gateway": gateway,
@@ -54,7 +53,7 @@ def subject_of_call(
         "provider": provider,
         "contract": contract,
         "caller": caller,
-        "arguments": quick_digest(redact(arguments)),
+        "arguments": quick_digest(arguments),
         "exact": exact,
         "expires_at": expires_at,
     }

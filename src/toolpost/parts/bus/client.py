@@ -21,7 +21,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject
 from toolpost.contracts.errors import CallerError, Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
 from toolpost.parts.bus.connection import BusConnection, make_meta
-from toolpost.parts.bus.definitions import LEAVES, ONCE, RENEWS, parse_wait_s
+from toolpost.parts.bus.definitions import META_REGISTRATION_KEY, META_RENEWS_LEASE, META_WORKER_LEAVES, parse_wait_s
 from toolpost.parts.bus.plugin import Handler, make_plugin
 
 _log = logging.getLogger("toolpost.parts.bus")
@@ -53,8 +53,8 @@ _REPEATABLE: Final = frozenset(
 _LONG_POLLS: Final = frozenset({"poll_task", "wait_tasks"})
 _NEEDS_TOKEN: Final = frozenset({"ack_task", "worker_done", "task_failed"})
 _EXTRA_META: Final[dict[str, Callable[[], JsonObject]]] = {
-    "ack_task": lambda: {RENEWS: True},
-    "register_worker": lambda: {ONCE: uuid.uuid4().hex},
+    "ack_task": lambda: {META_RENEWS_LEASE: True},
+    "register_worker": lambda: {META_REGISTRATION_KEY: uuid.uuid4().hex},
 }
 """What is added to `_meta` of a call, under the key of Toolpost."""
 
@@ -241,7 +241,11 @@ class BusClient:
     async def _release_worker(self, worker: str) -> None:
         try:
             await self._connection.call_tool(
-                "reset_worker", {"worker_name": worker}, meta={META_KEY: {LEAVES: True}}, may_repeat=False, retry_s=0
+                "reset_worker",
+                {"worker_name": worker},
+                meta={META_KEY: {META_WORKER_LEAVES: True}},
+                may_repeat=False,
+                retry_s=0,
             )
         except ToolpostError as error:
             event(_log, logging.DEBUG, "worker not let go", worker=worker, reason=error.message)

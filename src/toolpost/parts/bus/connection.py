@@ -17,9 +17,10 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.contracts import errors
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError, UpstreamUnavailable
-from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, PROTOCOL_VERSION
+from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
+from toolpost.upstreams.http.network import DIRECT, Network
 from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
 
@@ -72,9 +73,10 @@ class _ServerLost(Exception):
 class BusConnection:
     """A connection to one bus server, wherever it is at the time."""
 
-    def __init__(self, find: FindServer, *, retry_s: float = RETRY_S) -> None:
+    def __init__(self, find: FindServer, network: Network = DIRECT, *, retry_s: float = RETRY_S) -> None:
         self.retry_s = retry_s
         self._find = find
+        self._network = network
         self._lock = anyio.Lock()
         self._address: ServerAddress | None = None
         self._client: HttpClient | None = None
@@ -171,10 +173,10 @@ class BusConnection:
                 self._address = await self._find(self._address)
                 token = self._address.token
                 headers = {"authorization": f"Bearer {token}"} if token else {}
-                self._client = HttpClient(self._address.url, headers=headers)
+                self._client = HttpClient(self._address.url, headers=headers, network=self._network)
                 self._transport = HttpTransport("bus", self._client, on_notification=lambda *_: None)
-                envelope = {PROTOCOL_VERSION: MODERN.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-                self._transport.use(envelope=envelope, headers={"mcp-protocol-version": MODERN.version})
+                envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
+                self._transport.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
             return self._transport
 
     async def _drop(self, transport: HttpTransport) -> None:

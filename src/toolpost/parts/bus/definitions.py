@@ -12,11 +12,11 @@ POLL_LIMIT_MS: Final = 55_000
 TIMEOUT_S: Final = 60.0
 LIST_LIMIT: Final = 20
 
-RENEWS: Final = "renews"
+META_RENEWS_LEASE: Final = "renews"
 """In `_meta` of `ack_task`: the forwarding process renews the lease for as long as it lives."""
-LEAVES: Final = "leaves"
+META_WORKER_LEAVES: Final = "leaves"
 """In `_meta` of `reset_worker`: the worker's process ends, and its name is free again."""
-ONCE: Final = "once"
+META_REGISTRATION_KEY: Final = "once"
 """In `_meta` of `register_worker`: the same key is the same registration."""
 
 _NO_CONTROL_CHARACTERS: Final = r"^[^\x00-\x1f\x7f]*$"

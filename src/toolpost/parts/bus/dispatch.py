@@ -13,7 +13,7 @@ import msgspec
 from toolpost.parts.bus.tasks import (
     WORKER_TASK_COLUMNS,
     BusPolicy,
-    Lease,
+    LeasedTask,
     LeaseToken,
     PollId,
     PollingWorker,
@@ -30,7 +30,8 @@ OFFERS_LIMIT: Final = 32
 
 _NO_POLL: Final = "-"
 
-# The worker and its poll as one value of one subquery, so that workers are read only if there is a task to offer.
+# The worker as one text, `POLL NAME` (`-` for POLL if it does not poll), which `_offer_match` splits: one value of one subquery,
+# so that workers are read only if there is a task to offer.
 _POLLING_WORKER: Final = (
     "(SELECT poll || ' ' || name FROM bus_workers WHERE task IS NULL AND poll IS NOT NULL AND poll_until > ?1"
     " ORDER BY idle_since, name LIMIT 1 /*skip locked*/)"
@@ -93,7 +94,7 @@ def dispatch(now: float, policy: BusPolicy, *also: Statement, at_most: int = OFF
     return offers
 
 
-def offer_next(ended: Lease, now: float, policy: BusPolicy, *also: Statement) -> Script[list[Offer]]:
+def offer_next(ended: LeasedTask, now: float, policy: BusPolicy, *also: Statement) -> Script[list[Offer]]:
     """Free the worker of a task that has ended, and offer the next task to a free worker, to this one if there is no other.
 
     The freed worker gets its offer with its next poll; only an offer to another worker is returned, so that it can be woken.
@@ -159,7 +160,9 @@ def _new_token() -> LeaseToken:
     return LeaseToken(secrets.token_hex(8))
 
 
-def requeue(task: Lease, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None) -> Script[None]:
+def requeue(
+    task: LeasedTask, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None
+) -> Script[None]:
     """Take a task from its worker, and queue it with the rank that it had; `kind` is the event of its history."""
     yield Together(
         (
@@ -170,7 +173,7 @@ def requeue(task: Lease, now: float, kind: str, *, not_before: float = 0.0, deta
     )
 
 
-def free_worker(task: Lease, now: float, *, seen_at: float | None = None) -> Statement:
+def free_worker(task: LeasedTask, now: float, *, seen_at: float | None = None) -> Statement:
     """Return the statement that frees the worker of a task."""
     if task.state != "running":
         return Statement(_FREE, (task.worker, task.id, now))

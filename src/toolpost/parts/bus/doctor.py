@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolpost.cli.doctor.findings import Diagnosis, note, ok, problem
-from toolpost.parts.base import PartDoctor
+from toolpost.part_base import PartDoctor
 from toolpost.parts.bus import beads
 from toolpost.parts.bus.settings import BUS
 from toolpost.settings import Config

@@ -25,7 +25,7 @@ from toolpost.parts.bus.tasks import (
     BusPolicy,
     BusTask,
     EndedTask,
-    Lease,
+    LeasedTask,
     State,
     TaskId,
     find_archived,
@@ -83,10 +83,10 @@ WHERE state || '' = 'waiting' AND id IN (SELECT task FROM bus_needs WHERE needs 
 """
 
 
-class EndedLease(NamedTuple):
+class EndResult(NamedTuple):
     """A task that its worker has ended."""
 
-    task: Lease
+    task: LeasedTask
     offered: list[Offer]
     """The offers of the same transaction."""
     is_awaited: bool
@@ -95,7 +95,7 @@ class EndedLease(NamedTuple):
 
 def acknowledge(
     name: str, task_id: str, token: str | None, by: Caller, policy: BusPolicy, *, renews: bool
-) -> Script[Lease]:
+) -> Script[LeasedTask]:
     """Start an offered task, or renew the lease of a running one; `renews` says whether its process will renew it."""
     ((now,),) = yield NOW
     task, caller = yield from _require_lease(task_id)
@@ -133,7 +133,7 @@ def end(
     *,
     result: str | None = None,
     reason: str | None = None,
-) -> Script[EndedLease]:
+) -> Script[EndResult]:
     """End a running task of a worker of this caller; the same end a second time changes nothing.
 
     Without a token it ends the task of whichever worker of the caller has it.
@@ -143,23 +143,23 @@ def end(
     if not rows:
         ended = yield from _require_ended(task_id)
         _check_repeated_end(ended, state, token, by, result=result, reason=reason)
-        return EndedLease(ended, [], is_awaited=False)
+        return EndResult(ended, [], is_awaited=False)
     *row, caller, is_needed, is_awaited = rows[0]
-    task = Lease(*row)
+    task = LeasedTask(*row)
     # A caller with an old token had the task before: it gets `StaleLease` below.
     if task.worker is not None and caller != by.id and token in (None, task.token):
         raise _make_foreign_task(task)
     _check_running(task, token)
     archived = _archive_statements(task, state, now, policy, result=result, reason=reason, ended_by=by.id)
     if not (state == "done" and is_needed):
-        return EndedLease(task, (yield from offer_next(task, now, policy, *archived)), is_awaited)
+        return EndResult(task, (yield from offer_next(task, now, policy, *archived)), is_awaited)
     # Tasks that waited for this one are queued first, so that they can be offered in the same transaction.
     yield Together((*archived, free_worker(task, now, seen_at=now)))
     yield Statement(_RELEASE, (task.id, now, policy.age_s))
-    return EndedLease(task, (yield from dispatch(now, policy)), is_awaited)
+    return EndResult(task, (yield from dispatch(now, policy)), is_awaited)
 
 
-def _check_running(task: Lease, token: str | None) -> None:
+def _check_running(task: LeasedTask, token: str | None) -> None:
     if task.state in ("queued", "waiting") and token is not None:
         raise _make_stale_lease(task, "the lease expired, and the task is queued again")
     if task.state == "offered":
@@ -178,13 +178,13 @@ def _check_running(task: Lease, token: str | None) -> None:
     _check_token(task, token)
 
 
-def archive(task: Lease, state: State, now: float, policy: BusPolicy, *, reason: str) -> Script[None]:
+def archive(task: LeasedTask, state: State, now: float, policy: BusPolicy, *, reason: str) -> Script[None]:
     """End a task that its worker did not end, and free the worker if there is one."""
     yield Together((*_archive_statements(task, state, now, policy, reason=reason), free_worker(task, now)))
 
 
 def _archive_statements(
-    task: Lease,
+    task: LeasedTask,
     state: State,
     now: float,
     policy: BusPolicy,
@@ -340,7 +340,7 @@ def backoff_s(attempt: int, policy: BusPolicy) -> float:
     return min(policy.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
 
 
-def _require_lease(task_id: str) -> Script[tuple[Lease, CallerId | None]]:
+def _require_lease(task_id: str) -> Script[tuple[LeasedTask, CallerId | None]]:
     found = yield from find_lease(task_id)
     if found is not None:
         return found
@@ -397,12 +397,12 @@ def _restore(ended: EndedTask, now: float, policy: BusPolicy) -> Script[BusTask]
     return parse_tasks(rows)[0]
 
 
-def _check_token(task: Lease, token: str | None) -> None:
+def _check_token(task: LeasedTask, token: str | None) -> None:
     if token is not None and token != task.token:
         raise _make_stale_lease(task, "the task was offered again since")
 
 
-def _make_foreign_task(task: Lease) -> Forbidden:
+def _make_foreign_task(task: LeasedTask) -> Forbidden:
     return Forbidden(
         f"The task `{task.id}` was given to the worker `{task.worker}`, which another caller registered.",
         hint="only that caller can end it; `poll_task` gives you a task of your own",
@@ -411,7 +411,7 @@ def _make_foreign_task(task: Lease) -> Forbidden:
     )
 
 
-def _make_stale_lease(task: Lease, why: str) -> StaleLease:
+def _make_stale_lease(task: LeasedTask, why: str) -> StaleLease:
     return StaleLease(
         f"The lease on the task `{task.id}` is no longer yours: {why}.",
         hint="stop working on it, and poll for another",

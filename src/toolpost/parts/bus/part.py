@@ -1,15 +1,18 @@
 """The bus as a part: its settings, plugin, gauges, commands and doctor checks. Imports are lazy, so that `--help` stays fast."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.parts.base import Part, PartDoctor
+from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.bus.settings import BUS
 from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
+    from toolpost.base.attention import Attention
+    from toolpost.base.caller import Principal
+    from toolpost.endpoints.http.routes import HttpContext, Routes
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
     from toolpost.metrics import Gauges
@@ -50,9 +53,17 @@ class BusPart(Part):
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
             return bus.open_sweeping() if host.plugins.serves("bus") else nullcontext()
 
+        def make_routes(http: "HttpContext") -> "Sequence[Routes]":
+            from toolpost.parts.bus.api import routes_of
+
+            return routes_of(http, bus)
+
         yield Provided(
             plugins=[PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus))],
+            routes=make_routes,
+            pages={"Bus": "/bus"},
             gauges=lambda: _gauges(bus),
+            attention=lambda principal: _find_dead(bus, principal),
             services=[bus],
             run=run,
         )
@@ -80,6 +91,24 @@ def make_bus(
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None
     return Bus(store, policy=policy, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
+
+
+async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[Attention]":
+    from toolpost.base.attention import Attention
+
+    if not principal.is_admin or not (count := bus.depth.dead):
+        return ()
+    title = (
+        "A bus task has failed its last attempt" if count == 1 else f"{count} bus tasks have failed their last attempt"
+    )
+    return [
+        Attention(
+            title=title,
+            text="`toolpost bus retry TASK` hands one to a worker again.",
+            path="/bus?state=dead",
+            command="toolpost bus",
+        )
+    ]
 
 
 def _gauges(bus: "Bus") -> "Gauges":

@@ -15,16 +15,37 @@ from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.parts.bus.definitions import BUS_TOOLS, LEAVES, LIST_LIMIT, ONCE, POLL_MS, RENEWS, TIMEOUT_S, parse_wait_s
+from toolpost.parts.bus.definitions import (
+    BUS_TOOLS,
+    LIST_LIMIT,
+    META_REGISTRATION_KEY,
+    META_RENEWS_LEASE,
+    META_WORKER_LEAVES,
+    POLL_MS,
+    TIMEOUT_S,
+    parse_wait_s,
+)
 from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Summary, TaskReport
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.status import Overview
 from toolpost.parts.bus.submission import Submission, SubmitResult
-from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, BusTask, Lease, State, TaskId, Worker, WorkerName, WorkerTask
+from toolpost.parts.bus.tasks import (
+    DEFAULT_PRIORITY,
+    BusTask,
+    LeasedTask,
+    State,
+    TaskId,
+    Worker,
+    WorkerName,
+    WorkerTask,
+)
 
 VALUE_LIMIT_BYTES: Final = 256 * 1024
 
 Handler = Callable[[JsonObject, Context], Awaitable[JsonObject]]
+
+LINK: Final = "bus.task"
+"""What the calls about one task have in common, in telemetry."""
 
 
 def make_bus_plugin(bus: Bus) -> Plugin:
@@ -69,11 +90,14 @@ class _Handlers:
             dedupe_key=arguments.get("dedupe_key"),
             by=context.caller.id,
         )
-        return render_submission(await self._bus.submit(submission))
+        submitted = await self._bus.submit(submission)
+        context.link(LINK, submission.task, begins=True)
+        return render_submission(submitted)
 
     async def worker_done(self, arguments: JsonObject, context: Context) -> JsonObject:
         result = _encode_bounded(arguments, "result")
         token = arguments.get("lease_token")
+        context.link(LINK, arguments["bead_id"])
         task = await self._bus.complete(TaskId(arguments["bead_id"]), token, result, by=context.caller)
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
@@ -82,7 +106,9 @@ class _Handlers:
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
-        task = await self._bus.reset_worker(name, by=context.caller, leaves=_read_meta(context).get(LEAVES) is True)
+        task = await self._bus.reset_worker(
+            name, by=context.caller, leaves=_read_meta(context).get(META_WORKER_LEAVES) is True
+        )
         return {"success": True, "worker": name, "previous_task": task}
 
     async def retry_task(self, arguments: JsonObject, context: Context) -> JsonObject:
@@ -91,13 +117,14 @@ class _Handlers:
     async def task_failed(self, arguments: JsonObject, context: Context) -> JsonObject:
         reason = arguments["reason"]
         token = arguments.get("lease_token")
+        context.link(LINK, arguments["bead_id"])
         task = await self._bus.fail(TaskId(arguments["bead_id"]), token, reason, by=context.caller)
         return {"success": True, "bead_id": task.id, "status": "blocked", "reason": reason}
 
     async def register_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         requested = arguments["name"]
         # A client that sends a key may repeat the call when its answer was lost; any other call is a new registration.
-        key = _read_meta(context).get(ONCE)
+        key = _read_meta(context).get(META_REGISTRATION_KEY)
         owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
         name = await self._bus.register(requested, owner, by=context.caller)
         message = f"you are `{name}`" if name == requested else f"`{requested}` is taken: you are `{name}`"
@@ -107,13 +134,15 @@ class _Handlers:
         wait_s = parse_wait_s(arguments)
         answer = await self._bus.poll(WorkerName(arguments["name"]), wait_s, by=context.caller)
         if answer.task is not None:
+            context.link(LINK, answer.task.id)
             return {"task": self._render_offer(answer.task) | {"lease_seconds": self._bus.policy.offer_s}}
         if answer.was_reset:
             return {"task": None, "reset": True}
         return {"task": None, "superseded": True} if answer.is_superseded else {"task": None, "timeout": True}
 
     async def ack_task(self, arguments: JsonObject, context: Context) -> JsonObject:
-        renews = _read_meta(context).get(RENEWS) is True
+        renews = _read_meta(context).get(META_RENEWS_LEASE) is True
+        context.link(LINK, arguments["bead_id"])
         task = await self._bus.acknowledge(
             WorkerName(arguments["name"]),
             TaskId(arguments["bead_id"]),
@@ -166,7 +195,7 @@ class _Handlers:
         }
         return held | ({"payload": task.payload_json} if task.payload is not None else {})
 
-    def _render_lease(self, task: Lease) -> JsonObject:
+    def _render_lease(self, task: LeasedTask) -> JsonObject:
         return {"lease_token": task.token, "lease_expires_at": _format_time(self._bus.wall(task.expires_at or 0))}
 
 

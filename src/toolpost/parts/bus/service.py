@@ -24,7 +24,7 @@ from toolpost.parts.bus.dispatch import Offer
 from toolpost.parts.bus.metrics import BusMetrics
 from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
 from toolpost.parts.bus.submission import Submission, SubmitResult
-from toolpost.parts.bus.tasks import BusPolicy, BusTask, Lease, PollId, State, TaskId, WorkerName, new_poll_id
+from toolpost.parts.bus.tasks import BusPolicy, BusTask, LeasedTask, PollId, State, TaskId, WorkerName, new_poll_id
 from toolpost.parts.bus.waiters import Waiter, WaitingPolls
 from toolpost.parts.bus.workers import PollAnswer
 from toolpost.shares import Callers
@@ -158,14 +158,14 @@ class Bus:
         waiter = new_poll_id()
         async with self._store.wakeups.open_listener(*map(_end_topic, tasks)) as listener:
             try:
-                await self._run(lambda: results.watch(tasks, waiter, wait_s), full=False)
+                await self._run(lambda: results.watch(tasks, waiter, wait_s), durable=False)
                 while not await has_ended():
                     with anyio.move_on_after(RECHECK_S):
                         await listener.wait()
             finally:
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._run(lambda: results.unwatch(tasks, waiter), full=False)
+                        await self._run(lambda: results.unwatch(tasks, waiter), durable=False)
                     except ToolpostError as error:
                         # The sweep deletes the row when its time is over.
                         event(_log, logging.DEBUG, "waiter not removed", reason=error.message)
@@ -234,21 +234,21 @@ class Bus:
 
     async def acknowledge(
         self, name: WorkerName, task: TaskId, token: str | None, *, by: Caller, renews: bool
-    ) -> Lease:
+    ) -> LeasedTask:
         """Start an offered task, or extend the lease on a running one."""
         lease = await self._run(lambda: leases.acknowledge(name, task, token, by, self.policy, renews=renews))
         self._wake_outbox()
         return lease
 
-    async def complete(self, task: TaskId, token: str | None, result: str | None, *, by: Caller) -> Lease:
+    async def complete(self, task: TaskId, token: str | None, result: str | None, *, by: Caller) -> LeasedTask:
         """End a task as done."""
         return await self._end(partial(leases.end, task, "done", token, by, self.policy, result=result))
 
-    async def fail(self, task: TaskId, token: str | None, reason: str, *, by: Caller) -> Lease:
+    async def fail(self, task: TaskId, token: str | None, reason: str, *, by: Caller) -> LeasedTask:
         """End a task as blocked, with the reason."""
         return await self._end(partial(leases.end, task, "blocked", token, by, self.policy, reason=reason))
 
-    async def _end(self, make: Callable[[], Script[leases.EndedLease]]) -> Lease:
+    async def _end(self, make: Callable[[], Script[leases.EndResult]]) -> LeasedTask:
         ended = await self._run(make)
         self._wake(ended.offered)
         if ended.is_awaited:
@@ -287,12 +287,12 @@ class Bus:
             limit_s = self.policy.sweep_s
             await anyio.sleep(limit_s if wait_s is None else min(limit_s, max(0.01, wait_s)))
 
-    def _run(self, make: Callable[[], Script[Result]], *, full: bool = True) -> Awaitable[Result]:
-        return self._store.scripts.run(make, full=full, is_short=True)
+    def _run(self, make: Callable[[], Script[Result]], *, durable: bool = True) -> Awaitable[Result]:
+        return self._store.scripts.run(make, durable=durable, is_short=True)
 
     def _run_poll(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a step of a poll without waiting for the disk: a power cut that undoes an offer also ends its poll."""
-        return self._run(make, full=False)
+        return self._run(make, durable=False)
 
     def _wake(self, offered: Iterable[Offer]) -> None:
         for task, poll in offered:

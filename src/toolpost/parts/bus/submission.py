@@ -12,7 +12,7 @@ from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloa
 from toolpost.parts.bus.dispatch import Offer, dispatch
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, TaskId, WorkerName, find_archived, find_task, insert_event
 from toolpost.shares import Callers, over_limit
-from toolpost.store.scripts import NOW, Script, Statement, Together, alone, change
+from toolpost.store.scripts import NOW, Script, Statement, Together, change, lock_name
 
 POSITIONS: Final = 10_000
 """Positions in the queue are counted up to this one."""
@@ -78,7 +78,7 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
         if existing is not None:
             return existing
         # Two servers that each add one half of a cycle at the same moment would not see each other's half.
-        yield alone("bus needs")
+        yield lock_name("bus needs")
         yield from _refuse_cycles(new)
     waits_for = yield from filter_not_done(new.needs)
     rank = now + new.priority * policy.age_s

@@ -1,7 +1,7 @@
 """Tasks and workers as values, as rows, and the policy by which they are handled.
 
-`Lease`, `WorkerTask` and `BusTask` are the same row read with more and more columns: the steps of a worker run most often, and
-read no more than they need.
+`LeasedTask`, `WorkerTask` and `BusTask` are the same row read with more and more columns: the steps of a worker run most often,
+and read no more than they need.
 """
 
 import itertools
@@ -29,9 +29,10 @@ _last_seq_at = 0.0
 State = Literal["waiting", "queued", "offered", "running", "done", "blocked", "dead", "cancelled"]
 
 PRIORITIES: Final = range(5)
+"""0 is the most urgent."""
 DEFAULT_PRIORITY: Final = 2
 
-# In the order of the fields of `Lease`, `WorkerTask`, `BusTask` and `EndedTask`.
+# In the order of the fields of `LeasedTask`, `WorkerTask`, `BusTask` and `EndedTask`.
 LEASE_COLUMNS: Final = "id, state, attempt, leases, worker, token, expires_at, changed_at"
 WORKER_TASK_COLUMNS: Final = f"{LEASE_COLUMNS}, is_fetched, priority, payload"
 TASK_COLUMNS: Final = f"{WORKER_TASK_COLUMNS}, dedupe_key, submitted_by, submitted_at, rank, not_before, reason, result"
@@ -67,13 +68,13 @@ class BusPolicy:
     """Polls that wait in this process: a task that is offered to one counts as fetched."""
 
 
-class Lease(msgspec.Struct, frozen=True, gc=False):
+class LeasedTask(msgspec.Struct, frozen=True, gc=False):
     """A task as far as its lease goes: state, worker, token and expiry."""
 
     id: TaskId
     state: State
     attempt: int
-    """How often it was started."""
+    """How often it was acknowledged since it was submitted, or restored from the archive."""
     leases: int
     """How often it was offered."""
     worker: WorkerName | None
@@ -82,11 +83,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     changed_at: float
 
 
-class WorkerTask(Lease, frozen=True, gc=False):
+class WorkerTask(LeasedTask, frozen=True, gc=False):
     """A task with what its worker is sent."""
 
     is_fetched: int
-    """1 if the offer has reached its worker, else 0; `BusPolicy.polls` says when that is certain."""
+    """1 once the worker has the offer: handed to its poll in memory, or read by one. An offer with 0 may go to another worker."""
     priority: int
     payload: str | None
 
@@ -130,7 +131,7 @@ class PollingWorker(msgspec.Struct, frozen=True, gc=False):
     poll: PollId | None
     poll_until: float | None
     resets: int
-    """How often an operator has reset it; a poll that began before a reset is answered by it."""
+    """How often it was reset, by its caller or an administrator; a poll that began before a reset ends with it."""
 
     def is_polling(self, now: float) -> bool:
         return self.poll is not None and (self.poll_until or 0) > now
@@ -140,7 +141,7 @@ class Worker(PollingWorker, frozen=True, gc=False):
     """All columns of a worker. It has one task at a time."""
 
     owner: str
-    """Identifies the registration: a worker that registers again with the same one is the same worker."""
+    """A key of the registration, not the owner (that is `caller`): who registers again with the same key is the same worker."""
     seen_at: float
     idle_since: float
 
@@ -177,13 +178,13 @@ def find_worker_task(task: str) -> Script[WorkerTask | None]:
     return WorkerTask(*rows[0]) if rows else None
 
 
-def find_lease(task: str) -> Script[tuple[Lease, CallerId | None] | None]:
+def find_lease(task: str) -> Script[tuple[LeasedTask, CallerId | None] | None]:
     """Find a task that has not ended, with the caller whose worker has it, and lock its row."""
     rows = yield Statement(_LEASE, (task,))
     if not rows:
         return None
     *row, caller = rows[0]
-    return Lease(*row), caller
+    return LeasedTask(*row), caller
 
 
 def find_holder(task: str) -> Script[CallerId | None]:
@@ -218,7 +219,7 @@ def insert_event(
     return Statement(
         "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         (next_seq(at), task, at, kind, worker, attempt, detail),
-        may_wait=True,
+        runs_last=True,
     )
 
 

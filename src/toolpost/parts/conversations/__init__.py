@@ -25,8 +25,8 @@ agent_process    an agent's process: JSON messages in lines, and why it ended
 """
 
 from toolpost.authoring.conversation import InvokeOptions
-from toolpost.parts.conversations.agent import Agent, AgentGone, AgentSession, AgentSpec, SessionOrder
-from toolpost.parts.conversations.agents import AgentRegistry, ReadyAgent
+from toolpost.parts.conversations.agent import Agent, AgentGone, AgentSession, AgentSpec, SessionOptions
+from toolpost.parts.conversations.agents import AgentRegistry, ConfiguredAgent
 from toolpost.parts.conversations.history import HistoryLimits
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.service import ConversationLimits, ConversationService
@@ -40,6 +40,7 @@ __all__ = [
     "AgentRegistry",
     "AgentSession",
     "AgentSpec",
+    "ConfiguredAgent",
     "ConversationLimits",
     "ConversationService",
     "HistoryLimits",
@@ -48,8 +49,7 @@ __all__ = [
     "PoolKey",
     "PoolLimits",
     "Profile",
-    "ReadyAgent",
-    "SessionOrder",
+    "SessionOptions",
     "SessionPool",
     "TurnRun",
     "pool_key",

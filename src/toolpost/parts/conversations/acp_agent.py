@@ -18,7 +18,7 @@ from toolpost.base.turns import AgentEnd, AgentEvent, EndReason
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, ToolFailed
 from toolpost.parts.conversations.acp_client import AcpClient
-from toolpost.parts.conversations.agent import AgentGone, AgentSpec, SessionOrder
+from toolpost.parts.conversations.agent import AgentGone, AgentSpec, SessionOptions
 from toolpost.parts.conversations.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.conversations.gateway_server import NAME, make_auth_headers, make_bridge_command
 
@@ -60,7 +60,7 @@ class AcpAgent:
         self._spec = spec
 
     @asynccontextmanager
-    async def open(self, order: SessionOrder) -> AsyncIterator["AcpSession"]:
+    async def open(self, order: SessionOptions) -> AsyncIterator["AcpSession"]:
         """Start the program and open a session with it."""
         spec = self._spec
         async with open_agent_process(
@@ -132,7 +132,7 @@ class AcpSession:
 
 
 async def _open_session(
-    name: str, connection: ClientSideConnection, client: AcpClient, process: AgentProcess, order: SessionOrder
+    name: str, connection: ClientSideConnection, client: AcpClient, process: AgentProcess, order: SessionOptions
 ) -> AcpSession:
     try:
         initialized = await connection.initialize(
@@ -159,7 +159,7 @@ async def _open_session(
 
 
 async def _resume_or_create(
-    connection: ClientSideConnection, order: SessionOrder, capabilities: schema.AgentCapabilities
+    connection: ClientSideConnection, order: SessionOptions, capabilities: schema.AgentCapabilities
 ) -> tuple[AgentSessionId, Any, bool]:
     """Resume the ordered session if the agent can and still has it, else create one; return id, options and whether resumed."""
     cwd, servers = str(order.cwd), _list_servers(order, capabilities)
@@ -181,7 +181,7 @@ def _can_resume(capabilities: schema.AgentCapabilities) -> bool:
     return session is not None and session.resume is not None
 
 
-def _list_servers(order: SessionOrder, capabilities: schema.AgentCapabilities) -> list[Any]:
+def _list_servers(order: SessionOptions, capabilities: schema.AgentCapabilities) -> list[Any]:
     """Return the gateway as the agent's only MCP server; over stdio, if the agent knows no HTTP servers."""
     if (access := order.gateway) is None:
         return []

@@ -24,7 +24,7 @@ class AgentOutputTooLong(AgentGone):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOrder:
+class SessionOptions:
     """The options that a session is opened with."""
 
     thread: ThreadId | None
@@ -49,7 +49,7 @@ class AgentSession(Protocol):
 
     @property
     def is_resumed(self) -> bool:
-        """Whether it resumed `SessionOrder.resume`."""
+        """Whether it resumed `SessionOptions.resume`."""
         ...
 
     def prompt(self, text: str) -> AsyncGenerator[AgentEvent, None]:
@@ -68,7 +68,7 @@ class AgentSession(Protocol):
 class Agent(Protocol):
     """An agent that sessions can be opened with."""
 
-    def open(self, order: SessionOrder) -> AbstractAsyncContextManager[AgentSession]:
+    def open(self, order: SessionOptions) -> AbstractAsyncContextManager[AgentSession]:
         """Open a session; leaving closes it with every process that it started."""
         ...
 

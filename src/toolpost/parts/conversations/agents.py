@@ -15,7 +15,7 @@ from toolpost.base.ids import AgentSessionId
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
-from toolpost.parts.conversations.agent import Agent, AgentSession, AgentSpec, SessionOrder
+from toolpost.parts.conversations.agent import Agent, AgentSession, AgentSpec, SessionOptions
 from toolpost.parts.conversations.gateway_server import open_gateway_access
 from toolpost.parts.conversations.session_key import PoolKey, Profile, pool_key, profile_of
 from toolpost.parts.conversations.session_pool import OnGone, OpenedSession, SessionOpener
@@ -36,7 +36,7 @@ class LazyAgent:
         return self._agent
 
     @asynccontextmanager
-    async def open(self, order: SessionOrder) -> AsyncIterator[AgentSession]:
+    async def open(self, order: SessionOptions) -> AsyncIterator[AgentSession]:
         async with (await self.load()).open(order) as session:
             yield session
 
@@ -62,7 +62,7 @@ def _make_agent(spec: AgentSpec) -> Agent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadyAgent:
+class ConfiguredAgent:
     """An agent with its configuration. Its program is imported and started when it is first asked."""
 
     spec: AgentSpec
@@ -70,7 +70,7 @@ class ReadyAgent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionRequest:
+class PooledSessionRequest:
     """The session that a message belongs to: its key in the pool, and how to open it if it is not there."""
 
     key: PoolKey
@@ -83,7 +83,7 @@ class AgentRegistry:
 
     def __init__(
         self,
-        agents: Mapping[str, ReadyAgent],
+        agents: Mapping[str, ConfiguredAgent],
         threads: Threads,
         default: str | None = None,
         tokens: DelegatedTokens | None = None,
@@ -94,7 +94,7 @@ class AgentRegistry:
         self.default = default or next(iter(agents), None)
         self._tokens = tokens
 
-    def find(self, name: str) -> ReadyAgent:
+    def find(self, name: str) -> ConfiguredAgent:
         """Return an agent; raises `InvalidRequest` with the nearest name, `CapabilityMissing` if no agent is configured."""
         if (ready := self.agents.get(name)) is not None:
             return ready
@@ -115,12 +115,12 @@ class AgentRegistry:
         is_own_agent = self.name_for(options, thread) == self.name_for(InvokeOptions(), thread)
         return thread.model if is_own_agent else None
 
-    def session_for(self, principal: Principal, options: InvokeOptions, thread: Thread | None) -> SessionRequest:
+    def session_for(self, principal: Principal, options: InvokeOptions, thread: Thread | None) -> PooledSessionRequest:
         """Return the session that a message belongs to; prewarming uses the same, so that it opens the one that is used."""
         spec = self.find(self.name_for(options, thread)).spec
         profile = profile_of(spec, model=self.model_for(options, thread), scopes=principal.scopes)
         key = pool_key(principal.caller, profile, thread=thread.id if thread else None, session=options.session)
-        return SessionRequest(
+        return PooledSessionRequest(
             key=key, profile=profile, opener=self._make_opener(profile, principal, thread, options.session)
         )
 
@@ -135,9 +135,14 @@ class AgentRegistry:
             found = await self._threads.find(thread.id) if thread is not None else None
             # A session with another model, or with other tools, does not continue under this profile.
             may_resume = found is not None and found.session_profile == profile.digest
-            caller = Caller(id=principal.caller.id, transport="agent", thread=thread.id if thread else None)
+            caller = Caller(
+                id=principal.caller.id,
+                transport="agent",
+                thread=thread.id if thread else None,
+                is_read_only=principal.caller.is_read_only,
+            )
             with open_gateway_access(self._tokens, caller, profile.scopes) as gateway:
-                order = SessionOrder(
+                order = SessionOptions(
                     thread=thread.id if thread else None,
                     model=profile.model,
                     cwd=profile.spec.cwd,

@@ -45,13 +45,13 @@ def _forward(message: dict[str, Any]) -> None:
 
 def _send(message: dict[str, Any]) -> None:
     headers = {
-        "Authorization": f"Bearer {os.environ['TOOLPOST_DOOR_TOKEN']}",
+        "Authorization": f"Bearer {os.environ['TOOLPOST_GATEWAY_TOKEN']}",
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
         **_session_headers,
         **_stateless_headers(message),
     }
-    url = os.environ["TOOLPOST_DOOR_URL"]
+    url = os.environ["TOOLPOST_GATEWAY_URL"]
     request = urllib.request.Request(url, json.dumps(message).encode(), headers)  # noqa: S310 (the gateway's own URL)
     try:
         response = urllib.request.urlopen(request)  # noqa: S310

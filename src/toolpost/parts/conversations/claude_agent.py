@@ -38,7 +38,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import AgentSessionId, JsonObject
 from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 from toolpost.contracts.errors import ToolFailed
-from toolpost.parts.conversations.agent import AgentGone, AgentSpec, Permissions, SessionOrder
+from toolpost.parts.conversations.agent import AgentGone, AgentSpec, Permissions, SessionOptions
 from toolpost.parts.conversations.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.conversations.gateway_server import NAME, PREFIX, make_auth_headers
 
@@ -59,7 +59,7 @@ class ClaudeAgent:
         self._spec = spec
 
     @asynccontextmanager
-    async def open(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
+    async def open(self, order: SessionOptions) -> AsyncIterator["ClaudeSession"]:
         """Start the program; if it cannot resume the session, start it again with a new one."""
         # A stack, because the `yield` may not be inside the `try`: it would catch errors of the turn.
         async with AsyncExitStack() as stack:
@@ -74,7 +74,7 @@ class ClaudeAgent:
             yield session
 
     @asynccontextmanager
-    async def _open(self, order: SessionOrder) -> AsyncIterator["ClaudeSession"]:
+    async def _open(self, order: SessionOptions) -> AsyncIterator["ClaudeSession"]:
         spec = self._spec
         connecting = anyio.CancelScope()
         is_open = False
@@ -238,7 +238,7 @@ async def _connect(client: ClaudeSDKClient, process: AgentProcess, name: str) ->
         raise ToolFailed(f"The agent `{name}` could not be opened: {error}.") from error
 
 
-def _make_arguments(order: SessionOrder, servers: Path | None) -> list[str]:
+def _make_arguments(order: SessionOptions, servers: Path | None) -> list[str]:
     arguments = ["--allowedTools", f"mcp__{NAME}"]
     if servers is not None:
         arguments += ["--mcp-config", str(servers), "--strict-mcp-config"]
@@ -249,7 +249,7 @@ def _make_arguments(order: SessionOrder, servers: Path | None) -> list[str]:
 
 
 @contextmanager
-def _open_server_file(order: SessionOrder) -> Any:
+def _open_server_file(order: SessionOptions) -> Any:
     """Write the gateway's URL and token to a file that only this user can read; None without a gateway.
 
     Arguments would do too, but every user of the machine can see those of a process.

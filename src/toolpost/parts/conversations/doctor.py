@@ -11,7 +11,7 @@ from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, o
 from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.part_base import PartDoctor
-from toolpost.parts.conversations.agent import AgentSpec, SessionOrder
+from toolpost.parts.conversations.agent import AgentSpec, SessionOptions
 from toolpost.parts.conversations.agents import LazyAgent
 from toolpost.parts.conversations.settings import AGENTS, HARNESS, read_agent
 from toolpost.settings import Config
@@ -63,7 +63,7 @@ async def _check_agent(name: str, config: Config) -> Group:
 
 
 async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
-    order = SessionOrder(
+    order = SessionOptions(
         thread=None,
         model=spec.model,
         cwd=spec.cwd,

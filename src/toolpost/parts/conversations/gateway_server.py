@@ -17,8 +17,8 @@ PREFIX: Final = f"mcp__{NAME}__"
 """The prefix that some agents put before the names of its tools."""
 
 # `bridge.py` reads these; it imports nothing from here, to start fast.
-URL_VARIABLE: Final = "TOOLPOST_DOOR_URL"
-TOKEN_VARIABLE: Final = "TOOLPOST_DOOR_TOKEN"  # noqa: S105 (a name)
+URL_VARIABLE: Final = "TOOLPOST_GATEWAY_URL"
+TOKEN_VARIABLE: Final = "TOOLPOST_GATEWAY_TOKEN"  # noqa: S105 (a name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +35,14 @@ def open_gateway_access(
     tokens: DelegatedTokens | None, caller: Caller, scopes: Sequence[Scope]
 ) -> Iterator[GatewayAccess | None]:
     """Issue a token that acts as this caller, and revoke it when the block is left; None while HTTP is not served."""
-    access = tokens.lend(caller, scopes) if tokens is not None else None
+    access = tokens.issue(caller, scopes) if tokens is not None else None
     if tokens is None or access is None:
         yield None
         return
     try:
         yield access
     finally:
-        tokens.take_back(access)
+        tokens.revoke(access)
 
 
 def make_auth_headers(access: GatewayAccess) -> dict[str, str]:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from toolpost.authoring.conversation import TurnInfo
 from toolpost.base.events import event
+from toolpost.contracts.errors import ToolFailed
 from toolpost.providers.plugin_host import Implementation, PluginHost
 
 _log = logging.getLogger("toolpost.parts.conversations")
@@ -20,6 +21,7 @@ LIMITS_S: Final[Mapping[str, float]] = {
     "toolpost_on_message": 2.0,
     "toolpost_classify": 10.0,
     "toolpost_before_invoke": 10.0,
+    "toolpost_check_answer": 10.0,
     "toolpost_after_invoke": 5.0,
     "toolpost_on_complete": 5.0,
     "toolpost_on_tool_call": 2.0,
@@ -61,6 +63,19 @@ class Hooks:
         """Return the text of the first plugin that returns one, None if none does; later plugins are not called."""
         for implementation in self._host.implementations(hook):
             answer = await self._run(hook, implementation, turn, arguments)
+            if isinstance(answer, str):
+                return answer
+        return None
+
+    async def require(self, hook: str, *, turn: TurnInfo, **arguments: Any) -> str | None:
+        """Return the text of the first plugin that returns one, None if none does; raises `ToolFailed` if a plugin fails."""
+        for implementation in self._host.implementations(hook):
+            answer = await self._run(hook, implementation, turn, arguments)
+            if answer is _FAILED:
+                raise ToolFailed(
+                    f"The plugin `{implementation.plugin.name}` could not check whether the turn may end.",
+                    hint=f"the server's log has more under trace id {turn.trace_id}",
+                )
             if isinstance(answer, str):
                 return answer
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolpost.host import Host, Provided
     from toolpost.metrics import Gauges
     from toolpost.parts.conversations.agent import Agent, AgentSpec
-    from toolpost.parts.conversations.agents import ReadyAgent
+    from toolpost.parts.conversations.agents import ConfiguredAgent
     from toolpost.parts.conversations.service import ConversationService
     from toolpost.settings import Config
 
@@ -67,6 +67,7 @@ class ConversationsPart(Part):
         yield Provided(
             plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
             routes=lambda http: _make_routes(http, service),
+            pages={"Chat": CHAT_PATH},
             gauges=lambda: _read_gauges(service),
             conversations=service,
             services=[service],
@@ -78,7 +79,14 @@ def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequen
     from toolpost.endpoints.http.pages import Pages
     from toolpost.parts.conversations.api.routes import ConversationsApi
 
-    api = ConversationsApi(http.access, service, http.streams, body_limit=http.body_limit, health=http.health)
+    api = ConversationsApi(
+        http.access,
+        service,
+        http.streams,
+        body_limit=http.body_limit,
+        health=http.health,
+        check_change=http.check_change,
+    )
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
@@ -127,9 +135,9 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
     )
 
 
-def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[str, ReadyAgent]":
+def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[str, ConfiguredAgent]":
     from toolpost.parts.conversations.agent import AgentSpec
-    from toolpost.parts.conversations.agents import LazyAgent, ReadyAgent
+    from toolpost.parts.conversations.agents import ConfiguredAgent, LazyAgent
     from toolpost.settings.masking import make_concealer
     from toolpost.upstreams.spec import ServerSpec
 
@@ -138,8 +146,8 @@ def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[
         # This also remembers the secrets, so that logs and errors of this process conceal them.
         make_concealer(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
     cwd = Path(config.project).absolute()
-    return {spec.name: ReadyAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
-        name: ReadyAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent)
+    return {spec.name: ConfiguredAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
+        name: ConfiguredAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent)
         for name, agent in more_agents.items()
     }
 

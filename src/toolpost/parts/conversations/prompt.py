@@ -7,7 +7,7 @@ from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base.events import event
 from toolpost.base.turns import SessionReady
 from toolpost.parts.conversations.agent import AgentGone, AgentOutputTooLong
-from toolpost.parts.conversations.agents import AgentRegistry, SessionRequest
+from toolpost.parts.conversations.agents import AgentRegistry, PooledSessionRequest
 from toolpost.parts.conversations.history import HistoryLimits, history_of
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.session_pool import PooledSession, SessionPool
@@ -29,8 +29,10 @@ class Prompter:
         self._hooks = hooks
         self._limits = limits
 
-    async def prompt(self, run: TurnRun, prompt: str, seq: int) -> None:
-        """Send the prompt of a message whose number in its thread is `seq`."""
+    async def prompt(
+        self, run: TurnRun, prompt: str, seq: int, find_missing: Callable[[], Awaitable[str | None]]
+    ) -> None:
+        """Send the prompt of a message whose number in its thread is `seq`, and once more what `find_missing` then returns."""
         thread = run.thread
         assert thread is not None
         options = InvokeOptions(agent=run.info.agent, model=run.info.model)
@@ -39,10 +41,15 @@ class Prompter:
 
         async def send(session: PooledSession, is_warm: bool) -> None:
             await self._send(run, session, prompt, up_to=seq - 1, is_warm=is_warm)
+            # While the session is leased: another one would not know what this turn is about.
+            if run.stop_kind is None and (missing := await find_missing()) is not None:
+                run.reopen()
+                if run.stop_kind is None:
+                    await run.prompt(session, missing)
 
         await self._send_in_session(run, request, send)
 
-    async def prompt_unrecorded(self, run: TurnRun, request: SessionRequest) -> None:
+    async def prompt_unrecorded(self, run: TurnRun, request: PooledSessionRequest) -> None:
         """Send a prompt that is no message of a thread; in the session of a thread, it comes after all of its messages."""
 
         async def send(session: PooledSession, is_warm: bool) -> None:
@@ -54,7 +61,7 @@ class Prompter:
         await self._send_in_session(run, request, send)
 
     async def _send_in_session(
-        self, run: TurnRun, request: SessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
+        self, run: TurnRun, request: PooledSessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
     ) -> None:
         was_warm = self._pool.find(request.key) is not None
         try:

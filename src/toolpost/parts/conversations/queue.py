@@ -12,7 +12,7 @@ from toolpost.contracts.errors import QueueOverloaded
 Key = TypeVar("Key", bound=Hashable)
 
 
-class TurnQueues(Generic[Key]):
+class KeyedQueues(Generic[Key]):
     """A queue for each key that is in use; a queue that becomes empty is dropped."""
 
     def __init__(self, limit: int) -> None:
@@ -40,7 +40,7 @@ class TurnQueues(Generic[Key]):
             )
         place = QueuePlace(self, key)
         queue.append(place)
-        queue[0].has_turn.set()
+        queue[0].is_first.set()
         return place
 
     def leave(self, place: "QueuePlace[Key]") -> None:
@@ -50,7 +50,7 @@ class TurnQueues(Generic[Key]):
             return
         queue.remove(place)
         if queue:
-            queue[0].has_turn.set()
+            queue[0].is_first.set()
         else:
             del self._queues[place.key]
 
@@ -58,20 +58,20 @@ class TurnQueues(Generic[Key]):
 class QueuePlace(Generic[Key]):
     """A place in the queue of a key; it has to be left, whether its turn has come or not."""
 
-    def __init__(self, queues: TurnQueues[Key], key: Key) -> None:
+    def __init__(self, queues: KeyedQueues[Key], key: Key) -> None:
         self._queues = queues
         self.key = key
-        self.has_turn = anyio.Event()
+        self.is_first = anyio.Event()
 
     def leave(self) -> None:
         """Give the turn to the next in the queue; a second call does nothing."""
         self._queues.leave(self)
 
     @asynccontextmanager
-    async def wait_turn(self) -> AsyncIterator[None]:
+    async def wait_first(self) -> AsyncIterator[None]:
         """Wait for the turn and hold it until the block is left."""
         try:
-            await self.has_turn.wait()
+            await self.is_first.wait()
             yield
         finally:
             self.leave()

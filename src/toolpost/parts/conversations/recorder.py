@@ -17,7 +17,7 @@ from toolpost.base.ids import TurnId
 from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
 from toolpost.parts.conversations.turn import TurnRun
-from toolpost.store.threads import Ending, Resumable, Threads, Turn
+from toolpost.store.threads import Resumable, Threads, Turn, TurnEndRecord
 from toolpost.upstreams.process.tree import birth_of
 
 _log = logging.getLogger("toolpost.parts.conversations")
@@ -95,7 +95,7 @@ class TurnRecorder:
         run.notify(TurnStarted(turn=info.turn, thread=info.thread, trace_id=info.trace_id, seq=seq))
         return seq
 
-    async def record_end(self, run: TurnRun, ending: Ending, seq: int) -> int | None:
+    async def record_end(self, run: TurnRun, ending: TurnEndRecord, seq: int) -> int | None:
         """Store how a turn ended; return the number of its answer, None if it has none or the store failed."""
         pooled = run.pooled
         resumable = None
@@ -134,9 +134,9 @@ class TurnRecorder:
             tasks.cancel_scope.cancel()
 
 
-def _make_interrupted(turn: Turn) -> Ending:
+def _make_interrupted(turn: Turn) -> TurnEndRecord:
     error = CallCancelled("The server ended in the middle of this turn.", hint="send the message again")
-    return Ending(
+    return TurnEndRecord(
         turn=turn.id,
         state="interrupted",
         text=turn.partial or None,

@@ -32,7 +32,7 @@ class RunningTurns:
         """Forget a turn, and release its waiters."""
         self._runs.pop(run.info.turn, None)
         run.done.set()
-        run.is_over.set()
+        run.hooks_done.set()
 
     def list_in(self, thread: ThreadId) -> list[TurnRun]:
         """Return the turns of a thread, the one that runs first."""
@@ -69,4 +69,4 @@ class RunningTurns:
             run.stop("closing", "the server is shutting down")
         with anyio.move_on_after(CLOSE_S, shield=True):
             for run in runs:
-                await run.is_over.wait()
+                await run.hooks_done.wait()

@@ -1,11 +1,12 @@
 """Conversations with agents: the implementation of `toolpost.authoring.Conversations`, which plugins, API and CLI use.
 
-The service checks that a thread is its caller's, and leaves the rest to its parts: `TurnQueues` (order of messages in a thread),
+The service checks that a thread is its caller's, and leaves the rest to its parts: `KeyedQueues` (order of messages in a thread),
 `TurnRunner` (a turn from message to end), `TurnRecorder` (what is stored of it), `SessionPool` (open sessions of agents),
 `RunningTurns` (turns of this process and their listeners), `OtherProcesses` (turns of other processes on the same store).
 
-For example, `handle_message` takes a place in the thread's queue, looks the thread up, and starts a task in which `TurnRunner`
-waits for the place, stores the message, runs the hooks, prompts the agent in a pooled session, and stores the answer.
+For example, `start_message` (which `handle_message` calls, to wait for the end) takes a place in the thread's queue, looks the
+thread up, and starts a task in which `TurnRunner` waits for the place, stores the message, runs the hooks, prompts the agent in a
+pooled session, and stores the answer.
 """
 
 import logging
@@ -34,7 +35,7 @@ from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.other_processes import CANCEL_REASON, OtherProcesses
 from toolpost.parts.conversations.prompt import Prompter
-from toolpost.parts.conversations.queue import TurnQueues
+from toolpost.parts.conversations.queue import KeyedQueues
 from toolpost.parts.conversations.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
 from toolpost.parts.conversations.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.conversations.session_pool import PooledSession, PoolLimits, SessionPool
@@ -89,7 +90,7 @@ class ConversationService:
         self._callers = callers or Callers()
         self.pool = SessionPool(self.limits.pool, metrics or AgentMetrics(), self._callers)
         self.running = RunningTurns()
-        self.queues: TurnQueues[ThreadId] = TurnQueues(self.limits.waiting)
+        self.queues: KeyedQueues[ThreadId] = KeyedQueues(self.limits.waiting)
         self._recorder = TurnRecorder(threads, beat_s=self.limits.beat_s)
         self._others = OtherProcesses(threads, wakeups, self._recorder.process)
         prompter = Prompter(self.pool, agents, threads, hooks, self.limits.history)
@@ -236,6 +237,7 @@ class ConversationService:
             place.leave()
             raise
         self.running.add(run)
+        # Another process may be asked to stop it: listen for that from now on.
         self._others.note_turn()
         self._tasks.start_soon(self._runner.run_queued, run, place)
         return run
@@ -253,7 +255,7 @@ class ConversationService:
             model=self.agents.model_for(options, thread) or (spec.model if spec else None),
         )
         timeout_s = options.timeout_s or (spec.timeout_s if spec else 600.0)
-        run = TurnRun(info, principal, text, timeout_s=timeout_s, details={})
+        run = TurnRun(info, principal, text, timeout_s=timeout_s)
         run.thread = thread
         run.listeners |= self.running.listeners_of(thread.id)
         if options.on_event is not None:
@@ -278,7 +280,7 @@ class ConversationService:
             agent=spec.name,
             model=request.profile.model,
         )
-        run = TurnRun(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s, details={})
+        run = TurnRun(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s)
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         run.thread = thread

@@ -36,7 +36,10 @@ class Profile:
             spec.permissions,
             spec.options,
             self.model,
-            [[None if s.tags is None else sorted(s.tags), s.tools] for s in self.scopes],
+            [
+                [None if s.tags is None else sorted(s.tags), s.tools, s.is_read_only, sorted(s.confirmed)]
+                for s in self.scopes
+            ],
         ]
         return ProfileDigest(hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:32])
 

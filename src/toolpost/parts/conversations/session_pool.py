@@ -5,9 +5,10 @@ left in the task that entered them. Others only wait for its events, so prewarmi
 a slot from before it is opened until it is closed, and there are never more than `size` slots.
 
 Slots are shared fairly. A free slot goes to the waiting caller who has the fewest. Without a free slot, an idle session is closed
-for a waiting one: a session of the same caller, or of a caller who has at least two more. For
-example, all four slots are taken, three by idle sessions of Ada and one by Bob: Bob's second session closes the one of Ada's that
-was idle longest; his third would leave her with fewer than him, so it waits for a turn of his own to end.
+for a waiting one: a session of the same caller, or of a caller who has at least two more. Nobody has more than a share of the
+slots (`Callers.share_of`). For example, with a share of three, all four slots are taken, three by idle sessions of Ada and one by
+Bob: Bob's second session closes the one of Ada's that was idle longest; his third would leave her with fewer than him, so it
+waits for a turn of his own to end.
 """
 
 import logging
@@ -27,7 +28,7 @@ from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
 from toolpost.parts.conversations.agent import AgentGone, AgentSession, unwrap_group
 from toolpost.parts.conversations.metrics import AgentMetrics
-from toolpost.parts.conversations.queue import TurnQueues
+from toolpost.parts.conversations.queue import KeyedQueues
 from toolpost.parts.conversations.session_key import PoolKey
 from toolpost.shares import Callers, over_limit
 
@@ -76,13 +77,13 @@ class PooledSession:
         self.claims = 0
         """How many use it or wait for it to be opened; it is idle at 0."""
         self.idle_since = anyio.current_time()
-        self.kept_s = limits.idle_s * (1 + limits.jitter * (2 * random.random() - 1))  # noqa: S311 (no secret)
+        self.idle_limit_s = limits.idle_s * (1 + limits.jitter * (2 * random.random() - 1))  # noqa: S311 (no secret)
         self.opened = anyio.Event()
         self.closing = anyio.Event()
         self.closed = anyio.Event()
         self.scope = anyio.CancelScope()
         self.has_slot = False
-        self.slot = anyio.Event()
+        self.slot_given = anyio.Event()
         self._session: AgentSession | None = None
         self.error: ToolpostError | None = None
         self.gone: str | None = None
@@ -117,10 +118,12 @@ class SessionPool:
         self.limits = limits
         self.metrics = metrics
         self._callers = callers or Callers()
-        self._waiters: dict[object, CallerId] = {}
-        self._warm: dict[PoolKey, PooledSession] = {}
-        self._leaving: set[PooledSession] = set()
-        self.queues: TurnQueues[PoolKey] = TurnQueues(limits.waiting)
+        self._waiting_turns: dict[object, CallerId] = {}
+        self._by_key: dict[PoolKey, PooledSession] = {}
+        """Sessions that are open or being opened."""
+        self._closing: set[PooledSession] = set()
+        """Evicted and not closed yet: they still have their slot."""
+        self.queues: KeyedQueues[PoolKey] = KeyedQueues(limits.waiting)
         self._waiting_for_slot: deque[PooledSession] = deque()
         self._tasks: TaskGroup | None = None
 
@@ -134,33 +137,33 @@ class SessionPool:
                 yield
             finally:
                 self._tasks = None
-                for pooled in list(self._warm.values()):
+                for pooled in list(self._by_key.values()):
                     self._evict(pooled, "closing")
                 # Shielded: agents' processes have to end even if the server is cancelled.
                 with anyio.CancelScope(shield=True):
-                    for pooled in list(self._leaving):
+                    for pooled in list(self._closing):
                         await pooled.closed.wait()
                 tasks.cancel_scope.cancel()
 
     @property
     def waiting(self) -> int:
         """The number of turns that wait for a session."""
-        return len(self._waiters)
+        return len(self._waiting_turns)
 
     @property
     def sessions(self) -> list[PooledSession]:
         """Every session that is open or being opened."""
-        return list(self._warm.values())
+        return list(self._by_key.values())
 
     def has_room_for(self, caller: CallerId) -> bool:
         """Whether another session of this caller could be opened now: a slot is free, or an idle session may be closed for it."""
         slots = self._count_slots()
         is_free = slots.total() < self.limits.size and slots[caller] < self._share
-        return is_free or any(self._may_close(pooled, caller, slots) for pooled in self._warm.values())
+        return is_free or any(self._may_close(pooled, caller, slots) for pooled in self._by_key.values())
 
     def find(self, key: PoolKey) -> PooledSession | None:
         """Return the session of a key, None if there is none or it is not open yet."""
-        pooled = self._warm.get(key)
+        pooled = self._by_key.get(key)
         return pooled if pooled is not None and pooled.is_open else None
 
     @asynccontextmanager
@@ -172,20 +175,20 @@ class SessionPool:
         self._refuse_if_overloaded(key)
         place = self.queues.join(key)
         waiter = object()
-        self._waiters[waiter] = key.caller
+        self._waiting_turns[waiter] = key.caller
         try:
-            async with place.wait_turn():
+            async with place.wait_first():
                 pooled = await self._claim(key, opener)
                 # Turns in progress do not count against the limit of waiting ones.
-                self._waiters.pop(waiter, None)
+                self._waiting_turns.pop(waiter, None)
                 async with self._use(pooled):
                     yield pooled
         finally:
-            self._waiters.pop(waiter, None)
+            self._waiting_turns.pop(waiter, None)
 
     async def prewarm(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
         """Open the session of a key, or check that the open one still answers; return once it is open."""
-        if key not in self._warm and not self.has_room_for(key.caller):
+        if key not in self._by_key and not self.has_room_for(key.caller):
             raise QueueOverloaded(
                 "All agent sessions are busy.",
                 retry_s=RETRY_S,
@@ -196,30 +199,30 @@ class SessionPool:
             # The message may come late: its session stays open as long as after a turn.
             found.idle_since = anyio.current_time()
             return found
-        pooled = self._warm.get(key) or self._start(key, opener)
+        pooled = self._by_key.get(key) or self._start(key, opener)
         await self._wait_open(pooled)
         return pooled
 
     def evict(self, key: PoolKey, reason: str = "error") -> None:
         """Close the session of a key, if there is one."""
-        if (pooled := self._warm.get(key)) is not None:
+        if (pooled := self._by_key.get(key)) is not None:
             self._evict(pooled, reason)
 
     def evict_thread(self, thread: ThreadId, *, but: PoolKey | None = None) -> None:
         """Close idle sessions of a thread, except `but`: they would miss the coming messages."""
-        for pooled in list(self._warm.values()):
+        for pooled in list(self._by_key.values()):
             if pooled.key.thread == thread and pooled.key != but and pooled.is_idle:
                 self._evict(pooled, "other")
 
     def _refuse_if_overloaded(self, key: PoolKey) -> None:
-        waits = not self.queues.is_free(key) or (key not in self._warm and not self.has_room_for(key.caller))
-        own = sum(caller == key.caller for caller in self._waiters.values())
+        waits = not self.queues.is_free(key) or (key not in self._by_key and not self.has_room_for(key.caller))
+        own = sum(caller == key.caller for caller in self._waiting_turns.values())
         if waits and (self.waiting >= self.limits.waiting or own >= self._callers.share_of(self.limits.waiting)):
             what = "turns waiting for a session"
             raise over_limit(what, own, self.limits.waiting, self._callers, retry_s=RETRY_S)
 
     async def _claim(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
-        pooled = self._warm.get(key)
+        pooled = self._by_key.get(key)
         if pooled is None:
             self.metrics.agent_turns.add(of="cold")
             pooled = self._start(key, opener)
@@ -278,7 +281,7 @@ class SessionPool:
     def _start(self, key: PoolKey, opener: SessionOpener) -> PooledSession:
         if self._tasks is None:
             raise GatewayError("the session pool is closed")
-        pooled = self._warm[key] = PooledSession(key, self.limits)
+        pooled = self._by_key[key] = PooledSession(key, self.limits)
         self._tasks.start_soon(self._run_session, pooled, opener)
         return pooled
 
@@ -288,7 +291,7 @@ class SessionPool:
                 self._waiting_for_slot.append(pooled)
                 self._assign_slots()
                 self._evict_for_waiting()
-                await pooled.slot.wait()
+                await pooled.slot_given.wait()
                 await self._hold_open(pooled, opener)
             except Exception as raised:  # noqa: BLE001 (raised in the waiters, by `_wait_open`)
                 self._note_failure(pooled, raised)
@@ -330,10 +333,10 @@ class SessionPool:
 
     def _evict(self, pooled: PooledSession, reason: str) -> None:
         # It was evicted before, and its key may have a new session.
-        if self._warm.get(pooled.key) is not pooled:
+        if self._by_key.get(pooled.key) is not pooled:
             return
-        del self._warm[pooled.key]
-        self._leaving.add(pooled)
+        del self._by_key[pooled.key]
+        self._closing.add(pooled)
         if pooled.opened.is_set():
             self.metrics.agent_evictions.add(of=reason)
             event(_log, logging.INFO, "session ended", thread=pooled.key.thread, why=reason)
@@ -343,9 +346,9 @@ class SessionPool:
             pooled.scope.cancel()
 
     def _remove(self, pooled: PooledSession) -> None:
-        if self._warm.get(pooled.key) is pooled:
-            del self._warm[pooled.key]
-        self._leaving.discard(pooled)
+        if self._by_key.get(pooled.key) is pooled:
+            del self._by_key[pooled.key]
+        self._closing.discard(pooled)
         self._stop_waiting(pooled)
         # `opened` is set for a session that failed, too: its waiters find `error`, or that it is not open.
         pooled.closing.set()
@@ -366,7 +369,7 @@ class SessionPool:
 
     def _count_slots(self) -> Counter[CallerId]:
         """Count the slots of each caller, those of sessions that are being closed too."""
-        return Counter(pooled.key.caller for pooled in (*self._warm.values(), *self._leaving) if pooled.has_slot)
+        return Counter(pooled.key.caller for pooled in (*self._by_key.values(), *self._closing) if pooled.has_slot)
 
     def _assign_slots(self) -> None:
         """Give free slots to the waiting callers who have the fewest; among equals, to the one who has waited longest."""
@@ -378,16 +381,16 @@ class SessionPool:
             first = min(within, key=lambda pooled: slots[pooled.key.caller])
             self._waiting_for_slot.remove(first)
             first.has_slot = True
-            first.slot.set()
+            first.slot_given.set()
             slots[first.key.caller] += 1
 
     def _evict_for_waiting(self) -> None:
         """Close the sessions that were idle longest, one for each that waits for a slot; never a busy one."""
         slots = self._count_slots()
         # Slots of sessions that are being closed are about to be free: no further session is closed for them.
-        slots.subtract(pooled.key.caller for pooled in self._leaving if pooled.has_slot)
+        slots.subtract(pooled.key.caller for pooled in self._closing if pooled.has_slot)
         idle = sorted(
-            (pooled for pooled in self._warm.values() if pooled.is_idle), key=lambda pooled: pooled.idle_since
+            (pooled for pooled in self._by_key.values() if pooled.is_idle), key=lambda pooled: pooled.idle_since
         )
         for waiting in tuple(self._waiting_for_slot):
             caller = waiting.key.caller
@@ -416,6 +419,6 @@ class SessionPool:
             # Often enough that a session overstays `idle_s` by a quarter at most.
             await anyio.sleep(min(self.limits.sweep_s, self.limits.idle_s / 4))
             now = anyio.current_time()
-            for pooled in list(self._warm.values()):
-                if pooled.is_idle and now - pooled.idle_since >= pooled.kept_s:
+            for pooled in list(self._by_key.values()):
+                if pooled.is_idle and now - pooled.idle_since >= pooled.idle_limit_s:
                     self._evict(pooled, "idle")

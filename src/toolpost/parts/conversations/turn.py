@@ -42,33 +42,33 @@ OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 class TurnRun:
     """A turn that was accepted; it implements `AcceptedTurn` of the authoring interface."""
 
-    def __init__(
-        self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float, details: JsonObject
-    ) -> None:
+    def __init__(self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float) -> None:
         self.info = info
         self.principal = principal
         self.text = text
         self.timeout_s = timeout_s
-        self.details = details
+        self.details: JsonObject = {}
+        """Stored with the answer."""
         self.thread: Thread | None = None
         """Its thread, as it was when the turn was accepted; None if nothing is recorded and no thread was named."""
         self.listeners: set[Listener] = set()
-        self.done = anyio.Event()
-        """Set when `ended` is."""
-        self.is_over = anyio.Event()
-        """Set after `done`, when the hooks of its end have run, too."""
         self.ended: TurnEnded | None = None
         """How the turn ended, as listeners are told; None until then."""
+        self.done = anyio.Event()
+        """Set together with `ended`: the caller has its answer."""
+        self.hooks_done = anyio.Event()
+        """Set after `done`, when the hooks of the end have run, too."""
         self.stopping = anyio.Event()
         self.stop_kind: StopKind | None = None
         self.stop_reason = ""
         self.pooled: PooledSession | None = None
         """The session in which the agent was prompted; None until then."""
-        self.end: AgentEnd | None = None
+        self.agent_end: AgentEnd | None = None
         """How the agent ended its answer; None until then, and for a turn that no agent answers."""
         self.events = 0
         """How many events the agent has sent; an agent that has sent any is not prompted again."""
-        self.has_agent_end = anyio.Event()
+        self.answer_complete = anyio.Event()
+        """Set when the answer is complete, an agent's or a plugin's; nothing stops the turn after that."""
         self.is_quiet = True
         """False as soon as a listener is notified; the heartbeat sets it to True again."""
         self._session: AgentSession | None = None
@@ -77,6 +77,8 @@ class TurnRun:
         self._output = 0
         self._tools: dict[str, ToolUsed] = {}
         self._scope: anyio.CancelScope | None = None
+        self._late_stop: tuple[StopKind, str] | None = None
+        """A stop that came after the agent had ended its answer."""
 
     @property
     def answer(self) -> str:
@@ -86,7 +88,9 @@ class TurnRun:
     def stop(self, kind: StopKind, reason: str) -> None:
         """Stop the turn, wherever it is; does nothing if it is stopping already, or once the agent has ended its answer."""
         # An answer that is complete is not thrown away because a cancellation came a moment too late.
-        if self.stop_kind is None and not self.has_agent_end.is_set():
+        if self.answer_complete.is_set():
+            self._late_stop = self._late_stop or (kind, reason)
+        elif self.stop_kind is None:
             self.stop_kind, self.stop_reason = kind, reason
             self.stopping.set()
 
@@ -118,8 +122,8 @@ class TurnRun:
                     await self._session.cancel()
                 except Exception as error:  # noqa: BLE001 (an agent may raise anything; its session is closed instead)
                     event(_log, logging.WARNING, "agent could not be cancelled", reason=str(error))
-                await self.has_agent_end.wait()
-        if self._scope is not None and not self.has_agent_end.is_set():
+                await self.answer_complete.wait()
+        if self._scope is not None and not self.answer_complete.is_set():
             self._scope.cancel()
 
     async def prompt(self, pooled: PooledSession, prompt: str) -> None:
@@ -133,12 +137,22 @@ class TurnRun:
                 async for agent_event in stream:
                     self.events += 1
                     if isinstance(agent_event, AgentEnd):
-                        self.end = agent_event
-                        self.has_agent_end.set()
+                        self.agent_end = agent_event
+                        self.answer_complete.set()
                     else:
                         self._add(agent_event)
         finally:
             self._session = None
+
+    def reopen(self) -> None:
+        """Let the agent go on after it has ended its answer; what it writes is added to it."""
+        self.agent_end = None
+        self.answer_complete = anyio.Event()
+        if self._late_stop is not None:
+            # It came too late for the answer that was complete, and in time for the rest.
+            self.stop(*self._late_stop)
+        elif self._parts:
+            self._add(TextChunk(text="\n\n"))
 
     def _add(self, agent_event: TextChunk | ThoughtChunk | ToolUsed) -> None:
         size = len(agent_event.result or "") if isinstance(agent_event, ToolUsed) else len(agent_event.text)
@@ -175,10 +189,10 @@ class TurnRun:
                 self.listeners.discard(listener)
                 event(_log, logging.ERROR, "listener failed", turn=self.info.turn, exception=error)
 
-    def outcome(self, raised: Exception | None) -> tuple[TurnState, JsonObject | None]:
+    def find_state(self, raised: Exception | None) -> tuple[TurnState, JsonObject | None]:
         """Return the state in which the turn ended and, if it did not succeed, the error object."""
         # A stop that came before the end of the answer explains what was raised: the cancelled scope, a closed session.
-        if self.stop_kind is not None and (raised is None or not self.has_agent_end.is_set()):
+        if self.stop_kind is not None and (raised is None or not self.answer_complete.is_set()):
             return self._stop_outcome()
         if raised is None:
             return "done", None

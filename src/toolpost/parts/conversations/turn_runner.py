@@ -1,26 +1,28 @@
 """Runs a turn: waits for its place in the thread, records the message, runs hooks, asks a plugin or an agent, records the end.
 
-Whatever happens, a turn has exactly one end: `run` never raises what a hook or an agent raised, and the end is recorded even if
-the shutdown of the server cancels the turn.
+Whatever happens, a turn has exactly one end: `run_queued` and `run_unrecorded` never raise what a hook or an agent raised, and
+the end is recorded even if the shutdown of the server cancels the turn.
 """
 
 import logging
 import time
+from functools import partial
 
 import anyio
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject, ThreadId
 from toolpost.base.turns import TurnEnded, TurnState
+from toolpost.contracts.errors import ToolFailed
 from toolpost.parts.conversations.agent import unwrap_group
-from toolpost.parts.conversations.agents import SessionRequest
+from toolpost.parts.conversations.agents import PooledSessionRequest
 from toolpost.parts.conversations.hooks import Hooks
 from toolpost.parts.conversations.prompt import Prompter
 from toolpost.parts.conversations.queue import QueuePlace
 from toolpost.parts.conversations.recorder import TurnRecorder
 from toolpost.parts.conversations.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.conversations.turn import TurnRun
-from toolpost.store.threads import Ending
+from toolpost.store.threads import TurnEndRecord
 
 _log = logging.getLogger("toolpost.parts.conversations")
 
@@ -43,13 +45,13 @@ class TurnRunner:
         try:
             async with run.open_watch(self._cancel_s):
                 with run.make_stop_scope():
-                    await place.has_turn.wait()
+                    await place.is_first.wait()
                 await self._run(run)
         finally:
             place.leave()
             self._running.remove(run)
 
-    async def run_unrecorded(self, run: TurnRun, request: SessionRequest) -> TurnEnded:
+    async def run_unrecorded(self, run: TurnRun, request: PooledSessionRequest) -> TurnEnded:
         """Ask an agent without recording anything; no hook is called."""
         raised: Exception | None = None
         try:
@@ -58,7 +60,7 @@ class TurnRunner:
                     await self._prompter.prompt_unrecorded(run, request)
         except Exception as error:  # noqa: BLE001 (whatever happens, there is one end)
             raised = unwrap_group(error)
-        ended = _make_ended(run, *run.outcome(raised), None)
+        ended = _make_end_event(run, *run.find_state(raised), None)
         run.notify(ended)
         return ended
 
@@ -69,10 +71,10 @@ class TurnRunner:
             # A message that is half recorded would be a turn without an end: neither `stop` nor shutdown cuts this off.
             with anyio.CancelScope(shield=True):
                 seq = await self._recorder.record_start(run)
-                first = seq  # never None, for the type checker
+                message_seq = seq  # narrowed to int
             async with self._recorder.open_heartbeat(run):
                 with run.make_stop_scope():
-                    await self._answer(run, first)
+                    await self._answer(run, message_seq)
         except Exception as error:  # noqa: BLE001 (whatever happens, a turn has one end)
             raised = unwrap_group(error)
         except BaseException:
@@ -89,17 +91,27 @@ class TurnRunner:
         if (reply := await hooks.first("toolpost_classify", turn=info, text=run.text)) is not None:
             run.set_answer(reply)
             run.details = {"by": "plugin"}
-            run.has_agent_end.set()
+            run.answer_complete.set()
         else:
             prompt = await hooks.chain("toolpost_before_invoke", "prompt", run.text, turn=info)
-            await self._prompter.prompt(run, prompt, seq)
+            await self._prompter.prompt(run, prompt, seq, partial(self._find_missing, run))
+            if run.stop_kind is None and (missing := await self._find_missing(run)) is not None:
+                raise ToolFailed(
+                    f"The agent ended its turn without what is required of it: {missing}",
+                    hint="it was asked for it once more; send another message to ask again",
+                )
         if run.stop_kind is None:
             await hooks.notify("toolpost_after_invoke", turn=info, answer=run.answer)
 
+    async def _find_missing(self, run: TurnRun) -> str | None:
+        return await self._hooks.require("toolpost_check_answer", turn=run.info, answer=run.answer)
+
     async def _end(self, run: TurnRun, seq: int | None, raised: Exception | None) -> None:
-        state, error = run.outcome(raised)
-        number = await self._recorder.record_end(run, _make_ending(run, state, error), seq) if seq is not None else None
-        run.ended = _make_ended(run, state, error, number)
+        state, error = run.find_state(raised)
+        number = (
+            await self._recorder.record_end(run, _make_end_record(run, state, error), seq) if seq is not None else None
+        )
+        run.ended = _make_end_event(run, state, error, number)
         level = logging.WARNING if state == "failed" else logging.INFO
         event(_log, level, "turn ended", **run.ids, state=state, code=error["code"] if error else None)
         run.notify(run.ended)
@@ -108,14 +120,14 @@ class TurnRunner:
         await self._hooks.notify("toolpost_on_complete", turn=run.info, ended=run.ended)
 
 
-def _make_ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> Ending:
+def _make_end_record(run: TurnRun, state: TurnState, error: JsonObject | None) -> TurnEndRecord:
     """Make the record of an end: with an answer if there is one, or if the turn succeeded with an empty one."""
     answer, tools = run.answer, run.tools
     details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
     if tools:
         details["tools"] = tools
     is_kept = bool(answer or tools) or state == "done"
-    return Ending(
+    return TurnEndRecord(
         turn=run.info.turn,
         state=state,
         text=answer if is_kept else None,
@@ -125,7 +137,7 @@ def _make_ending(run: TurnRun, state: TurnState, error: JsonObject | None) -> En
     )
 
 
-def _make_ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
+def _make_end_event(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
     return TurnEnded(
         turn=run.info.turn,
         thread=run.info.thread,
@@ -133,7 +145,7 @@ def _make_ended(run: TurnRun, state: TurnState, error: JsonObject | None, seq: i
         state=state,
         text=run.answer,
         seq=seq,
-        reason=run.end.reason if run.end is not None else None,
+        reason=run.agent_end.reason if run.agent_end is not None else None,
         error=error,
-        usage=run.end.usage if run.end is not None else None,
+        usage=run.agent_end.usage if run.agent_end is not None else None,
     )

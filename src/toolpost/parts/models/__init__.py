@@ -9,5 +9,6 @@ endpoint   OpenAI-compatible endpoints: chat completions and responses, whole an
 agents     agents of conversations as candidates
 stats      calls, failures, tokens, cost and latencies, kept in the store
 groups     tools that several servers have in common, as one tool with failover
+api        circuits and statistics over HTTP; `commands` shows them on a terminal
 sampling   answers to sampling requests of servers whose client has no model
 """

@@ -12,7 +12,7 @@ from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.base.turns import SessionReady, TextChunk, TurnEvent
 from toolpost.contracts.errors import ToolpostError
-from toolpost.parts.models.endpoint import Completion, EndpointFailed, Image, Prompt, TextListener
+from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelImage, ModelPrompt, TextListener
 from toolpost.parts.models.router import MayHaveActed
 
 PrincipalOf = Callable[[Caller], Principal | None]
@@ -44,13 +44,13 @@ class AgentModel:
         self._agent = agent
         self._pool = pool
 
-    async def answer(self, prompt: Prompt, caller: Caller, on_text: TextListener | None) -> Completion:
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:
         """Ask the agent, and record nothing in the conversations of the caller."""
         conversations = self._pool.conversations
         if conversations is None:
             raise EndpointFailed("conversations are not open")
         principal = self._pool.principal_of(caller)
-        if principal is None or caller.thread is not None:
+        if principal is None or caller.is_agent:
             raise EndpointFailed("an agent is not asked in the name of this caller", counts=False)
         if caller.id in self._pool.busy:
             raise EndpointFailed("an agent is already at work for this caller", counts=False)
@@ -83,11 +83,11 @@ class AgentModel:
         raise MayHaveActed(reason) if has_begun else EndpointFailed(reason)
 
 
-def _as_text(prompt: Prompt) -> str:
+def _as_text(prompt: ModelPrompt) -> str:
     """Write a prompt as the one message that an agent takes."""
     parts: list[str] = [prompt.system] if prompt.system else []
     for message in prompt.messages:
-        texts = [part for part in message.content if not isinstance(part, Image)]
+        texts = [part for part in message.content if not isinstance(part, ModelImage)]
         if len(texts) < len(message.content):
             raise EndpointFailed("an agent takes no images here", counts=False)
         text = "\n\n".join(texts)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.base import PartDoctor
+from toolpost.part_base import PartDoctor
 from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
 from toolpost.settings import Config
 from toolpost.settings.callers import is_trustworthy
@@ -24,7 +24,13 @@ class ModelsDoctor(PartDoctor):
                 )
             else:
                 findings.append(ok("groups", f"`{name}`: {', '.join(group.servers)}"))
-        return findings or [note("models", "none is configured: `router_call` has nobody to ask")]
+        if not findings and "models" in config.plugins.bundled:
+            findings.append(note("models", "none is configured: `router_call` has nothing to ask"))
+        return findings
+
+    def without_faults(self, config: Config) -> Config:
+        """Leave out groups: plugins are looked at without servers, and a group without its servers keeps the part closed."""
+        return GROUPS.put(config, {})
 
 
 def _check_model(config: Config, name: str, model: ModelSettings) -> Finding:

@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.base.redaction import conceal_known
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
+from toolpost.upstreams.http.network import DIRECT, Network
 
 Api = Literal["chat", "responses"]
 TextListener = Callable[[str], None]
@@ -23,6 +25,8 @@ BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
 """The longest answer, whole or as a stream."""
 
 REASON_LIMIT: Final = 300
+MESSAGE_LIMIT: Final = 10_000
+"""How much of an endpoint's error message is read."""
 RETRY_LIMIT_S: Final = 3_600.0
 """A Retry-After that is longer than this is shortened: an endpoint's mistake must not end its use for days."""
 
@@ -33,6 +37,7 @@ _REQUEST_FAULTS: Final = frozenset({400, 413, 415, 422})
 
 _PATHS: Final[dict[Api, str]] = {"chat": "/chat/completions", "responses": "/responses"}
 _DONE: Final = b"[DONE]"
+_NEW_LIMIT: Final = "max_completion_tokens"
 
 
 class EndpointFailed(Exception):
@@ -40,14 +45,16 @@ class EndpointFailed(Exception):
 
     def __init__(self, reason: str, *, counts: bool = True, retry_s: float | None = None) -> None:
         """`counts`: against the endpoint. `retry_s` is how long it wants to be left alone."""
+        # An endpoint may repeat the key that it refuses. Concealed before it is cut, which could leave a part of it.
+        reason = conceal_known(reason)[:REASON_LIMIT]
         super().__init__(reason)
-        self.reason = reason[:REASON_LIMIT]
+        self.reason = reason
         self.counts = counts
         self.retry_s = retry_s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
+class ModelImage:
     """An image in a message, as base64."""
 
     data: str
@@ -59,11 +66,11 @@ class PromptMessage:
     """A message to a model."""
 
     role: Literal["user", "assistant"]
-    content: Sequence[str | Image]
+    content: Sequence[str | ModelImage]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class ModelPrompt:
     """What a model is asked."""
 
     messages: Sequence[PromptMessage]
@@ -73,7 +80,7 @@ class Prompt:
     stop: Sequence[str] = ()
 
     @classmethod
-    def of_text(cls, text: str, **options: Any) -> "Prompt":
+    def of_text(cls, text: str, **options: Any) -> "ModelPrompt":
         """Make a prompt of one message; `options` are its other fields."""
         return cls(messages=[PromptMessage(role="user", content=[text])], **options)
 
@@ -93,24 +100,33 @@ class Completion:
 class Endpoint:
     """Asks one model at one endpoint. Close it with `aclose`."""
 
-    def __init__(self, url: str, *, model: str, api: Api = "chat", key: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, model: str, api: Api = "chat", key: str | None = None, network: Network = DIRECT
+    ) -> None:
         base = url.rstrip("/")
         path = _PATHS[api]
         self._model = model
         self._api: Api = api
+        self._limit_name = "max_tokens"
+        """What a limit on the answer is called: nearly all endpoints take this, and newer models of OpenAI refuse it."""
         self._client = HttpClient(
             base if base.endswith(path) else base + path,
             headers={"authorization": f"Bearer {key}"} if key else {},
             body_limit=BODY_LIMIT_BYTES,
+            network=network,
         )
 
     async def aclose(self) -> None:
         """Close its connections."""
         await self._client.aclose()
 
-    async def complete(self, prompt: Prompt, on_text: TextListener | None = None) -> Completion:
+    async def complete(self, prompt: ModelPrompt, on_text: TextListener | None = None) -> Completion:
         """Return the model's answer, or raise `EndpointFailed`. With `on_text` it is streamed, and each piece passed on."""
-        body = (_chat_body if self._api == "chat" else _responses_body)(self._model, prompt)
+        body = (
+            _chat_body(self._model, prompt, self._limit_name)
+            if self._api == "chat"
+            else _responses_body(self._model, prompt)
+        )
         stream: _ChatStream | _ResponsesStream | None = None
         if on_text is not None:
             body["stream"] = True
@@ -119,9 +135,13 @@ class Endpoint:
                 body["stream_options"] = {"include_usage": True}
             stream = _ChatStream(on_text) if self._api == "chat" else _ResponsesStream(on_text)
         try:
-            response = await self._client.post(
-                msgspec.json.encode(body), on_event=stream.take if stream is not None else None
-            )
+            on_event = stream.take if stream is not None else None
+            response = await self._client.post(msgspec.json.encode(body), on_event=on_event)
+            if response.status == 400 and "max_tokens" in body and _NEW_LIMIT.encode() in response.body:
+                # It was refused before anything was written, and the refusal says what to send instead.
+                self._limit_name = _NEW_LIMIT
+                body[_NEW_LIMIT] = body.pop("max_tokens")
+                response = await self._client.post(msgspec.json.encode(body), on_event=on_event)
             if response.status != 200:
                 raise _refusal(response)
             if stream is not None and _is_stream(response):
@@ -167,7 +187,7 @@ def _error_message(body: bytes) -> str:
         return ""
     error = value.get("error") if isinstance(value, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    return " ".join(message.split())[:200] if isinstance(message, str) else ""
+    return conceal_known(" ".join(message[:MESSAGE_LIMIT].split()))[:200] if isinstance(message, str) else ""
 
 
 def _is_stream(response: Response) -> bool:
@@ -177,12 +197,12 @@ def _is_stream(response: Response) -> bool:
 # Chat completions
 
 
-def _chat_body(model: str, prompt: Prompt) -> JsonObject:
+def _chat_body(model: str, prompt: ModelPrompt, limit_name: str) -> JsonObject:
     messages: list[JsonObject] = [{"role": "system", "content": prompt.system}] if prompt.system else []
     messages += [{"role": message.role, "content": _chat_content(message.content)} for message in prompt.messages]
     body: JsonObject = {"model": model, "messages": messages}
     if prompt.max_tokens is not None:
-        body["max_tokens"] = prompt.max_tokens
+        body[limit_name] = prompt.max_tokens
     if prompt.temperature is not None:
         body["temperature"] = prompt.temperature
     if prompt.stop:
@@ -190,7 +210,7 @@ def _chat_body(model: str, prompt: Prompt) -> JsonObject:
     return body
 
 
-def _chat_content(content: Sequence[str | Image]) -> Json:
+def _chat_content(content: Sequence[str | ModelImage]) -> Json:
     if all(isinstance(part, str) for part in content):
         # As one text: many compatible servers know no other form.
         return "\n\n".join(part for part in content if isinstance(part, str))
@@ -312,7 +332,7 @@ class _ChatStream(_Stream):
 # Responses
 
 
-def _responses_body(model: str, prompt: Prompt) -> JsonObject:
+def _responses_body(model: str, prompt: ModelPrompt) -> JsonObject:
     body: JsonObject = {
         "model": model,
         "input": [_responses_message(message) for message in prompt.messages],

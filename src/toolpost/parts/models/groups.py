@@ -31,9 +31,9 @@ from toolpost.contracts.errors import (
 from toolpost.discovery.views import FilteredProvider, tags_of
 from toolpost.gateway import Gateway
 from toolpost.middleware import ProgressNotification
-from toolpost.parts.models.breaker import Breaker
+from toolpost.parts.models.breaker import Breaker, CircuitPass
 from toolpost.parts.models.settings import GroupSettings
-from toolpost.parts.models.stats import Attempt, Stats
+from toolpost.parts.models.stats import ModelAttempt, Stats
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool, Provider, ToolReturn
 from toolpost.providers.input_required import is_input_required
@@ -147,7 +147,12 @@ class Groups:
             )
             may_repeat = own in group.idempotent or all(_is_repeatable(member.tool.contract) for member in same)
             failover = _Failover(self, joined, same, may_repeat=may_repeat)
-            tools[joined] = ProvidedTool(contract=contract, provider=PluginName(name), invoke=failover.invoke)
+            tools[joined] = ProvidedTool(
+                contract=contract,
+                provider=PluginName(name),
+                invoke=failover.invoke,
+                runs=tuple(member.tool for member in same),
+            )
         return tools, moved
 
 
@@ -165,10 +170,10 @@ class _Failover:
         members, resumption = self._resume(context.resumption)
         last: ToolpostError | None = None
         for member in members:
-            if not member.breaker.enter():
+            if (attempt := member.breaker.enter()) is None:
                 continue
             try:
-                return await self._call(member, arguments, context, resumption)
+                return await self._call(member, attempt, arguments, context, resumption)
             except (UpstreamUnavailable, ToolTimedOut, InvalidResult, QueueOverloaded) as error:
                 last = error
                 if not self._may_go_on(error):
@@ -189,7 +194,12 @@ class _Failover:
         return isinstance(error, UpstreamUnavailable) and not error.was_sent
 
     async def _call(
-        self, member: Member, arguments: JsonObject, context: Context, resumption: Resumption | None
+        self,
+        member: Member,
+        attempt: CircuitPass,
+        arguments: JsonObject,
+        context: Context,
+        resumption: Resumption | None,
     ) -> ToolReturn:
         """Call one server's tool through the gateway, and count how that ended."""
         groups = self._groups
@@ -214,18 +224,18 @@ class _Failover:
             # An error of the caller, or the server's own refusal, is an answer.
             is_success = not isinstance(error, UpstreamUnavailable | ToolTimedOut | InvalidResult | QueueOverloaded)
         except BaseException:
-            member.breaker.abandon()
+            attempt.abandon()
             raise
         if is_success:
-            member.breaker.note_success()
+            attempt.note_success()
         elif isinstance(error, QueueOverloaded):
-            member.breaker.abandon()
+            attempt.abandon()
         else:
-            member.breaker.note_failure()
-        groups.stats.record(Attempt(name=member.key, is_success=is_success, seconds=groups.clock() - started))
+            attempt.note_failure()
+        groups.stats.record(ModelAttempt(name=member.key, is_success=is_success, seconds=groups.clock() - started))
         if error is not None:
             raise error
-        return ToolReturn(passed=_mark_state(answer.passed or {}, member.server), results="off")
+        return ToolReturn(upstream_fields=_mark_state(answer.upstream_fields or {}, member.server), results="off")
 
     def _resume(self, resumption: Resumption | None) -> tuple[Sequence[Member], Resumption | None]:
         """Return who may be called; answers to a server's requests for input go to that server alone."""

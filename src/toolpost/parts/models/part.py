@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.base import Part, PartDoctor
+from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
+from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.base.caller import Caller
     from toolpost.discovery.reranker import Complete
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
+    from toolpost.metrics import Gauges
     from toolpost.parts.models.agents import AgentPool
-    from toolpost.parts.models.endpoint import Completion, Endpoint, Prompt, TextListener
+    from toolpost.parts.models.endpoint import Completion, Endpoint, ModelPrompt, TextListener
     from toolpost.parts.models.router import Model, Router
     from toolpost.parts.models.sampling import RouterSampler
     from toolpost.parts.models.stats import Stats
@@ -28,6 +30,7 @@ class ModelsPart(Part):
     name = "models"
     sections = (MODELS, ROUTER, GROUPS)
     migrations = "toolpost.parts.models.migrations"
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "models")
 
     def doctor(self) -> PartDoctor:
         """Look for keys that are missing, and for groups without common tools."""
@@ -47,6 +50,7 @@ class ModelsPart(Part):
             yield Provided()
             return
         from toolpost.parts.models.agents import AgentPool
+        from toolpost.parts.models.api import routes_of
         from toolpost.parts.models.groups import Groups, check_names
         from toolpost.parts.models.plugin import models_plugin
         from toolpost.parts.models.stats import ModelMetrics, Stats
@@ -73,6 +77,8 @@ class ModelsPart(Part):
                 yield Provided(
                     plugins=[plugin],
                     services=[router],
+                    routes=lambda http: routes_of(http, router),
+                    gauges=lambda: _read_gauges(router),
                     run=run,
                     derive=groups.derive,
                     sampler=sampler,
@@ -80,6 +86,13 @@ class ModelsPart(Part):
                 )
             finally:
                 await stats.try_flush()
+
+
+def _read_gauges(router: "Router") -> "Gauges":
+    closed = [breaker.is_closed for breaker in router.breakers.values()]
+    return {
+        "toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", closed.count(False))
+    }
 
 
 def _make_sampler(config: "Config", router: "Router") -> "RouterSampler":
@@ -99,7 +112,7 @@ def _make_complete(config: "Config", router: "Router") -> "Complete":
     from toolpost.base.ids import CallerId
     from toolpost.contracts.errors import ToolpostError
     from toolpost.discovery.reranker import UselessAnswer
-    from toolpost.parts.models.endpoint import Prompt
+    from toolpost.parts.models.endpoint import ModelPrompt
     from toolpost.parts.models.score import ScoreRequest
 
     settings = config.discovery.reranker
@@ -114,7 +127,7 @@ def _make_complete(config: "Config", router: "Router") -> "Complete":
     async def complete(system: str, prompt: str) -> str:
         try:
             routed = await router.call(
-                Prompt.of_text(prompt, system=system, temperature=0),
+                ModelPrompt.of_text(prompt, system=system, temperature=0),
                 # Scored by what a search needs, not by what it is about.
                 ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=settings.timeout_s),
                 caller=caller,
@@ -137,7 +150,7 @@ class EndpointModel:
         self._endpoint = endpoint
         self._max_tokens = max_tokens
 
-    async def answer(self, prompt: "Prompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
+    async def answer(self, prompt: "ModelPrompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
         """Ask the endpoint; it is not told who calls."""
         from dataclasses import replace
 
@@ -154,7 +167,7 @@ class BrokenModel:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    async def answer(self, prompt: "Prompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
+    async def answer(self, prompt: "ModelPrompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
         """Fail."""
         from toolpost.parts.models.endpoint import EndpointFailed
 
@@ -165,7 +178,7 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
     from msgspec.structs import asdict
 
     from toolpost.parts.models.router import Router
-    from toolpost.parts.models.score import Candidate, Rules, Scorer
+    from toolpost.parts.models.score import Candidate, Scorer, ScoreWeights
 
     settings = ROUTER.of(config)
     models: dict[str, Model] = {
@@ -186,7 +199,7 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
     ]
     return Router(
         models,
-        Scorer(candidates, Rules(asdict(settings.weights))),
+        Scorer(candidates, ScoreWeights(asdict(settings.weights))),
         stats,
         attempt_s=settings.attempt_s,
         failures=settings.failures,
@@ -203,7 +216,8 @@ def _make_model(config: "Config", name: str, model: ModelSettings, pool: "AgentP
     assert model.url is not None
     try:
         key = read_key(name, model, project=Path(config.project))
-        endpoint = Endpoint(model.url, model=model.model or name, api=model.api, key=key)
+        network = config.resolve_network()
+        endpoint = Endpoint(model.url, model=model.model or name, api=model.api, key=key, network=network)
     except BadConfiguration as error:
         return BrokenModel(error.message)
     stack.push_async_callback(endpoint.aclose)

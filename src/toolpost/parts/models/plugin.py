@@ -6,7 +6,8 @@ from toolpost.authoring import Context, Plugin, tool
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
-from toolpost.parts.models.endpoint import Prompt
+from toolpost.parts.models.breaker import Breaker
+from toolpost.parts.models.endpoint import ModelPrompt
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.score import FACTORS, ScoreRequest
 from toolpost.parts.models.stats import Totals
@@ -158,7 +159,7 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
     async def router_call(arguments: JsonObject, context: Context) -> JsonObject:
         request = _read_request(arguments)
         limit_s = max(timeout_s - MARGIN_S, timeout_s / 2)
-        prompt = Prompt.of_text(
+        prompt = ModelPrompt.of_text(
             arguments["prompt"],
             system=arguments.get("system"),
             max_tokens=arguments.get("max_tokens"),
@@ -186,14 +187,15 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
 
     @tool(
         name="router_fallback",
+        schema_version=2,
         title="Circuits of models",
         description="Show which models are left alone after failures (an open circuit) and for how long; `reset` closes the"
         " circuit of one model, or of all.",
         input_schema=_object(
             {
                 "reset": {
-                    "type": ["string", "boolean"],
-                    "maxLength": 200,
+                    # Not a list of types, which several models refuse.
+                    "anyOf": [_TEXT, {"type": "boolean"}],
                     "description": "the model whose circuit to close; true for all",
                 }
             }
@@ -208,23 +210,9 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
         errors=[ErrorCode.NOT_FOUND],
     )
     async def router_fallback(arguments: JsonObject) -> JsonObject:
-        reset = arguments.get("reset", False)
-        if isinstance(reset, str):
-            router.check_circuit(reset)
-        for name, breaker in router.breakers.items():
-            if reset is True or reset == name:
-                breaker.reset()
-        return {
-            "circuitState": {
-                name: {
-                    "state": report.state.value,
-                    "failures": report.failures,
-                    "retry_after_ms": round(report.retry_s * 1000),
-                }
-                for name, breaker in sorted(router.breakers.items())
-                for report in (breaker.report,)
-            }
-        }
+        if reset := arguments.get("reset", False):
+            router.reset_circuits(None if reset is True else reset)
+        return {"circuitState": {name: render_circuit(breaker) for name, breaker in sorted(router.breakers.items())}}
 
     @tool(
         name="router_stats",
@@ -236,7 +224,7 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
     )
     async def router_stats(arguments: JsonObject) -> JsonObject:  # noqa: ARG001 (takes none)
         known = await router.stats.read()
-        return {"models": {name: _render(known.get(name, Totals())) for name in sorted({*known, *router.models})}}
+        return {"models": {name: render_totals(known.get(name, Totals())) for name in sorted({*known, *router.models})}}
 
     for declared in (router_score, router_call, router_fallback, router_stats):
         plugin.add(declared)
@@ -258,7 +246,18 @@ def _read_request(arguments: JsonObject) -> ScoreRequest:
     )
 
 
-def _render(totals: Totals) -> JsonObject:
+def render_circuit(breaker: Breaker) -> JsonObject:
+    """Show the circuit of a candidate."""
+    report = breaker.report
+    return {
+        "state": report.state.value,
+        "failures": report.failures,
+        "retry_after_ms": round(report.retry_s * 1000),
+    }
+
+
+def render_totals(totals: Totals) -> JsonObject:
+    """Show the statistics of a candidate."""
     return {
         "calls": totals.attempts,
         "successes": totals.attempts - totals.failures,

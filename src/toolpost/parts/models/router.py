@@ -34,16 +34,19 @@ from toolpost.contracts.errors import (
     UpstreamUnavailable,
 )
 from toolpost.discovery.search import estimate_tokens
-from toolpost.parts.models.breaker import Breaker
-from toolpost.parts.models.endpoint import Completion, EndpointFailed, Prompt, TextListener
-from toolpost.parts.models.score import Rules, Score, Scorer, ScoreRequest, estimate_cost
-from toolpost.parts.models.stats import Attempt, Stats
+from toolpost.parts.models.breaker import Breaker, CircuitPass
+from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelPrompt, TextListener
+from toolpost.parts.models.score import Score, Scorer, ScoreRequest, ScoreWeights, estimate_cost
+from toolpost.parts.models.stats import ModelAttempt, Stats
 
 _log = logging.getLogger("toolpost.models")
 
 NO_MODELS_HINT: Final = "add [models.NAME] with a `url` to toolpost.toml, and start again"
 
 CLOCK_MARGIN_S: Final = 0.01
+
+TAIL_LIMIT: Final = 1_000
+"""How many characters of an answer are shown while it is written; a progress message has no more."""
 
 
 class Model(Protocol):
@@ -54,7 +57,7 @@ class Model(Protocol):
         """Whether an attempt can have side effects. It is then the last one if it begins and fails, so it gets all the time."""
         ...
 
-    async def answer(self, prompt: Prompt, caller: Caller, on_text: TextListener | None) -> Completion:
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:
         """Return the answer, or raise `EndpointFailed` or `MayHaveActed`."""
         ...
 
@@ -92,7 +95,7 @@ class Routed:
 
 
 @dataclass(kw_only=True)
-class _Progress:
+class _AttemptProgress:
     """One call, between its attempts."""
 
     ends_at: float
@@ -123,7 +126,7 @@ class Router:
         self._clock = clock
         self.breakers = {name: Breaker(clock, limit=failures, pause_s=pause_s) for name in models}
 
-    def score(self, request: ScoreRequest, rules: Rules | None = None) -> list[Score]:
+    def score(self, request: ScoreRequest, rules: ScoreWeights | None = None) -> list[Score]:
         """Return the score of every candidate, best first. Raises `NotFound` for a preference for an unknown one."""
         for name in request.preferences:
             self.check_known(name)
@@ -137,9 +140,13 @@ class Router:
         """Raise `NotFound` unless a candidate has this name."""
         self._check(name, self.models)
 
-    def check_circuit(self, name: str) -> None:
-        """Raise `NotFound` unless a candidate, or a server of a group, has this name."""
-        self._check(name, self.breakers)
+    def reset_circuits(self, name: str | None = None) -> None:
+        """Close the circuit of a candidate, or of a server of a group; of all without a name. Raises `NotFound`."""
+        if name is not None:
+            self._check(name, self.breakers)
+        for one, breaker in self.breakers.items():
+            if name in (None, one):
+                breaker.reset()
 
     def _check(self, name: str, names: Collection[str]) -> None:
         if name in names:
@@ -150,21 +157,21 @@ class Router:
 
     async def call(
         self,
-        prompt: Prompt,
+        prompt: ModelPrompt,
         request: ScoreRequest,
         *,
         caller: Caller,
         timeout_s: float,
         only: Sequence[str] = (),
         on_text: TextListener | None = None,
-        rules: Rules | None = None,
+        rules: ScoreWeights | None = None,
     ) -> Routed:
         """Ask candidates until one answers; `only` names those that may be asked, `rules` replace the configured ones.
 
         Raises `CapabilityMissing` without models, `InvalidRequest` if the prompt fits into no context window, `ToolTimedOut`
         when the time is over, `ToolFailed` after a possible side effect, and `UpstreamUnavailable` if none answered.
         """
-        progress = _Progress(ends_at=self._clock() + timeout_s)
+        progress = _AttemptProgress(ends_at=self._clock() + timeout_s)
         for name in self._order(request, only, rules):
             if (routed := await self._try(name, prompt, caller, on_text, progress)) is not None:
                 return routed
@@ -177,7 +184,7 @@ class Router:
                     return routed
         raise self._failure(progress, timeout_s)
 
-    def _order(self, request: ScoreRequest, only: Sequence[str], rules: Rules | None) -> list[str]:
+    def _order(self, request: ScoreRequest, only: Sequence[str], rules: ScoreWeights | None) -> list[str]:
         if not self.models:
             raise CapabilityMissing("No model is configured.", hint=NO_MODELS_HINT)
         for name in only:
@@ -192,15 +199,17 @@ class Router:
         )
 
     async def _try(
-        self, name: str, prompt: Prompt, caller: Caller, on_text: TextListener | None, progress: _Progress
+        self, name: str, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None, progress: _AttemptProgress
     ) -> Routed | None:
         """Ask one candidate; None if it gave no answer, which is then among the failed attempts."""
         breaker = self.breakers[name]
         left_s = progress.ends_at - self._clock()
-        if left_s <= 0:
+        # The event loop may end an attempt a moment before this clock says that the time is over: a time-out that took all of
+        # the time is final, or another candidate would be asked after an agent may have acted.
+        if progress.is_late or left_s <= 0:
             progress.is_late = True
             return None
-        if not breaker.enter():
+        if (attempt := breaker.enter()) is None:
             rest_s = breaker.report.retry_s
             reason = f"its circuit is open for another {rest_s:.0f} s" if rest_s else "its circuit is being tested"
             progress.failed.append(FailedAttempt(model=name, reason=reason))
@@ -209,36 +218,40 @@ class Router:
         model = self.models[name]
         limit_s = left_s if model.acts else min(self._attempt_s, left_s)
         try:
-            with _abandoning(breaker), anyio.fail_after(limit_s):
-                completion = await model.answer(prompt, caller, on_text)
+            with _abandoning(attempt), anyio.fail_after(limit_s):
+                completion = await model.answer(prompt, caller, None if on_text is None else _collect(on_text))
         except TimeoutError:
             progress.is_late = limit_s >= left_s
             # A deadline that is shorter than an attempt may take says nothing about the candidate.
             failure = EndpointFailed(f"no answer within {limit_s:g} s", counts=limit_s >= self._attempt_s)
-            self._note_failure(name, failure, started, progress)
+            self._note_failure(name, attempt, failure, started, progress)
             return None
         except EndpointFailed as failure:
-            self._note_failure(name, failure, started, progress)
+            self._note_failure(name, attempt, failure, started, progress)
             if failure.retry_s is not None and name not in progress.waiting:
                 progress.waiting.append(name)
             return None
         except MayHaveActed as failure:
-            self._note_failure(name, EndpointFailed(failure.reason), started, progress)
+            self._note_failure(name, attempt, EndpointFailed(failure.reason), started, progress)
             raise ToolFailed(
                 f"`{name}` failed after it may have acted: {failure.reason}",
                 hint="look at what it has done before you call again",
                 attempts=[one.as_object() for one in progress.failed],
             ) from failure
-        breaker.note_success()
+        attempt.note_success()
         return self._finish(name, prompt, completion, self._clock() - started, progress)
 
-    def _finish(self, name: str, prompt: Prompt, completion: Completion, seconds: float, progress: _Progress) -> Routed:
+    def _finish(
+        self, name: str, prompt: ModelPrompt, completion: Completion, seconds: float, progress: _AttemptProgress
+    ) -> Routed:
         inputs, outputs = completion.input_tokens, completion.output_tokens
         inputs = _estimate_input(prompt) if inputs is None else inputs
         outputs = estimate_tokens(completion.text) if outputs is None else outputs
         cost = estimate_cost(self.scorer.candidates[name], inputs, outputs)
         self.stats.record(
-            Attempt(name=name, is_success=True, seconds=seconds, input_tokens=inputs, output_tokens=outputs, cost=cost)
+            ModelAttempt(
+                name=name, is_success=True, seconds=seconds, input_tokens=inputs, output_tokens=outputs, cost=cost
+            )
         )
         return Routed(
             model=name,
@@ -250,17 +263,18 @@ class Router:
             failed=progress.failed,
         )
 
-    def _note_failure(self, name: str, failure: EndpointFailed, started: float, progress: _Progress) -> None:
-        breaker = self.breakers[name]
+    def _note_failure(
+        self, name: str, attempt: CircuitPass, failure: EndpointFailed, started: float, progress: _AttemptProgress
+    ) -> None:
         if failure.counts:
-            breaker.note_failure(retry_s=failure.retry_s)
+            attempt.note_failure(retry_s=failure.retry_s)
         else:
-            breaker.abandon()
-        self.stats.record(Attempt(name=name, is_success=False, seconds=self._clock() - started))
+            attempt.abandon()
+        self.stats.record(ModelAttempt(name=name, is_success=False, seconds=self._clock() - started))
         progress.failed.append(FailedAttempt(model=name, reason=failure.reason))
         event(_log, logging.WARNING, "model failed", model=name, reason=failure.reason)
 
-    def _failure(self, progress: _Progress, timeout_s: float) -> ToolpostError:
+    def _failure(self, progress: _AttemptProgress, timeout_s: float) -> ToolpostError:
         attempts = [one.as_object() for one in progress.failed]
         if progress.is_late:
             return ToolTimedOut(
@@ -269,7 +283,7 @@ class Router:
                 hint="give it more time, or ask for less",
                 attempts=attempts,
             )
-        pauses = [self.breakers[name].report.retry_s for name in self.models]
+        pauses = [self.breakers[one.model].report.retry_s for one in progress.failed]
         retry_s = min((pause for pause in pauses if pause > 0), default=0.0)
         again = f"try again in {retry_s:.0f} s; " if retry_s else ""
         return UpstreamUnavailable(
@@ -281,17 +295,29 @@ class Router:
 
 
 @contextmanager
-def _abandoning(breaker: Breaker) -> Iterator[None]:
+def _abandoning(attempt: CircuitPass) -> Iterator[None]:
     """Release a half-open circuit's one attempt if it is cancelled, or ends with an unexpected error."""
     try:
         yield
     except (EndpointFailed, MayHaveActed, TimeoutError):
         raise
     except BaseException:
-        breaker.abandon()
+        attempt.abandon()
         raise
 
 
-def _estimate_input(prompt: Prompt) -> int:
+def _collect(on_text: TextListener) -> TextListener:
+    """Pass on the end of an attempt's answer so far instead of its pieces, of which progress may show only some."""
+    tail = ""
+
+    def listen(piece: str) -> None:
+        nonlocal tail
+        tail = (tail + piece)[-TAIL_LIMIT:]
+        on_text(tail)
+
+    return listen
+
+
+def _estimate_input(prompt: ModelPrompt) -> int:
     texts = [part for message in prompt.messages for part in message.content if isinstance(part, str)]
     return estimate_tokens(" ".join([prompt.system or "", *texts]))

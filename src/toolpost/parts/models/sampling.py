@@ -14,9 +14,9 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolpostError
-from toolpost.parts.models.endpoint import Image, Prompt, PromptMessage
+from toolpost.parts.models.endpoint import ModelImage, ModelPrompt, PromptMessage
 from toolpost.parts.models.router import Router
-from toolpost.parts.models.score import Rules, ScoreRequest
+from toolpost.parts.models.score import ScoreRequest, ScoreWeights
 from toolpost.upstreams.server_requests import INTERNAL_ERROR, INVALID_PARAMS
 from toolpost.upstreams.transport import ServerRefused, encode
 
@@ -46,7 +46,7 @@ class _Preferences(msgspec.Struct):
     intelligencePriority: float | None = None  # noqa: N815
 
 
-class _Request(msgspec.Struct):
+class _SamplingRequest(msgspec.Struct):
     messages: list[_Message]
     maxTokens: int  # noqa: N815
     systemPrompt: str | None = None  # noqa: N815
@@ -55,7 +55,7 @@ class _Request(msgspec.Struct):
     modelPreferences: _Preferences | None = None  # noqa: N815
 
 
-_decode = msgspec.json.Decoder(_Request).decode
+_decode = msgspec.json.Decoder(_SamplingRequest).decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class RouterSampler:
         # Where a hint fits, the operator's own order decides only among those that it fits.
         return {name: found.get(name, 0.0) for name in self.models} if found else {}
 
-    def _weigh(self, stated: _Preferences, *, has_hint: bool) -> Rules:
+    def _weigh(self, stated: _Preferences, *, has_hint: bool) -> ScoreWeights:
         weights = dict(self.router.scorer.rules.weights)
         for factor, priority in (
             ("cost", stated.costPriority),
@@ -125,25 +125,25 @@ class RouterSampler:
         if has_hint:
             # A hint is a request for that model, and stronger than any priority.
             weights["preference"] = max(weights["preference"], 2 * sum(weights.values()))
-        return Rules(weights)
+        return ScoreWeights(weights)
 
 
-def _read_prompt(request: _Request) -> Prompt:
+def _read_prompt(request: _SamplingRequest) -> ModelPrompt:
     messages = []
     for message in request.messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
-        content: list[str | Image] = []
+        content: list[str | ModelImage] = []
         for block in blocks:
             if block.type == "text":
                 content.append(block.text)
             elif block.type == "image":
-                content.append(Image(data=block.data, mime_type=block.mimeType))
+                content.append(ModelImage(data=block.data, mime_type=block.mimeType))
             else:
                 raise ServerRefused(INVALID_PARAMS, f"Sampling takes text and images here, not {block.type[:40]!r}")
         messages.append(PromptMessage(role=message.role, content=content))
     if request.maxTokens < 1:
         raise ServerRefused(INVALID_PARAMS, "maxTokens is a number from 1")
-    return Prompt(
+    return ModelPrompt(
         messages=messages,
         system=request.systemPrompt,
         max_tokens=request.maxTokens,

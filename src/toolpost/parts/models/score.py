@@ -98,7 +98,7 @@ class Score:
     """Whether the request fits into its context window; unknown windows fit everything."""
 
 
-class Rules:
+class ScoreWeights:
     """The weights, and their digest: SHA-256 over the canonical JSON (RFC 8785) of the weights by factor."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -116,7 +116,7 @@ class Rules:
 class Scorer:
     """Scores a fixed set of candidates, whose descriptions are indexed once."""
 
-    def __init__(self, candidates: Sequence[Candidate], rules: Rules) -> None:
+    def __init__(self, candidates: Sequence[Candidate], rules: ScoreWeights) -> None:
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.rules = rules
         self._index = SearchIndex.prepare(
@@ -135,7 +135,9 @@ class Scorer:
         # Calls often repeat their domain and skills; a prompt is scored once more when it is called.
         self._compare = lru_cache(maxsize=512)(self._rank)
 
-    def score(self, request: ScoreRequest, known: Mapping[str, Experience], rules: Rules | None = None) -> list[Score]:
+    def score(
+        self, request: ScoreRequest, known: Mapping[str, Experience], rules: ScoreWeights | None = None
+    ) -> list[Score]:
         """Return the score of every candidate, best first; equal ones by name."""
         used = rules or self.rules
         scores = [
@@ -143,7 +145,7 @@ class Scorer:
         ]
         return sorted(scores, key=lambda score: (-score.total, score.name))
 
-    def _score(self, candidate: Candidate, request: ScoreRequest, known: Experience, rules: Rules) -> Score:
+    def _score(self, candidate: Candidate, request: ScoreRequest, known: Experience, rules: ScoreWeights) -> Score:
         room = _room(candidate, request)
         factors = {
             "domain": self._domain_fit(candidate, request),

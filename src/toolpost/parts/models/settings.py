@@ -88,7 +88,10 @@ def check_model(name: str, model: ModelSettings) -> None:
     """Raise `BadConfiguration` for settings that contradict each other."""
     place = f"models.{name}"
     if not re.fullmatch(_NAME, name) or len(name) > 64:
-        raise BadConfiguration(f"models.`{name}`: a model's name may contain letters, digits, `.`, `_`, `:` and `-`.")
+        raise BadConfiguration(
+            f"models.`{name}`: a model's name may contain letters, digits, `.`, `_`, `:` and `-`.",
+            hint="rename it, and set `model` to the endpoint's own name",
+        )
     if (model.url is None) == (model.agent is None):
         raise BadConfiguration(
             f"{place} needs either a `url` or an `agent`.",

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import anyio
@@ -25,6 +25,9 @@ from toolpost.metrics import Metrics
 from toolpost.parts.models.score import Experience
 from toolpost.store import Store
 from toolpost.store.scripts import NOW, Script, Statement, change
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 _log = logging.getLogger("toolpost.models")
 
@@ -84,7 +87,7 @@ class Totals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class ModelAttempt:
     """One attempt on a model that has ended."""
 
     name: str
@@ -93,6 +96,33 @@ class Attempt:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+
+
+class LatencySummary(MetricCounter):
+    """Percentiles of answered attempts since the start of the process, as a Prometheus summary."""
+
+    __slots__ = ("_totals",)
+
+    def __init__(self, name: str, help_text: str) -> None:
+        super().__init__(name, help_text, label="model")
+        self._totals: dict[str, Totals] = {}
+
+    def note(self, model: str, seconds: float) -> None:
+        """Count an answer."""
+        self.add(seconds, of=model)
+        self._totals.setdefault(model, Totals()).latencies[bucket_of(seconds)] += 1
+
+    def collect(self) -> "Metric":
+        """Return quantiles, sum and count of each model."""
+        from prometheus_client.metrics_core import SummaryMetricFamily
+
+        family = SummaryMetricFamily(self.name, self.help, labels=["model"])
+        for model, totals in sorted(self._totals.items()):
+            for share in (0.5, 0.95, 0.99):
+                found_s = (totals.percentile_ms(share) or 0.0) / 1000
+                family.add_sample(self.name, {"model": model, "quantile": str(share)}, found_s)
+            family.add_metric([model], totals.latencies.total(), self.value(model))
+        return family
 
 
 class ModelMetrics:
@@ -110,8 +140,10 @@ class ModelMetrics:
         self.output_tokens = add("output_tokens", "Tokens that models answered with, by model.")
         self.cost = add("cost", "What answers cost by the configured prices, by model.")
         self.seconds = add("seconds", "Time until models had answered or failed, by model.")
+        self.latency = LatencySummary("toolpost_model_latency_seconds", "Time until models had answered, by model.")
+        metrics.add(self.latency)
 
-    def count(self, attempt: Attempt) -> None:
+    def count(self, attempt: ModelAttempt) -> None:
         """Add an attempt."""
         name = attempt.name
         self.attempts.add(of=name)
@@ -120,6 +152,8 @@ class ModelMetrics:
         self.output_tokens.add(attempt.output_tokens, of=name)
         self.cost.add(attempt.cost, of=name)
         self.seconds.add(attempt.seconds, of=name)
+        if attempt.is_success:
+            self.latency.note(name, attempt.seconds)
 
 
 class Stats:
@@ -130,7 +164,7 @@ class Stats:
         self._metrics = metrics or ModelMetrics()
         self._history: dict[str, Totals] = {}
         """As read at the start."""
-        self._recent: dict[str, deque[Attempt]] = {}
+        self._recent: dict[str, deque[ModelAttempt]] = {}
         self._pending: dict[str, Totals] = {}
         self._batch: tuple[str, dict[str, Totals]] | None = None
         """What is being written, with its id; kept if that fails, since it may have been written all the same."""
@@ -141,7 +175,7 @@ class Stats:
         """Read the history, so that scores begin where they were."""
         self._history = await self._store.scripts.read(select)
 
-    def record(self, attempt: Attempt) -> None:
+    def record(self, attempt: ModelAttempt) -> None:
         """Count an attempt; it is written soon."""
         self._metrics.count(attempt)
         self._recent.setdefault(attempt.name, deque(maxlen=RECENT)).append(attempt)
@@ -191,7 +225,7 @@ class Stats:
                 if self._batch is None:
                     self._batch, self._pending = (uuid4().hex, self._pending), {}
                 batch_id, batch = self._batch
-                await self._store.scripts.run(partial(add_batch, batch_id, batch), full=False)
+                await self._store.scripts.run(partial(add_batch, batch_id, batch), durable=False)
                 self._batch = None
 
     @asynccontextmanager

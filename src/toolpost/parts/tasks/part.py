@@ -1,13 +1,14 @@
 """MCP tasks as a part: its section, and the endpoint that serves them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.parts.base import Part
+from toolpost.part_base import Part
 from toolpost.parts.tasks.settings import TASKS
 
 if TYPE_CHECKING:
+    from toolpost.endpoints.http.routes import HttpContext, Routes
     from toolpost.host import Host, Provided
 
 
@@ -24,15 +25,23 @@ class TasksPart(Part):
         from toolpost.host import Provided
         from toolpost.parts.tasks.endpoint import TaskEndpoint
         from toolpost.parts.tasks.runner import TaskRunner
-        from toolpost.protocol.era import MODERN
+        from toolpost.protocol.era import STATELESS
 
         chosen = TASKS.of(host.config)
         runner = TaskRunner(
             host.store,
-            lambda answer: write_call_result(answer, MODERN),
+            lambda answer: write_call_result(answer, STATELESS),
             ttl_s=chosen.ttl_s,
             after_s=chosen.after_s,
             limit=host.config.limits.tasks,
             callers=host.callers,
         )
-        yield Provided(tasks=TaskEndpoint(runner), run=runner.open_running)
+
+        def make_routes(http: "HttpContext") -> "Sequence[Routes]":
+            from toolpost.parts.tasks.api import routes_of
+
+            return routes_of(http, host.store)
+
+        yield Provided(
+            tasks=TaskEndpoint(runner), routes=make_routes, pages={"Tasks": "/tasks"}, run=runner.open_running
+        )

@@ -157,6 +157,37 @@ def find(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
     return _records_of(rows)[0] if rows else None
 
 
+def read_one(task_id: McpTaskId, caller: CallerId | None) -> Script[TaskRecord | None]:
+    """Return a task, of any caller if that is None; None if there is none, or it has expired."""
+    if caller is not None:
+        return (yield from find(task_id, caller))
+    ((now,),) = yield NOW
+    rows = yield Statement(f"SELECT {COLUMNS} FROM deferred_calls WHERE id = ?1 AND expires_at > ?2", (task_id, now))
+    return _records_of(rows)[0] if rows else None
+
+
+def list_newest(
+    caller: CallerId | None, status: str | None, before: tuple[float, str] | None, limit: int
+) -> Script[list[TaskRecord]]:
+    """Return tasks of a caller, or with None of all, the newest first, without results; `before` is where the last page ended."""
+    ((now,),) = yield NOW
+    where, values = ["expires_at > ?1"], [now]
+    for column, value in (("caller", caller), ("status", status)):
+        if value is not None:
+            values.append(value)
+            where.append(f"{column} = ?{len(values)}")
+    if before is not None:
+        values += before
+        where.append(f"(created_at, id) < (?{len(values) - 1}, ?{len(values)})")
+    # A list shows no results, and they may be large.
+    columns = COLUMNS.replace("result, error", "NULL, NULL").replace("arguments, meta", "NULL, NULL")
+    rows = yield Statement(
+        f"SELECT {columns} FROM deferred_calls WHERE {' AND '.join(where)} ORDER BY created_at DESC, id DESC LIMIT {limit}",
+        tuple(values),
+    )
+    return _records_of(rows)
+
+
 def request_cancel(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
     """Mark a running task as cancelled by its client; return it, None if this caller has no such task."""
     yield Statement(

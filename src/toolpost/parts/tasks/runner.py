@@ -181,8 +181,10 @@ class TaskRunner:
     async def _store_task(self, run: _RunningTask) -> TaskRecord:
         call = run.call
         contract = call.tool.contract
-        # Arguments with a secret are not written down, so such a call cannot be run again.
-        is_repeatable = may_be_repeated(contract) and redact(call.arguments) is call.arguments
+        # Arguments with a secret are not written down, so such a call cannot be run again. Nor is that of an agent, whose limits
+        # end with its conversation: a record of the call does not have them.
+        is_secret = redact(call.arguments) is not call.arguments
+        is_repeatable = may_be_repeated(contract) and not is_secret and not call.caller.is_agent
         meta = {key: value for key, value in call.context.meta.items() if key in _STORED_META}
         task = NewTask(
             id=run.id,

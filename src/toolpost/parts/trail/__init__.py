@@ -5,5 +5,7 @@ service       Trail: sessions are started, added to, verified, sealed and proven
 merkle        a growing Merkle tree (RFC 6962), and what its proofs consist of
 verify_trail  verifies exports; a single file without Toolpost, which is exported with them
 plugin        the tools
+api           the same over HTTP, to be read only
+turns         turns of conversations that must end with a decision
 part          what the gateway is given
 """

@@ -6,6 +6,7 @@ A call belongs to the session that its `_meta` names, else to that of its conver
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, JsonObject, ToolName
 from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
-from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidArguments, InvalidRequest, ToolpostError
+from toolpost.contracts.errors import ErrorCode, InvalidArguments, InvalidRequest
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Trail, context_name, draft_result
 from toolpost.parts.trail.settings import TrailSettings
@@ -28,18 +29,23 @@ PLUGIN = "trail"
 class CallRecorder:
     """A middleware that records calls, and refuses those that need a decision first."""
 
-    def __init__(self, trail: Trail, settings: TrailSettings) -> None:
+    def __init__(self, trail: Trail, settings: TrailSettings, *, only: str | None = None) -> None:
+        """`only` is the plugin that is served alone, whose tools are then listed without its name."""
         self._trail = trail
         self._settings = settings
+        self._decisions = settings.decisions
+        if only is not None:
+            bare = {tool.removeprefix(f"{only}__"): argument for tool, argument in settings.decisions.items()}
+            self._decisions = {**bare, **settings.decisions}
 
     def applies_to_call(self, caller: Caller, tool: ToolName, meta: Mapping[str, Any]) -> bool:
         """Whether a call is recorded, or may need a decision."""
-        if tool in self._settings.decisions or _facts(meta):
+        if tool in self._decisions or _facts(meta):
             return True
         if not self._trail.is_used and self._settings.sessions == "started":
             return False
         name = context_name(caller)
-        return name is not None and (self._settings.sessions == "all" or self._trail.has_session(caller.id, name))
+        return name is not None and (self._settings.sessions == "all" or self._trail.may_have_session(caller.id, name))
 
     async def __call__(self, call: CallRequest, proceed: Next) -> CallResult:
         """Record a call and its result. Raises InvalidRequest for a call that needs a decision and has none."""
@@ -52,22 +58,21 @@ class CallRecorder:
         owner = call.caller.id
         follows = _facts(call.meta).get("follows")
         decision = None if follows is None else await self._trail.find_decision(owner, _text(follows, "follows"))
-        session, record = await self._trail.append(
-            owner,
-            name,
-            Draft(
-                once=f"call {call.id}",
-                body={
-                    "kind": "call",
-                    "author": owner,
-                    "call_id": call.id,
-                    "tool": call.tool,
-                    "arguments": quick_digest(redact(call.arguments)),
-                    "follows": None if decision is None else decision.hash,
-                },
-            ),
-            full=False,
+        draft = Draft(
+            # A middleware around this one may run a call again: each attempt is a record of its own.
+            once=f"call {call.id} {secrets.token_hex(4)}",
+            body={
+                "kind": "call",
+                "author": owner,
+                "call_id": call.id,
+                "tool": call.tool,
+                "arguments": quick_digest(redact(call.arguments)),
+                "follows": None if decision is None else decision.hash,
+            },
         )
+        # A cancellation waits for it: a record that is committed and not known here would never have a result.
+        with anyio.CancelScope(shield=True):
+            session, record = await self._trail.append(owner, name, draft, durable=False)
         began = time.monotonic()
 
         async def end(outcome: str, code: ErrorCode | None, result: str | None = None) -> None:
@@ -86,17 +91,8 @@ class CallRecorder:
 
         try:
             result = await proceed(call)
-        except CallCancelled as error:
-            await end("cancelled", error.code)
-            raise
-        except ToolpostError as error:
-            await end("error", error.code)
-            raise
-        except asyncio.CancelledError:
-            await end("cancelled", ErrorCode.CANCELLED)
-            raise
-        except Exception:
-            await end("error", ErrorCode.INTERNAL)
+        except (Exception, asyncio.CancelledError) as error:
+            await end(*call.outcome_of(error))
             raise
         encoded = getattr(result.origin, "encoded", None)
         digest = digest_of_bytes(encoded) if encoded is not None else quick_digest(redact(result.data))
@@ -109,18 +105,19 @@ class CallRecorder:
         name = context_name(call.caller)
         if name is None:
             return None
-        is_recorded = self._settings.sessions == "all" or self._trail.has_session(call.caller.id, name)
+        is_recorded = self._settings.sessions == "all" or await self._trail.has_session(call.caller.id, name)
         return name if is_recorded else None
 
     async def _require_decision(self, call: CallRequest) -> None:
-        if (argument := self._settings.decisions.get(call.tool)) is None:
+        if (argument := self._decisions.get(call.tool)) is None:
             return
         task = call.arguments.get(argument)
         if not isinstance(task, str):
             return  # the tool's own schema says what is wrong with it
-        if not await self._trail.has_decision(task):
+        # Of this caller: for others its sessions do not exist, and what they decide does not speak for it.
+        if not await self._trail.has_decision(call.caller.id, task):
             raise InvalidRequest(
-                f"`{call.tool}` needs a decision for the task `{task}`, and none is recorded.",
+                f"`{call.tool}` needs a decision for the task `{task}`, and you have recorded none.",
                 hint=f"record why, then call it again: thought_record with type `decision` and task_id `{task}`",
             )
 
@@ -136,6 +133,7 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value or len(value) > 256 or "\0" in value:
         raise InvalidArguments(
             f"`{name}` in `_meta` must be a text.",
+            hint="name a session, or the hash of a decision, in at most 256 characters",
             issues=[{"path": f"/_meta/{META_KEY}/{name}", "keyword": "type", "message": "must be a text"}],
         )
     return value

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from toolpost.base.ids import JsonObject
-from toolpost.parts.trail.records import Session
+from toolpost.parts.trail.records import TrailSession
 from toolpost.parts.trail.service import Trail
 
 VERIFIER: Final = "verify_trail.py"
 
 
-async def export_session(trail: Trail, session: Session, *, with_content: bool) -> AsyncIterator[JsonObject]:
+async def export_session(trail: Trail, session: TrailSession, *, with_content: bool) -> AsyncIterator[JsonObject]:
     """Yield the lines of a session: its header, its records, and its seal if it has one. Contents only on request."""
     header: JsonObject = {"line": "session", "header": session.header_json, "hash": session.start}
     if with_content:
@@ -29,7 +29,7 @@ async def export_session(trail: Trail, session: Session, *, with_content: bool) 
         yield {"line": "seal", **_seal_of(session)}
 
 
-async def export_proof(trail: Trail, session: Session, proof: JsonObject) -> JsonObject:
+async def export_proof(trail: Trail, session: TrailSession, proof: JsonObject) -> JsonObject:
     """Return the line of a proof: with its record, without the content, and the session's seal where it is of the same tree."""
     line: JsonObject = {"line": "proof", **proof}
     if proof["kind"] == "inclusion":
@@ -51,5 +51,5 @@ def write_verifier(folder: Path) -> Path:
     return path
 
 
-def _seal_of(session: Session) -> JsonObject:
+def _seal_of(session: TrailSession) -> JsonObject:
     return {"seal": session.seal_json, "signature": session.signature, "public_key": session.public_key}

@@ -20,7 +20,7 @@ from toolpost.parts.trail.verify_trail import fold, hash_node
 HASH_BYTES: Final = 32
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A complete subtree: the `position`-th one, from the left, over `2**level` leaves."""
 
     level: int
@@ -42,12 +42,12 @@ class Peaks:
         self.size = size
         self._hashes = [hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES)]
 
-    def append(self, leaf: bytes) -> list[tuple[Node, bytes]]:
+    def append(self, leaf: bytes) -> list[tuple[TreeNode, bytes]]:
         """Add the hash of a leaf; return the nodes above it that it completes, the lowest first."""
-        completed: list[tuple[Node, bytes]] = []
-        at, node_hash = Node(0, self.size), leaf
+        completed: list[tuple[TreeNode, bytes]] = []
+        at, node_hash = TreeNode(0, self.size), leaf
         while at.position & 1:
-            at, node_hash = Node(at.level + 1, at.position >> 1), hash_node(self._hashes.pop(), node_hash)
+            at, node_hash = TreeNode(at.level + 1, at.position >> 1), hash_node(self._hashes.pop(), node_hash)
             completed.append((at, node_hash))
         self._hashes.append(node_hash)
         self.size += 1
@@ -111,12 +111,12 @@ def consistency_path(first: int, second: int) -> list[Range]:
     return path[::-1]
 
 
-def nodes_over(leaves: Range) -> Iterator[Node]:
+def nodes_over(leaves: Range) -> Iterator[TreeNode]:
     """Return the complete subtrees that a subtree over these leaves consists of, the largest first."""
     start, end = leaves
     while start < end:
         level = (end - start).bit_length() - 1
-        yield Node(level, start >> level)
+        yield TreeNode(level, start >> level)
         start += 1 << level
 
 

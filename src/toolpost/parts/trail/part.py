@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.parts.base import Part
+from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.trail.settings import TRAIL
 from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
+    from toolpost.settings import Config
 
 
 class TrailPart(Part):
@@ -21,30 +22,46 @@ class TrailPart(Part):
     migrations = "toolpost.parts.trail.migrations"
     commands = next(entry.commands for entry in BUNDLED if entry.name == "trail")
 
+    def must_open(self, config: "Config") -> bool:
+        """Not without it where decisions are required: everything would pass."""
+        return TRAIL.of(config).requires_decisions
+
+    def doctor(self) -> PartDoctor:
+        """Look at what must be decided."""
+        from toolpost.parts.trail.doctor import TrailDoctor
+
+        return TrailDoctor()
+
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the plugin."""
         from toolpost.host import Provided
 
-        if not host.wants_plugin("trail"):
+        settings = TRAIL.of(host.config)
+        # Where a decision is required, agents need the tool to record it.
+        is_needed = settings.requires_decisions and host.loads_bundled and host.config.plugins.only is None
+        if not host.wants_plugin("trail") and not is_needed:
             yield Provided()
             return
+        from toolpost.parts.trail.api import routes_of
         from toolpost.parts.trail.calls import CallRecorder
         from toolpost.parts.trail.plugin import trail_plugin
-        from toolpost.parts.trail.service import Trail
+        from toolpost.parts.trail.service import Trail, TrailMetrics
         from toolpost.providers.plugin_host import PluginCandidate
 
-        trail = await Trail.open(host.store)
+        trail = await Trail.open(host.store, TrailMetrics(host.metrics))
         # Those that a killed gateway has left: the store has just recorded what is known of them.
         await trail.close_lost_calls()
-        recorder = CallRecorder(trail, TRAIL.of(host.config))
+        recorder = CallRecorder(trail, settings, only=host.config.plugins.only)
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
             return trail.open_following()
 
         yield Provided(
-            plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail))],
+            plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents))],
             middleware=[recorder],
+            routes=lambda http: routes_of(http, trail),
+            gauges=trail.read_gauges,
             services=[trail],
             run=run,
         )

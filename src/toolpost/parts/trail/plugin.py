@@ -2,6 +2,7 @@
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +11,9 @@ from toolpost.authoring import Context, Plugin
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidArguments
-from toolpost.parts.trail.records import Record, Session
-from toolpost.parts.trail.service import Thought, Trail, context_name
+from toolpost.parts.trail.records import Record, TrailSession
+from toolpost.parts.trail.service import ChainVerdict, Thought, Trail, context_name
+from toolpost.parts.trail.turns import require_decisions
 
 CONTENT_LIMIT: Final = 64 * 1024
 LIST_LIMIT: Final = 50
@@ -67,11 +69,13 @@ _SEAL: Final[JsonObject] = {
 }
 
 
-def trail_plugin(trail: Trail) -> Plugin:
-    """Make the plugin that runs the tools on the trail of a store."""
+def trail_plugin(trail: Trail, deciding_agents: Sequence[str] = ()) -> Plugin:
+    """Make the plugin that runs the tools on the trail of a store; these agents must decide in each turn."""
     plugin = Plugin("trail", version=__version__, description="Decision trail: plans, decisions and calls, provable.")
     _add_records(plugin, trail)
     _add_proofs(plugin, trail)
+    if deciding_agents:
+        require_decisions(plugin, trail, deciding_agents)
     return plugin
 
 
@@ -202,16 +206,7 @@ def _add_proofs(plugin: Plugin, trail: Trail) -> None:
             verdict = await trail.verify(await trail.find(owner, arguments["session_id"]))
         else:
             verdict = await trail.verify_all(owner, arguments.get("task_id"))
-        answer: JsonObject = {
-            "valid": verdict.is_valid,
-            "broken_count": verdict.broken_count,
-            "record_count": verdict.record_count,
-        }
-        if not verdict.is_valid:
-            answer["first_broken_at"] = verdict.first_broken_at
-            answer["session_id"] = verdict.session_id
-            answer["reason"] = verdict.reason
-        return answer
+        return render_verdict(verdict)
 
     @plugin.tool(
         title="Finalize a session",
@@ -244,7 +239,9 @@ def _add_proofs(plugin: Plugin, trail: Trail) -> None:
     async def merkle_root(arguments: JsonObject, context: Context) -> JsonObject:
         return render_root(await trail.find_current(context.caller, arguments.get("session_id")))
 
+    # Not `oneOf` in the schema: several models refuse a schema with that at its root, and all tools of the request with it.
     @plugin.tool(
+        schema_version=2,
         title="Merkle proof",
         description=(
             "Prove that a `record` (its seq, its hash, or the id of a call) is in a session, or that the `first` records are"
@@ -253,11 +250,10 @@ def _add_proofs(plugin: Plugin, trail: Trail) -> None:
         input_schema=_object(
             [],
             session_id=_SESSION,
-            record={"anyOf": [_SEQ, _NAME]},
-            first=_SEQ,
+            record={"anyOf": [_SEQ, _NAME], "description": "either this"},
+            first=_SEQ | {"description": "or this"},
             size=_SEQ | {"description": "in the tree of so many records; without it, of all"},
-        )
-        | {"oneOf": [{"required": ["record"]}, {"required": ["first"]}]},
+        ),
         output_schema=_object(
             ["kind", "session_id", "size", "root", "proof"],
             kind={"enum": ["inclusion", "consistency"]},
@@ -274,6 +270,12 @@ def _add_proofs(plugin: Plugin, trail: Trail) -> None:
         errors=[ErrorCode.NOT_FOUND, ErrorCode.INVALID_PARAMS],
     )
     async def merkle_proof(arguments: JsonObject, context: Context) -> JsonObject:
+        if ("record" in arguments) == ("first" in arguments):
+            raise InvalidArguments(
+                "Name a `record`, or how many `first` records: one of the two.",
+                hint='send {"record": 7}, or {"first": 5}',
+                issues=[{"path": "", "keyword": "oneOf", "message": "must have `record` or `first`, and not both"}],
+            )
         session = await trail.find_current(context.caller, arguments.get("session_id"))
         if "record" in arguments:
             return await trail.prove_inclusion(session, arguments["record"], arguments.get("size"))
@@ -291,7 +293,7 @@ def render_record(session: str, record: Record) -> JsonObject:
     return shown
 
 
-def render_root(session: Session) -> JsonObject:
+def render_root(session: TrailSession) -> JsonObject:
     """Show the root of a session, and its seal."""
     shown: JsonObject = {"session_id": session.id, "root": session.root, "size": session.size}
     if (seal := session.seal_json) is not None:
@@ -304,12 +306,40 @@ def render_root(session: Session) -> JsonObject:
     return shown
 
 
+def render_session(session: TrailSession) -> JsonObject:
+    """Show a session, without its records."""
+    return {
+        **render_root(session),
+        "caller": session.owner,
+        "intent": session.intent.decode(),
+        "task_id": session.task_id,
+        "started_at": session.header_json["started_at"],
+    }
+
+
+def render_verdict(verdict: ChainVerdict) -> JsonObject:
+    """Show what became of verifying sessions, and where the first break is."""
+    shown: JsonObject = {
+        "valid": verdict.is_valid,
+        "broken_count": verdict.broken_count,
+        "record_count": verdict.record_count,
+    }
+    if not verdict.is_valid:
+        shown |= {
+            "first_broken_at": verdict.first_broken_at,
+            "session_id": verdict.session_id,
+            "reason": verdict.reason,
+        }
+    return shown
+
+
 def _text(arguments: JsonObject, name: str) -> str:
     """Return a text; one that cannot be written as UTF-8 is refused, as it could not be hashed."""
     text: str = arguments[name]
     if re.search("[\ud800-\udfff]", text):
         raise InvalidArguments(
             f"`{name}` has half of a surrogate pair, which is no character.",
+            hint="send the text as UTF-8, without escapes of single surrogates",
             issues=[{"path": f"/{name}", "keyword": "unicode", "message": "must be Unicode"}],
         )
     return text

@@ -16,9 +16,9 @@ import msgspec
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest, NotFound
 from toolpost.parts import NOW, Script, Statement
-from toolpost.parts.trail.merkle import Node, Peaks, Range, hashes_over, nodes_over
+from toolpost.parts.trail.merkle import Peaks, Range, TreeNode, hashes_over, nodes_over
 from toolpost.parts.trail.verify_trail import FORMAT, commit, encode, hash_leaf, hash_of
-from toolpost.store.scripts import Many, Row, alone, marks
+from toolpost.store.scripts import Many, Row, lock_name, marks
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 
@@ -29,7 +29,7 @@ _RECORD: Final = "session, seq, kind, type, task_id, call_id, once, body, hash, 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class TrailSession:
     """A session as it is stored."""
 
     number: int
@@ -111,19 +111,19 @@ class Opening:
     salt: str
 
 
-def open_session(owner: CallerId, opening: Opening, at: str) -> Script[Session]:
+def open_session(owner: CallerId, opening: Opening, at: str) -> Script[TrailSession]:
     """Return the open session of this name; a new one if there is none, or the last one is sealed."""
     if (found := (yield from find_newest(owner, opening.name))) is not None and found.seal is None:
         return found
     # Two gateways must not both find none.
-    yield alone(f"trail {owner} {opening.name}")
+    yield lock_name(f"trail {owner} {opening.name}")
     before = yield from find_newest(owner, opening.name)
     if before is not None and before.seal is None:
         return before
     return (yield from _insert_session(owner, opening, at, before))
 
 
-def _insert_session(owner: CallerId, opening: Opening, at: str, before: Session | None) -> Script[Session]:
+def _insert_session(owner: CallerId, opening: Opening, at: str, before: TrailSession | None) -> Script[TrailSession]:
     ((now,),) = yield NOW
     name = before.name if before is not None else opening.name
     ((count,),) = yield Statement("SELECT count(*) FROM trail_sessions WHERE owner = ?1 AND name = ?2", (owner, name))
@@ -206,7 +206,7 @@ def append(session: int, drafts: Sequence[Draft], at: str) -> Script[list[Record
     return [written[draft.once] for draft in drafts]
 
 
-def seal(session: int, at: str, sign: Callable[[bytes], tuple[str, str]]) -> Script[Session]:
+def seal(session: int, at: str, sign: Callable[[bytes], tuple[str, str]]) -> Script[TrailSession]:
     """Seal a session, once; a session that is sealed stays as it is. `sign` returns the signature and the public key."""
     found = yield from _lock(session)
     if found.seal is not None:
@@ -236,7 +236,7 @@ def seal(session: int, at: str, sign: Callable[[bytes], tuple[str, str]]) -> Scr
     return _session_of(rows[0])
 
 
-def find_session(owner: CallerId | None, session: str) -> Script[Session | None]:
+def find_session(owner: CallerId | None, session: str) -> Script[TrailSession | None]:
     """Return a session by its id; the newest one of any owner, if none is given."""
     rows = yield Statement(
         f"SELECT {_SESSION} FROM trail_sessions WHERE id = ?1 AND (owner = ?2 OR CAST(?2 AS TEXT) IS NULL)"
@@ -246,7 +246,7 @@ def find_session(owner: CallerId | None, session: str) -> Script[Session | None]
     return _session_of(rows[0]) if rows else None
 
 
-def find_newest(owner: CallerId, name: str) -> Script[Session | None]:
+def find_newest(owner: CallerId, name: str) -> Script[TrailSession | None]:
     """Return the newest session of a name: the one that is open, or the one that was sealed last."""
     rows = yield Statement(
         f"SELECT {_SESSION} FROM trail_sessions WHERE owner = ?1 AND name = ?2 ORDER BY number DESC LIMIT 1",
@@ -255,7 +255,7 @@ def find_newest(owner: CallerId, name: str) -> Script[Session | None]:
     return _session_of(rows[0]) if rows else None
 
 
-def find_last_open(owner: CallerId) -> Script[Session | None]:
+def find_last_open(owner: CallerId) -> Script[TrailSession | None]:
     """Return the open session of an owner that was started last."""
     rows = yield Statement(
         f"SELECT {_SESSION} FROM trail_sessions WHERE owner = ?1 AND seal IS NULL ORDER BY number DESC LIMIT 1",
@@ -264,7 +264,7 @@ def find_last_open(owner: CallerId) -> Script[Session | None]:
     return _session_of(rows[0]) if rows else None
 
 
-def list_sessions(owner: CallerId | None, limit: int) -> Script[list[Session]]:
+def list_sessions(owner: CallerId | None, limit: int) -> Script[list[TrailSession]]:
     """Return the newest sessions, the newest first."""
     rows = yield Statement(
         f"SELECT {_SESSION} FROM trail_sessions WHERE (owner = ?1 OR CAST(?1 AS TEXT) IS NULL)"
@@ -274,10 +274,13 @@ def list_sessions(owner: CallerId | None, limit: int) -> Script[list[Session]]:
     return [_session_of(row) for row in rows]
 
 
-def list_names() -> Script[list[tuple[str, str]]]:
-    """Return owner and name of the sessions that changed last, at most 100,000."""
-    rows = yield Statement("SELECT owner, name FROM trail_sessions ORDER BY changed_at DESC LIMIT 100000")
-    return [(owner, name) for owner, name in rows]
+def list_names(after: int, limit: int) -> Script[list[tuple[int, str, str]]]:
+    """Return number, owner and name of the newest sessions past a number, the newest first."""
+    rows = yield Statement(
+        f"SELECT number, owner, name FROM trail_sessions WHERE number > ?1 ORDER BY number DESC LIMIT {int(limit)}",
+        (after,),
+    )
+    return [(number, owner, name) for number, owner, name in rows]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -300,15 +303,25 @@ def list_ended_calls(limit: int) -> Script[list[EndedCall]]:
     rows = yield Statement(
         "SELECT r.session, s.owner, s.name, r.hash, r.call_id, a.outcome, a.code, a.duration_ms, a.result"
         " FROM trail_records r JOIN trail_sessions s ON s.number = r.session JOIN audit a ON a.call_id = r.call_id"
-        " WHERE r.kind = 'call' AND NOT EXISTS"
-        " (SELECT 1 FROM trail_records e WHERE e.call_id = r.call_id AND e.kind = 'result')"
+        # By the index alone: there may be millions, and this runs at every start. Each attempt of a call has two records, so
+        # that one without a result makes their number odd.
+        " WHERE r.kind = 'call' AND r.call_id IN (SELECT call_id FROM trail_records WHERE call_id IS NOT NULL"
+        " GROUP BY call_id HAVING (count(*) & 1) = 1)"
         f" ORDER BY r.session, r.seq LIMIT {int(limit)}"
     )
     names = EndedCall.__dataclass_fields__
-    return [EndedCall(**dict(zip(names, row, strict=True))) for row in rows]
+    found = [EndedCall(**dict(zip(names, row, strict=True))) for row in rows]
+    answered: set[str] = set()
+    if found:
+        calls = sorted({call.call_id for call in found})
+        rows = yield Statement(
+            f"SELECT body FROM trail_records WHERE kind = 'result' AND call_id IN ({marks(len(calls))})", tuple(calls)
+        )
+        answered = {msgspec.json.decode(body)["call"] for (body,) in rows}
+    return [call for call in found if call.hash not in answered]
 
 
-def list_of_task(owner: CallerId | None, task: str | None, after: int, limit: int) -> Script[list[Session]]:
+def list_of_task(owner: CallerId | None, task: str | None, after: int, limit: int) -> Script[list[TrailSession]]:
     """Return the sessions of an owner, all or those with records of a task, past a session, the oldest first."""
     rows = yield Statement(
         f"SELECT {_SESSION} FROM trail_sessions WHERE (owner = ?1 OR CAST(?1 AS TEXT) IS NULL) AND number > ?2"
@@ -367,42 +380,74 @@ def find_records(owner: CallerId | None, session: int | None, names: Sequence[st
     return found
 
 
-def has_decision(task: str) -> Script[bool]:
-    """Whether a decision was recorded for a task."""
+def find_session_of_call(owner: CallerId | None, call_id: str) -> Script[TrailSession | None]:
+    """Return the session that has recorded a call; None if none has."""
     rows = yield Statement(
-        "SELECT 1 FROM trail_records WHERE task_id = ?1 AND type = 'decision' AND kind = 'thought' LIMIT 1", (task,)
+        "SELECT s.id, s.owner FROM trail_records r JOIN trail_sessions s ON s.number = r.session"
+        " WHERE r.call_id = ?1 AND r.kind = 'call' AND (CAST(?2 AS TEXT) IS NULL OR s.owner = ?2) LIMIT 1",
+        (call_id, owner),
+    )
+    return (yield from find_session(CallerId(rows[0][1]), rows[0][0])) if rows else None
+
+
+def has_decision(owner: CallerId, task: str) -> Script[bool]:
+    """Whether an owner has recorded a decision for a task."""
+    rows = yield Statement(
+        "SELECT 1 FROM trail_records r JOIN trail_sessions s ON s.number = r.session"
+        " WHERE r.task_id = ?1 AND r.type = 'decision' AND r.kind = 'thought' AND s.owner = ?2 LIMIT 1",
+        (task, owner),
     )
     return bool(rows)
+
+
+def find_last_decision(owner: CallerId, name: str) -> Script[tuple[int, int]]:
+    """Return session and seq of the last decision in the sessions of a name; (0, 0) if there is none."""
+    rows = yield Statement(
+        "SELECT r.session, r.seq FROM trail_records r JOIN trail_sessions s ON s.number = r.session"
+        " WHERE s.owner = ?1 AND s.name = ?2 AND r.kind = 'thought' AND r.type = 'decision'"
+        " ORDER BY r.session DESC, r.seq DESC LIMIT 1",
+        (owner, name),
+    )
+    return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def read_nodes(session: int, path: Sequence[Range]) -> Script[list[bytes]]:
     """Return the hashes of a proof; raises InvalidRequest if some of what it needs is not in the store."""
     needed = {node for leaves in path for node in nodes_over(leaves)}
-    known: dict[int, bytes] = {}
-    above = [node.number for node in needed if node.level]
-    if above:
-        rows = yield Statement(
-            f"SELECT number, hash FROM trail_nodes WHERE session = ?1 AND number IN ({marks(len(above), after=1)})",
-            (session, *above),
-        )
-        known = {number: bytes(digest) for number, digest in rows}
+    known = yield from read_stored_nodes(session, [node.number for node in needed if node.level])
     leaves_needed = [node.position + 1 for node in needed if not node.level]
     if leaves_needed:
         rows = yield Statement(
             f"SELECT seq, hash FROM trail_records WHERE session = ?1 AND seq IN ({marks(len(leaves_needed), after=1)})",
             (session, *leaves_needed),
         )
-        known |= {Node(0, seq - 1).number: hash_leaf(bytes.fromhex(digest)) for seq, digest in rows}
+        known |= {TreeNode(0, seq - 1).number: hash_leaf(bytes.fromhex(digest)) for seq, digest in rows}
     try:
         return hashes_over(path, known)
     except KeyError as error:
-        raise InvalidRequest(
-            "The proof cannot be made: a part of the Merkle tree is missing in the store.",
-            hint="run `toolpost trail verify`",
-        ) from error
+        raise damaged_tree() from error
 
 
-def require_session(owner: CallerId | None, session: str) -> Script[Session]:
+def read_stored_nodes(session: int, numbers: Sequence[int]) -> Script[dict[int, bytes]]:
+    """Return the hashes of nodes above the leaves, by number; those that are not there are left out."""
+    if not numbers:
+        return {}
+    rows = yield Statement(
+        f"SELECT number, hash FROM trail_nodes WHERE session = ?1 AND number IN ({marks(len(numbers), after=1)})",
+        (session, *numbers),
+    )
+    return {number: bytes(digest) for number, digest in rows}
+
+
+def damaged_tree() -> InvalidRequest:
+    """Make the error of a proof for which the store has not got what it needs."""
+    return InvalidRequest(
+        "The proof cannot be made: the Merkle tree in the store is not that of the records.",
+        hint="run `toolpost trail verify`",
+    )
+
+
+def require_session(owner: CallerId | None, session: str) -> Script[TrailSession]:
     """Return a session by its id; raises NotFound."""
     found = yield from find_session(owner, session)
     if found is None:
@@ -426,16 +471,16 @@ def resolve_references(owner: CallerId, names: Sequence[str], place: str) -> Scr
     return [found[name] for name in names]
 
 
-def _lock(session: int) -> Script[Session]:
+def _lock(session: int) -> Script[TrailSession]:
     rows = yield Statement(f"SELECT {_SESSION} FROM trail_sessions WHERE number = ?1 /*lock*/", (session,))
     if not rows:
-        raise NotFound("The session is not in the store any more.")
+        raise NotFound("The session is not in the store any more.", hint="start another one: audit_session_start")
     return _session_of(rows[0])
 
 
-def _session_of(row: Row) -> Session:
+def _session_of(row: Row) -> TrailSession:
     values = dict(zip(_SESSION.split(", "), row, strict=True))
-    return Session(**values | {"peaks": bytes(values["peaks"]), "intent": bytes(values["intent"])})
+    return TrailSession(**values | {"peaks": bytes(values["peaks"]), "intent": bytes(values["intent"])})
 
 
 def _record_of(row: Row) -> Record:

@@ -1,9 +1,10 @@
 """The decision trail of a store: sessions are started, added to, verified, sealed and proven."""
 
 import base64
+import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,13 +17,23 @@ import anyio.to_thread
 
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
-from toolpost.base.ids import CallerId, JsonObject
+from toolpost.base.ids import CallerId, JsonObject, ThreadId
 from toolpost.contracts.errors import InvalidArguments, NotFound, ToolpostError
-from toolpost.parts import Script, SigningKey, Store
+from toolpost.metrics import Gauges, Metrics
+from toolpost.parts import Counter, Script, SigningKey, Store
 from toolpost.parts.trail import records
-from toolpost.parts.trail.merkle import consistency_path, inclusion_path
-from toolpost.parts.trail.records import Draft, Opening, Record, Session, ThoughtType
-from toolpost.parts.trail.verify_trail import Invalid, Walk, commit, fold, hash_of
+from toolpost.parts.trail.merkle import Peaks, consistency_path, inclusion_path
+from toolpost.parts.trail.records import Draft, Opening, Record, ThoughtType, TrailSession
+from toolpost.parts.trail.verify_trail import (
+    Invalid,
+    Walk,
+    commit,
+    fold,
+    hash_leaf,
+    hash_of,
+    verifies_consistency,
+    verifies_inclusion,
+)
 
 _log = logging.getLogger("toolpost.parts.trail")
 
@@ -32,7 +43,11 @@ CHUNK: Final = 1_000
 SESSIONS: Final = "trail sessions"
 """The wake-up topic of sessions that were started."""
 REFRESH_S: Final = 30.0
-"""After how long the open sessions are read again, whether or not something was rung."""
+"""After how long new sessions are looked for, whether or not something was rung."""
+NAMES_LIMIT: Final = 100_000
+"""How many names of sessions are known without a look at the store."""
+OVERLAP: Final = 1_000
+"""How many numbers are read again: PostgreSQL may commit a session after one with a higher number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +63,7 @@ class Thought:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ChainVerdict:
     """What became of verifying sessions."""
 
     record_count: int = 0
@@ -64,18 +79,35 @@ class Verdict:
         return self.broken_count == 0
 
 
+class TrailMetrics:
+    """Counters since the start of the process."""
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        metrics = metrics or Metrics()
+        self.records = metrics.add(
+            Counter("toolpost_trail_records_total", "Records written to the decision trail, by kind.", label="kind")
+        )
+        self.seals = metrics.add(Counter("toolpost_trail_seals_total", "Sessions of the trail that were sealed."))
+
+
 class Trail:
     """The sessions of one store."""
 
-    def __init__(self, store: Store, key: SigningKey) -> None:
+    def __init__(self, store: Store, key: SigningKey, metrics: TrailMetrics | None = None) -> None:
         self._store = store
         self._key = key
-        self._names: set[tuple[str, str]] = set()
+        self._metrics = metrics or TrailMetrics()
+        self._names: dict[tuple[str, str], None] = {}
+        """Owner and name of sessions, the one noted last at the end; at most `NAMES_LIMIT`."""
+        self._is_partial = False
+        """Whether there are more names than that: what is not among them may still be in the store."""
+        self._read_up_to = 0
+        """The highest number of a session that was read."""
 
     @classmethod
-    async def open(cls, store: Store) -> "Trail":
+    async def open(cls, store: Store, metrics: TrailMetrics | None = None) -> "Trail":
         """Make the trail of a store, with the key that its gateways share."""
-        trail = cls(store, SigningKey(await store.keys.of(SIGNING_KEY)))
+        trail = cls(store, SigningKey(await store.keys.of(SIGNING_KEY)), metrics)
         await trail._read_names()
         return trail
 
@@ -99,11 +131,26 @@ class Trail:
         """Whether there is any session."""
         return bool(self._names)
 
-    def has_session(self, owner: CallerId, name: str) -> bool:
-        """Whether a session of this name was started, as far as this gateway has heard; without a look at the store."""
-        return (owner, name) in self._names
+    def may_have_session(self, owner: CallerId, name: str) -> bool:
+        """Whether a session of this name was started, as far as this gateway has heard; True also if only the store knows."""
+        return self._is_partial or (owner, name) in self._names
 
-    async def start(self, owner: CallerId, name: str | None, intent: str, task_id: str | None) -> Session:
+    async def has_session(self, owner: CallerId, name: str) -> bool:
+        """Whether a session of this name was started, as far as this gateway has heard."""
+        if (owner, name) in self._names or not self._is_partial:
+            return (owner, name) in self._names
+        found = await self._store.scripts.read(lambda: records.find_newest(owner, name))
+        if found is not None:
+            self._remember(owner, name)
+        return found is not None
+
+    def read_gauges(self) -> Gauges:
+        """Return what `/metrics` shows of this moment."""
+        return {
+            "toolpost_trail_sessions": ("Sessions of the decision trail, successors not counted.", len(self._names))
+        }
+
+    async def start(self, owner: CallerId, name: str | None, intent: str, task_id: str | None) -> TrailSession:
         """Start a session; one of this name that is open goes on."""
         salt = secrets.token_hex(16)
         opening = Opening(name=name or f"s-{secrets.token_hex(8)}", intent=intent, task_id=task_id, salt=salt)
@@ -112,11 +159,21 @@ class Trail:
         self._note(session)
         return session
 
-    async def find(self, owner: CallerId | None, session_id: str) -> Session:
+    async def find(self, owner: CallerId | None, session_id: str) -> TrailSession:
         """Return a session by its id; raises NotFound."""
         return await self._store.scripts.read(lambda: records.require_session(owner, session_id))
 
-    async def find_current(self, caller: Caller, session_id: str | None) -> Session:
+    async def find_of_call(self, owner: CallerId | None, call_id: str) -> TrailSession:
+        """Return the session that has recorded a call; raises NotFound."""
+        found = await self._store.scripts.read(lambda: records.find_session_of_call(owner, call_id))
+        if found is None:
+            raise NotFound(
+                f"No session has recorded the call `{call_id[:128]}`.",
+                hint='calls are recorded in sessions that were started, or in all of them with trail.sessions = "all"',
+            )
+        return found
+
+    async def find_current(self, caller: Caller, session_id: str | None) -> TrailSession:
         """Return the session that a caller means: the one it names, that of its conversation or MCP session, or its last one."""
         if session_id is not None:
             return await self.find(caller.id, session_id)
@@ -130,7 +187,7 @@ class Trail:
             raise NotFound("You have no open session.", hint="audit_session_start starts one")
         return found
 
-    async def record(self, caller: Caller, thought: Thought, session_id: str | None) -> tuple[Session, Record]:
+    async def record(self, caller: Caller, thought: Thought, session_id: str | None) -> tuple[TrailSession, Record]:
         """Add a thought to the session that the caller means, or to a new one. Raises NotFound, InvalidArguments."""
         if session_id is not None:
             name = (await self.find(caller.id, session_id)).name
@@ -167,29 +224,34 @@ class Trail:
         *,
         intent: str = "",
         task_id: str | None = None,
-        full: bool = True,
-    ) -> tuple[Session, Record]:
+        durable: bool = True,
+    ) -> tuple[TrailSession, Record]:
         """Add a record to the open session of this name; a new one is started if there is none, or it is sealed."""
         opening = Opening(name=name, intent=intent, task_id=task_id, salt=secrets.token_hex(16))
         at = self._now()
 
-        def write() -> Script[tuple[Session, Record]]:
+        def write() -> Script[tuple[TrailSession, Record]]:
             while True:
                 session = yield from records.open_session(owner, opening, at)
                 # None: sealed by another gateway since it was found, so that the next look finds or starts its successor.
                 if (written := (yield from records.append(session.number, [draft], at))) is not None:
                     return session, written[0]
 
-        session, record = await self._store.scripts.run(write, is_short=True, full=full)
+        session, record = await self._store.scripts.run(write, is_short=True, durable=durable)
+        self._metrics.records.add(of=record.kind)
         self._note(session)
         return session, record
 
     async def end_call(self, session: int, owner: CallerId, name: str, draft: Draft) -> None:
         """Add the result of a call to its session; to the next one, if it was sealed while the call ran."""
         at = self._now()
-        written = await self._store.scripts.run(lambda: records.append(session, [draft], at), is_short=True, full=False)
+        written = await self._store.scripts.run(
+            lambda: records.append(session, [draft], at), is_short=True, durable=False
+        )
         if written is None:
-            await self.append(owner, name, draft, full=False)
+            await self.append(owner, name, draft, durable=False)
+        else:
+            self._metrics.records.add(of="result")
 
     async def close_lost_calls(self) -> int:
         """Add the results of calls whose gateway was killed, as the audit has them; return how many."""
@@ -225,13 +287,13 @@ class Trail:
             lambda: records.list_records(owner, session, task_id, kinds, after, limit)
         )
 
-    async def sessions(self, owner: CallerId | None = None, *, limit: int = 100) -> Sequence[Session]:
+    async def sessions(self, owner: CallerId | None = None, *, limit: int = 100) -> Sequence[TrailSession]:
         """Return the newest sessions, the newest first."""
         return await self._store.scripts.read(lambda: records.list_sessions(owner, limit))
 
-    async def verify_all(self, owner: CallerId | None, task_id: str | None) -> Verdict:
+    async def verify_all(self, owner: CallerId | None, task_id: str | None) -> ChainVerdict:
         """Verify the sessions of an owner, or of everybody: all, or those with records of a task."""
-        verdict, after = Verdict(), 0
+        verdict, after = ChainVerdict(), 0
         while True:
             found = await self._store.scripts.read(partial(records.list_of_task, owner, task_id, after, 100))
             if not found:
@@ -240,14 +302,17 @@ class Trail:
                 verdict = _join(verdict, await self.verify(session))
             after = found[-1].number
 
-    async def verify(self, session: Session) -> Verdict:
+    async def verify(self, session: TrailSession) -> ChainVerdict:
         """Follow the chain of a session from its header to its head; compare its tree, its seal and its contents."""
         check = _Check(session)
         async for chunk in self.read(session):
-            await anyio.to_thread.run_sync(check.follow, chunk)
-        return check.end(self._verify_seal)
+            expected = await anyio.to_thread.run_sync(check.follow, chunk)
+            stored = await self._store.scripts.read(partial(records.read_stored_nodes, session.number, list(expected)))
+            check.compare_nodes(expected, stored)
+        # In a thread like the rest: the tree of a million records takes seconds.
+        return await anyio.to_thread.run_sync(check.end, self._verify_seal)
 
-    async def read(self, session: Session) -> AsyncIterator[Sequence[Record]]:
+    async def read(self, session: TrailSession) -> AsyncIterator[Sequence[Record]]:
         """Yield the records of a session, in order, up to the size that it had when it was looked up."""
         after = 0
         while after < session.size:
@@ -259,12 +324,19 @@ class Trail:
             yield chunk
             after = chunk[-1].seq
 
-    async def seal(self, session: Session) -> Session:
+    async def read_page(self, session: TrailSession, *, after: int, limit: int) -> Sequence[Record]:
+        """Return records of a session past a seq, at most `limit`."""
+        return await self._store.scripts.read(lambda: records.read_records(session.number, after, limit, session.size))
+
+    async def seal(self, session: TrailSession) -> TrailSession:
         """Seal a session; one that is sealed stays as it is."""
         at = self._now()
-        return await self._store.scripts.run(lambda: records.seal(session.number, at, self._sign))
+        sealed = await self._store.scripts.run(lambda: records.seal(session.number, at, self._sign))
+        if sealed.seal_json is not None and sealed.seal_json["sealed_at"] == at:
+            self._metrics.seals.add()
+        return sealed
 
-    async def prove_inclusion(self, session: Session, record: str | int, size: int | None = None) -> JsonObject:
+    async def prove_inclusion(self, session: TrailSession, record: str | int, size: int | None = None) -> JsonObject:
         """Prove that a record, named by its seq, its hash or its call, is in a session, or was when it had `size` records."""
         found = await self._find_record(session, record)
         size = session.size if size is None else size
@@ -272,7 +344,10 @@ class Trail:
             raise _out_of_range("size", f"the session has {session.size} records, and this is record {found.seq}")
         path = inclusion_path(found.seq - 1, size)
         proof = await self._store.scripts.read(lambda: records.read_nodes(session.number, path))
-        root = session.root if size == session.size else await self._root_of(session, size)
+        root = await self._root_of(session, size)
+        leaf = hash_leaf(bytes.fromhex(found.hash))
+        if not verifies_inclusion(leaf, found.seq - 1, size, proof, bytes.fromhex(root)):
+            raise records.damaged_tree()
         return {
             "kind": "inclusion",
             "session_id": session.id,
@@ -283,30 +358,37 @@ class Trail:
             "proof": [each.hex() for each in proof],
         }
 
-    async def prove_consistency(self, session: Session, first: int, size: int | None = None) -> JsonObject:
+    async def prove_consistency(self, session: TrailSession, first: int, size: int | None = None) -> JsonObject:
         """Prove that the first records of a session are still what they were when there were so many."""
         size = session.size if size is None else size
         if not 0 < first <= size <= session.size:
             raise _out_of_range("first", f"the session has {session.size} records")
         path = consistency_path(first, size)
         proof = await self._store.scripts.read(lambda: records.read_nodes(session.number, path))
+        first_root, root = await self._root_of(session, first), await self._root_of(session, size)
+        if not verifies_consistency(first, size, proof, bytes.fromhex(first_root), bytes.fromhex(root)):
+            raise records.damaged_tree()
         return {
             "kind": "consistency",
             "session_id": session.id,
             "first": first,
-            "first_root": await self._root_of(session, first),
+            "first_root": first_root,
             "size": size,
-            "root": await self._root_of(session, size),
+            "root": root,
             "proof": [each.hex() for each in proof],
         }
 
-    async def read_record(self, session: Session, record: str | int) -> Record:
+    async def read_record(self, session: TrailSession, record: str | int) -> Record:
         """Return a record of a session, by its seq, its hash or its call; raises NotFound."""
         return await self._find_record(session, record)
 
-    async def has_decision(self, task_id: str) -> bool:
-        """Whether a decision was recorded for a task."""
-        return await self._store.scripts.read(lambda: records.has_decision(task_id))
+    async def has_decision(self, owner: CallerId, task_id: str) -> bool:
+        """Whether an owner has recorded a decision for a task."""
+        return await self._store.scripts.read(lambda: records.has_decision(owner, task_id))
+
+    async def find_last_decision(self, owner: CallerId, name: str) -> tuple[int, int]:
+        """Return the place of the last decision in the sessions of a name, which only grows; (0, 0) if there is none."""
+        return await self._store.scripts.read(lambda: records.find_last_decision(owner, name))
 
     async def find_decision(self, owner: CallerId, name: str) -> Record:
         """Return the record that a call follows from; raises InvalidArguments if it is no decision of the owner's."""
@@ -317,7 +399,7 @@ class Trail:
             )
         return found
 
-    async def _find_record(self, session: Session, record: str | int) -> Record:
+    async def _find_record(self, session: TrailSession, record: str | int) -> Record:
         if isinstance(record, int) or (record.isascii() and record.isdigit()):
             seq = int(record)
             rows = []
@@ -334,14 +416,17 @@ class Trail:
             )
         return found
 
-    async def _root_of(self, session: Session, size: int) -> str:
+    async def _root_of(self, session: TrailSession, size: int) -> str:
         if size == session.size:
             return session.root
         peaks = await self._store.scripts.read(lambda: records.read_nodes(session.number, [(0, size)]))
         return fold(peaks).hex()
 
-    def _verify_seal(self, session: Session, walk: Walk) -> None:
+    def _verify_seal(self, session: TrailSession, walk: Walk) -> None:
         assert session.seal_json is not None
+        if session.public_key != self.public_key:
+            # Whoever rewrites a session can seal it again, with a key of their own.
+            raise Invalid("it is sealed with another key than that of this store")
         walk.check_seal(session.seal_json, session.signature or "", session.public_key or "")
 
     def _sign(self, message: bytes) -> tuple[str, str]:
@@ -350,10 +435,17 @@ class Trail:
     def _now(self) -> str:
         return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-    def _note(self, session: Session) -> None:
+    def _note(self, session: TrailSession) -> None:
         if (session.owner, session.name) not in self._names:
-            self._names.add((session.owner, session.name))
+            self._remember(session.owner, session.name)
             self._store.wakeups.ring(SESSIONS)
+
+    def _remember(self, owner: str, name: str) -> None:
+        self._names.pop((owner, name), None)
+        self._names[owner, name] = None
+        if len(self._names) > NAMES_LIMIT:
+            self._is_partial = True
+            del self._names[next(iter(self._names))]
 
     async def _follow(self) -> None:
         async with self._store.wakeups.open_listener(SESSIONS) as listener:
@@ -366,18 +458,23 @@ class Trail:
                     event(_log, logging.WARNING, "sessions of the trail not read", reason=error.message)
 
     async def _read_names(self) -> None:
-        found = await self._store.scripts.read(records.list_names)
-        # What this gateway has started while it was read is kept.
-        self._names |= set(found)
+        """Read the names of new sessions; of the newest ones, at the start."""
+        after = max(0, self._read_up_to - OVERLAP)
+        found = await self._store.scripts.read(lambda: records.list_names(after, NAMES_LIMIT))
+        self._is_partial = self._is_partial or len(found) == NAMES_LIMIT
+        for number, owner, name in reversed(found):
+            self._remember(owner, name)
+            self._read_up_to = max(self._read_up_to, number)
 
 
 class _Check:
     """Follows a chain past its breaks, so as to count them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TrailSession) -> None:
         self._session = session
-        self._verdict = Verdict(session_id=session.id)
+        self._verdict = ChainVerdict(session_id=session.id)
         self._walk: Walk | None = None
+        self._peaks = Peaks()
         try:
             self._walk = Walk(session.header_json, hash_of(session.header_json))
             if (session.header_json["owner"], session.header_json["session"]) != (session.owner, session.id):
@@ -387,8 +484,13 @@ class _Check:
         except (Invalid, ValueError, KeyError, TypeError) as error:
             self._break(0, str(error))
 
-    def follow(self, chunk: Sequence[Record]) -> None:
+    def follow(self, chunk: Sequence[Record]) -> dict[int, bytes]:
+        """Follow some records; return the nodes above them that the Merkle tree must have, by number."""
+        nodes: dict[int, bytes] = {}
         for record in chunk:
+            with contextlib.suppress(ValueError):  # no hash: the record breaks the chain below
+                leaf = hash_leaf(bytes.fromhex(record.hash))
+                nodes.update((node.number, digest) for node, digest in self._peaks.append(leaf))
             self._verdict = replace(self._verdict, record_count=self._verdict.record_count + 1)
             if self._walk is None:
                 self._break(record.seq, "the header is not valid")
@@ -400,8 +502,14 @@ class _Check:
                 # Go on behind it, so that one changed record is one break and not all that follow.
                 self._walk.size, self._walk.head = record.seq, record.hash
                 self._walk.note_hash(record.hash)
+        return nodes
 
-    def end(self, check_seal: Callable[[Session, Walk], None]) -> Verdict:
+    def compare_nodes(self, expected: Mapping[int, bytes], stored: Mapping[int, bytes]) -> None:
+        """Break unless the stored nodes are these; not behind another break, which changes them."""
+        if not self._verdict.broken_count and expected != stored:
+            self._break(self._verdict.record_count, "a node of the Merkle tree is not that of the records")
+
+    def end(self, check_seal: Callable[[TrailSession, Walk], None]) -> ChainVerdict:
         session, walk = self._session, self._walk
         if walk is not None and not self._verdict.broken_count:
             if (walk.size, walk.head) != (session.size, session.head):
@@ -445,7 +553,7 @@ def draft_result(
 ) -> Draft:
     """Draft the record of what became of a call."""
     return Draft(
-        once=f"result {call_id}",
+        once=f"result {call_hash}",
         body={
             "kind": "result",
             "author": author,
@@ -459,19 +567,24 @@ def draft_result(
     )
 
 
+def conversation_name(thread: ThreadId) -> str:
+    """Return the name of the session that belongs to a conversation."""
+    return f"conversation:{thread}"
+
+
 def context_name(caller: Caller) -> str | None:
     """Return the name of the session that belongs to a conversation or an MCP session; None if a caller has neither."""
     if caller.thread is not None:
-        return f"conversation:{caller.thread}"
+        return conversation_name(caller.thread)
     if caller.session is not None:
         # The id of an MCP session is as good as a password: it is not written into a record.
         return f"mcp:{sha256(caller.session.encode()).hexdigest()[:24]}"
     return None
 
 
-def _join(one: Verdict, other: Verdict) -> Verdict:
+def _join(one: ChainVerdict, other: ChainVerdict) -> ChainVerdict:
     is_first = not one.broken_count and other.broken_count
-    return Verdict(
+    return ChainVerdict(
         record_count=one.record_count + other.record_count,
         broken_count=one.broken_count + other.broken_count,
         first_broken_at=other.first_broken_at if is_first else one.first_broken_at,
@@ -483,5 +596,6 @@ def _join(one: Verdict, other: Verdict) -> Verdict:
 def _out_of_range(name: str, fact: str) -> InvalidArguments:
     return InvalidArguments(
         f"`{name}` is out of range: {fact}.",
+        hint="merkle_root says how many records there are",
         issues=[{"path": f"/{name}", "keyword": "range", "message": fact}],
     )

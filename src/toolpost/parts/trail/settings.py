@@ -21,10 +21,22 @@ class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     decisions: Annotated[
         dict[str, str],
         Meta(
-            description="tools that are refused until a decision was recorded for a task, each with the argument that has its"
-            ' `task_id`, such as `bus__worker_done = "bead_id"`'
+            description="tools that are refused until their caller has recorded a decision for a task, each with the argument"
+            ' that has its `task_id`, such as `bus__worker_done = "bead_id"`'
         ),
     ] = {}
+    deciding_agents: Annotated[
+        list[str],
+        Meta(
+            description="agents of `[agents]` that must record a decision in each turn, `*` for all: one that has not is asked"
+            " for it once more, and then the turn fails"
+        ),
+    ] = []
+
+    @property
+    def requires_decisions(self) -> bool:
+        """Whether anything is refused, or fails, without a decision."""
+        return bool(self.decisions or self.deciding_agents)
 
 
 TRAIL: Final = Section(name="trail", struct=TrailSettings, default=TrailSettings())

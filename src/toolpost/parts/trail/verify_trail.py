@@ -275,31 +275,39 @@ class Walk:
                 raise Invalid("the seal says {} = {}, and the records make {}".format(name, seal.get(name), value))
 
 
+def decode_hash(text: str) -> bytes:
+    """Decode 64 hexadecimal digits; raises `Invalid` for other ways to write the same bytes."""
+    decoded = bytes.fromhex(text)
+    if len(decoded) != 32 or decoded.hex() != text:
+        raise Invalid("{!r} is not a hash in 64 small hexadecimal digits".format(text[:80]))
+    return decoded
+
+
 def check_signature(seal: Dict[str, Any], signature: str, public: str) -> None:
     """Verify the signature of a seal; raises `Invalid`."""
     if seal.get("v") != FORMAT or seal.get("kind") != "seal":
         raise Invalid("the seal is of another format")
     decoded = base64.b64decode(signature)
     # Several texts in base64 decode to the same bytes: only the usual one is accepted.
-    is_usual = base64.b64encode(decoded).decode() == signature and bytes.fromhex(public).hex() == public
-    if not is_usual or not verifies_signature(bytes.fromhex(public), encode(seal), decoded):
+    is_usual = base64.b64encode(decoded).decode() == signature
+    if not is_usual or not verifies_signature(decode_hash(public), encode(seal), decoded):
         raise Invalid("the signature of the seal is not valid")
 
 
 def check_proof(proof: Dict[str, Any]) -> str:
     """Verify a proof; return what it proves. Raises `Invalid`."""
-    hashes = [bytes.fromhex(each) for each in proof["proof"]]
-    root = bytes.fromhex(proof["root"])
+    hashes = [decode_hash(each) for each in proof["proof"]]
+    root = decode_hash(proof["root"])
     if proof["kind"] == "inclusion":
         body, record_hash = proof.get("record"), proof["record_hash"]
         if body is not None and (hash_of(body) != record_hash or body["seq"] != proof["seq"]):
             raise Invalid("the record was changed: its hash does not match")
-        leaf = hash_leaf(bytes.fromhex(record_hash))
+        leaf = hash_leaf(decode_hash(record_hash))
         if not verifies_inclusion(leaf, proof["seq"] - 1, proof["size"], hashes, root):
             raise Invalid("the proof does not lead from the record to the root")
         proven = "record {} is in the session {}".format(proof["seq"], proof["session_id"])
     elif proof["kind"] == "consistency":
-        first = bytes.fromhex(proof["first_root"])
+        first = decode_hash(proof["first_root"])
         if not verifies_consistency(proof["first"], proof["size"], hashes, first, root):
             raise Invalid("the proof does not lead from the earlier root to the later one")
         proven = "the first {} records of the session {} are as they were".format(proof["first"], proof["session_id"])
@@ -323,7 +331,7 @@ def check_export(lines: Iterable[Dict[str, Any]], key: Optional[str] = None) -> 
         _check_names(line)
         if what == "session":
             if walk is not None:
-                yield _describe(walk, contents)
+                yield from _end_unsealed(walk, contents, key)
             walk, contents = Walk(line["header"], line["hash"]), 0
             contents += _check_content(line, "intent", line["header"]["intent"], "the header")
         elif what == "record" and walk is not None:
@@ -344,10 +352,14 @@ def check_export(lines: Iterable[Dict[str, Any]], key: Optional[str] = None) -> 
         else:
             raise Invalid("a line that does not belong here: {}".format(what))
     if walk is not None:
-        yield _describe(walk, contents)
-        if key is not None:
-            raise Invalid("the session is not sealed, and so signed by no key")
-        yield "not sealed: nothing shows that records are missing at the end"
+        yield from _end_unsealed(walk, contents, key)
+
+
+def _end_unsealed(walk: Walk, contents: int, key: Optional[str]) -> Iterator[str]:
+    yield _describe(walk, contents)
+    if key is not None:
+        raise Invalid("the session is not sealed, and so signed by no key")
+    yield "not sealed: nothing shows that records are missing at the end"
 
 
 def _check_names(line: Dict[str, Any]) -> None:
@@ -357,14 +369,20 @@ def _check_names(line: Dict[str, Any]) -> None:
 
 
 def _check_key(line: Dict[str, Any], key: Optional[str]) -> None:
-    if key is not None and line.get("public_key") != key.lower():
+    if key is None:
+        return
+    if line.get("seal") is None:
+        # Also where it names the key: without a seal there is no signature that could be verified with it.
+        raise Invalid("it is not sealed, and so signed by no key")
+    if line.get("public_key") != key.lower():
         raise Invalid("it is signed by the key {}, and not by {}".format(line.get("public_key"), key))
 
 
 def _check_content(line: Dict[str, Any], name: str, commitment: str, where: str) -> int:
     if name not in line and "salt" not in line:
         return 0
-    if commit(line[name], line["salt"]) != commitment:
+    is_usual = bytes.fromhex(line["salt"]).hex() == line["salt"]
+    if not is_usual or commit(line[name], line["salt"]) != commitment:
         raise Invalid("the content of {} was changed".format(where))
     return 1
 

@@ -60,7 +60,7 @@ class _BaseGeneration:
 
 
 @dataclass(kw_only=True)
-class _Plan:
+class _BuildPlan:
     """Which files stay as they are, which have to be read, and which are skipped."""
 
     kept: dict[str, FileRow] = field(default_factory=dict)
@@ -142,8 +142,8 @@ class Build:
         except IndexDamaged as damage:
             return _BaseGeneration(rebuilt=damage.message)
 
-    def _make_plan(self, base: _BaseGeneration) -> _Plan:
-        plan = _Plan(skipped=list(self._scan.skipped))
+    def _make_plan(self, base: _BaseGeneration) -> _BuildPlan:
+        plan = _BuildPlan(skipped=list(self._scan.skipped))
         for path, stamp in self._scan.files.items():
             language = language_of(path)
             if language is not None and not self._is_wanted(language):
@@ -168,7 +168,7 @@ class Build:
         assert base.pointer is not None
         return max(stamp.mtime_ns, stamp.ctime_ns) < (float(base.facts.get("scannedAt", 0)) - 0.05) * 1e9
 
-    def _write_generation(self, folder: Path, base: _BaseGeneration, plan: _Plan) -> None:
+    def _write_generation(self, folder: Path, base: _BaseGeneration, plan: _BuildPlan) -> None:
         gone = {path: row for path, row in base.files.items() if path not in plan.kept and path not in plan.to_read}
         by_hash = {row.hash: path for path, row in gone.items()}
         index = engine.open_engine(folder)

@@ -29,7 +29,7 @@ _CODE: Final = "toolpost_code"
 _PROSE: Final = "toolpost_prose"
 
 
-class StoredChunk(msgspec.Struct, array_like=True, frozen=True):
+class ChunkInfo(msgspec.Struct, array_like=True, frozen=True):
     """What the index stores of a chunk, apart from its words. Lines count from 1."""
 
     start: int
@@ -54,11 +54,11 @@ class ScoredChunk:
     path: str
     language: str
     score: float
-    stored: StoredChunk
+    stored: ChunkInfo
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(StoredChunk).decode
+_decode = msgspec.msgpack.Decoder(ChunkInfo).decode
 
 
 @lru_cache(maxsize=1 << 16)
@@ -165,11 +165,11 @@ def document_of(chunk: Chunk, path: str, language: Language) -> Any:
     return document
 
 
-def stored_chunk_of(chunk: Chunk) -> StoredChunk:
+def stored_chunk_of(chunk: Chunk) -> ChunkInfo:
     symbol = chunk.symbol
     if symbol is None:
-        return StoredChunk(chunk.start, chunk.end, chunk.start, "text", "", "", "")
-    return StoredChunk(symbol.start, symbol.end, symbol.line, symbol.kind, symbol.name, symbol.scope, symbol.signature)
+        return ChunkInfo(chunk.start, chunk.end, chunk.start, "text", "", "", "")
+    return ChunkInfo(symbol.start, symbol.end, symbol.line, symbol.kind, symbol.name, symbol.scope, symbol.signature)
 
 
 def scored_chunk_of(document: Any, score: float) -> ScoredChunk:

@@ -1,7 +1,6 @@
 """Files as they are on disk now, compared with what was indexed, so that a hit shows present lines."""
 
 import hashlib
-import os
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,9 +9,9 @@ from typing import Final
 from toolpost.base.credentials import mask
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.workspace.chunks import chunks_of
-from toolpost.parts.workspace.engine import StoredChunk, stored_chunk_of
+from toolpost.parts.workspace.engine import ChunkInfo, stored_chunk_of
 from toolpost.parts.workspace.languages import BY_NAME
-from toolpost.parts.workspace.manifest import FileRow, Stamp
+from toolpost.parts.workspace.manifest import FileRow
 from toolpost.parts.workspace.paths import open_file
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits
@@ -61,7 +60,7 @@ class CurrentFiles:
         self._repository = repository
         self._limits = limits
         self._files: dict[str, CurrentFile] = {}
-        self._symbols: dict[str, dict[tuple[str, str, str], list[StoredChunk]]] = {}
+        self._symbols: dict[str, dict[tuple[str, str, str], list[ChunkInfo]]] = {}
 
     def read(self, row: FileRow) -> CurrentFile:
         """Return a file with credentials masked; `GONE` if it is missing, unreadable, binary, too large or secret."""
@@ -73,14 +72,14 @@ class CurrentFiles:
         """Free the lines of a file that is not needed again."""
         self._files.pop(path, None)
 
-    def relocate(self, row: FileRow, stored: StoredChunk) -> StoredChunk | None:
+    def relocate(self, row: FileRow, stored: ChunkInfo) -> ChunkInfo | None:
         """Find a symbol in a file that has changed, the nearest if there are several; None if it is gone."""
         if row.path not in self._symbols:
             self._symbols[row.path] = self._symbols_by_name(row)
         candidates = self._symbols[row.path].get((stored.kind, stored.scope, stored.name), [])
         return min(candidates, key=lambda chunk: abs(chunk.start - stored.start), default=None)
 
-    def parse_chunks(self, row: FileRow) -> list[StoredChunk]:
+    def parse_chunks(self, row: FileRow) -> list[ChunkInfo]:
         """Split a file that has changed into chunks, sorted by line, outer ones first."""
         text = "\n".join(self.read(row).lines)
         chunks = chunks_of(text, BY_NAME[row.language] if _may_be_parsed(text) else _PLAIN)
@@ -92,7 +91,6 @@ class CurrentFiles:
         except ToolpostError:
             return GONE
         with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
-            status = os.fstat(descriptor)
             try:
                 data = file.read(self._limits.file_bytes + 1)
             except OSError:
@@ -101,17 +99,16 @@ class CurrentFiles:
             return GONE
         if is_private_key(data, row.path) and not self._repository.allows(row.path):
             return GONE
-        # By hash too: a file that was only touched is fresh.
+        # By hash: a file that was only touched is fresh, and one that was changed within the same tick of the clock is not.
         is_same = hashlib.blake2b(data, digest_size=16).digest() == row.hash
         text = decode(data).text
         # Masking is slow, and a file that had no credentials and has not changed needs none.
         if row.masked or not is_same:
             text = mask(text, style_of(row.path, BY_NAME[row.language]))
-        stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        return CurrentFile(FileState.FRESH if is_same or stamp == row.stamp else FileState.CHANGED, text.split("\n"))
+        return CurrentFile(FileState.FRESH if is_same else FileState.CHANGED, text.split("\n"))
 
-    def _symbols_by_name(self, row: FileRow) -> dict[tuple[str, str, str], list[StoredChunk]]:
-        symbols: dict[tuple[str, str, str], list[StoredChunk]] = {}
+    def _symbols_by_name(self, row: FileRow) -> dict[tuple[str, str, str], list[ChunkInfo]]:
+        symbols: dict[tuple[str, str, str], list[ChunkInfo]] = {}
         for chunk in self.parse_chunks(row):
             if chunk.name:
                 symbols.setdefault((chunk.kind, chunk.scope, chunk.name), []).append(chunk)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.engine import ScoredChunk, StoredChunk
+from toolpost.parts.workspace.engine import ChunkInfo, ScoredChunk
 from toolpost.parts.workspace.freshness import CurrentFiles, FileState
 from toolpost.parts.workspace.manifest import FileRow
 from toolpost.parts.workspace.open_index import OpenIndex
@@ -132,7 +132,7 @@ def _make_hits(
     return list(hits.values())
 
 
-def _innermost(chunks: list[StoredChunk], starts: list[int], number: int) -> StoredChunk | None:
+def _innermost(chunks: list[ChunkInfo], starts: list[int], number: int) -> ChunkInfo | None:
     """Return the innermost chunk that contains a line, or None."""
     for at in range(bisect.bisect_right(starts, number) - 1, -1, -1):
         if chunks[at].end >= number:
@@ -140,7 +140,7 @@ def _innermost(chunks: list[StoredChunk], starts: list[int], number: int) -> Sto
     return None
 
 
-def _matches_filters(at: StoredChunk, request: SearchRequest) -> bool:
+def _matches_filters(at: ChunkInfo, request: SearchRequest) -> bool:
     if request.kind is not None and at.kind != request.kind:
         return False
     if request.symbol is None:

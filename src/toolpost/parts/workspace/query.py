@@ -19,6 +19,7 @@ class SearchRequest:
 
     query: str
     mode: str = "all"
+    """`code`, `prose` or `all`: the family of languages to search."""
     top: int = 5
     context: int = 0
     path: str | None = None

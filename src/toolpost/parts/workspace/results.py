@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolpost.base.ids import JsonObject
-from toolpost.parts.workspace.engine import ScoredChunk, StoredChunk
+from toolpost.parts.workspace.engine import ChunkInfo, ScoredChunk
 
 LINE_LIMIT = 500
 """Characters of a line that are shown."""
@@ -25,7 +25,7 @@ class SearchHit:
     file: str
     """The absolute path."""
     entry: ScoredChunk
-    at: StoredChunk
+    at: ChunkInfo
     """The chunk with its present lines, which differ from those of `entry` if the file has changed."""
     headline: str
     headline_line: int

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.workspace import engine, optional
-from toolpost.parts.workspace.engine import WORD, ScoredChunk, StoredChunk, parts_of
+from toolpost.parts.workspace.engine import WORD, ChunkInfo, ScoredChunk, parts_of
 from toolpost.parts.workspace.freshness import CurrentFiles, FileState
 from toolpost.parts.workspace.open_index import OpenIndex
 from toolpost.parts.workspace.query import CodeQuery, SearchRequest, glob_pattern, parse_query, symbol_pattern
@@ -88,14 +88,14 @@ def _find_candidates(index: OpenIndex, request: SearchRequest, query: CodeQuery)
     offset = 0
     while offset < limit:
         batch = index.find(compiled, step, offset=offset)
-        yield from sorted(batch, key=_preference, reverse=True)
+        yield from sorted(batch, key=_rank, reverse=True)
         if len(batch) < step:
             return
         offset += step
         step = min(step * 4, 500)
 
 
-def _preference(entry: ScoredChunk) -> float:
+def _rank(entry: ScoredChunk) -> float:
     """Order definitions of one name: types and functions before variables, short paths first, tests last."""
     if entry.score < _EXACT:
         return entry.score
@@ -207,7 +207,7 @@ class _HitMaker:
         if row is None:
             return None
         file = self._current.read(row)
-        at: StoredChunk | None = entry.stored
+        at: ChunkInfo | None = entry.stored
         if file.state is not FileState.FRESH:
             self._result.stale[entry.path] = file.state.value
             at = (
@@ -231,13 +231,13 @@ class _HitMaker:
             lines=context_lines(file.lines, line, self._request.context),
         )
 
-    def _is_definition(self, at: StoredChunk) -> bool:
+    def _is_definition(self, at: ChunkInfo) -> bool:
         names = {at.name, at.qualified_name}
         if self._request.case:
             return bool(self._name) and self._name in names
         return bool(self._name) and self._name.lower() in {name.lower() for name in names}
 
-    def _matches_exactly(self, lines: list[str], at: StoredChunk) -> bool:
+    def _matches_exactly(self, lines: list[str], at: ChunkInfo) -> bool:
         """Check phrases and case, which the index does not have."""
         if not self._query.phrases and not self._request.case:
             return True
@@ -249,7 +249,7 @@ class _HitMaker:
         lower = text.lower()
         return all(_SPACES.sub(" ", phrase).lower() in lower for phrase in self._query.phrases)
 
-    def _best_line(self, lines: list[str], at: StoredChunk) -> tuple[int, float]:
+    def _best_line(self, lines: list[str], at: ChunkInfo) -> tuple[int, float]:
         """Return the line with the most words of the query, and the share of those words that the whole chunk contains."""
         best, most, found = at.line, -1.0, set()
         for number in range(at.start, min(at.end, len(lines)) + 1):

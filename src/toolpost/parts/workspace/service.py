@@ -4,15 +4,15 @@ Blocking work runs in a small thread pool of its own, and calls beyond `in_fligh
 """
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import QueueOverloaded, ToolpostError
+from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.workspace.build_order import BuildStep, IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, ProcessRunner, build_repository, check_capabilities
 from toolpost.parts.workspace.excerpt import show_slice
@@ -37,35 +37,12 @@ class BuildCall(ProcessRunner, Protocol):
     def progress(self, progress: float | None, total: float | None, message: str | None, *, phase: str) -> None: ...
 
 
-class CallLimiter:
-    """Refuses calls while `limit` others run; usable from any thread."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._in_flight = 0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Count a call while it runs; raise `QueueOverloaded` at the limit instead of waiting."""
-        with self._lock:
-            if self._in_flight >= self.limit:
-                raise QueueOverloaded(f"{self.limit} calls of the workspace are in flight.", limit=self.limit)
-            self._in_flight += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._in_flight -= 1
-
-
 class WorkspaceService:
     """One workspace with its open indexes and watchers."""
 
     def __init__(self, spec: WorkspaceSpec) -> None:
         self.spec = spec
         self._indexes = OpenIndexes()
-        self._limiter = CallLimiter(spec.in_flight)
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._queue = BuildQueue()
         self._watchers: dict[str, IndexWatcher] = {}
@@ -118,19 +95,18 @@ class WorkspaceService:
 
     async def search(self, request: SearchRequest, repo: str | None) -> JsonObject:
         """Search one repository, or all together. Returns at once when it is cancelled; the thread stops soon after."""
-        check_capabilities()
+        check_capabilities()  # whether the optional libraries are installed
         stop = threading.Event()
-        with self._limiter.slot():
-            try:
-                return await self._run_in_thread(self.search_now, request, repo, stop)
-            finally:
-                stop.set()
+        try:
+            return await self._run_in_thread(self.search_blocking, request, repo, stop)
+        finally:
+            stop.set()
 
     async def _run_in_thread(self, function: Callable[..., JsonObject], *arguments: Any) -> JsonObject:
         # Abandoned on cancellation: a cancelled call must not wait for the thread.
         return await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True, limiter=self._threads)
 
-    def search_now(self, request: SearchRequest, repo: str | None, stop: threading.Event) -> JsonObject:
+    def search_blocking(self, request: SearchRequest, repo: str | None, stop: threading.Event) -> JsonObject:
         """Search in this thread; `stop` ends it early. Raises only if all repositories fail."""
         results, failures = self._search_each(request, self.spec.select(repo), stop)
         hits = merge_hits(results, request.top)
@@ -164,9 +140,8 @@ class WorkspaceService:
 
     async def show(self, path: str, repo: str | None, start: int | None, end: int | None) -> JsonObject:
         """Return lines of a file, as `show_slice` does."""
-        with self._limiter.slot():
-            # The repository is found in the thread too: that looks at the disk.
-            return await self._run_in_thread(lambda: show_slice(self._repository_of(path, repo), path, start, end))
+        # The repository is found in the thread too: that looks at the disk.
+        return await self._run_in_thread(lambda: show_slice(self._repository_of(path, repo), path, start, end))
 
     def _repository_of(self, path: str, repo: str | None) -> Repository:
         """Return the named repository, or the first that has the path; if none has, the first, whose error names the path."""
@@ -183,15 +158,13 @@ class WorkspaceService:
     async def index_status(self, repo: str | None) -> JsonObject:
         """Return the status of one index: of the first repository if none is named."""
         check_capabilities()
-        with self._limiter.slot():
-            repository = self.spec.select(repo)[0]
-            return self._add_watcher(await index_status(repository, self._indexes, self.spec.limits, self._threads))
+        repository = self.spec.select(repo)[0]
+        return self._add_watcher(await index_status(repository, self._indexes, self.spec.limits, self._threads))
 
     async def workspace_status(self) -> JsonObject:
         check_capabilities()
-        with self._limiter.slot():
-            status = await workspace_status(self.spec, self._indexes, self._threads)
-            return status | {"repositories": [self._add_watcher(each) for each in status["repositories"]]}
+        status = await workspace_status(self.spec, self._indexes, self._threads)
+        return status | {"repositories": [self._add_watcher(each) for each in status["repositories"]]}
 
     def _add_watcher(self, status: JsonObject) -> JsonObject:
         """Add the state of the watcher, if the index is watched."""
@@ -199,12 +172,11 @@ class WorkspaceService:
         return status | ({"watch": watcher.as_object()} if watcher else {})
 
     async def check_status(self) -> JsonObject:
-        with self._limiter.slot():
-            return await check_status(
-                self.spec,
-                self._indexes,
-                {name: watcher.problem for name, watcher in self._watchers.items() if watcher.problem},
-            )
+        return await check_status(
+            self.spec,
+            self._indexes,
+            {name: watcher.problem for name, watcher in self._watchers.items() if watcher.problem},
+        )
 
 
 class _ProgressReporter:

@@ -47,7 +47,7 @@ class Symbol:
 
 
 @dataclass(slots=True)
-class _Definition:
+class _SymbolDefinition:
     """A match of a query, whose enclosing symbols are not known yet."""
 
     node: Any
@@ -68,7 +68,7 @@ def symbols_of(source: bytes, language: Language) -> list[Symbol]:
     tree = parser.parse(source)
     if _is_too_costly(tree.root_node):
         return []
-    definitions: dict[tuple[int, int], _Definition] = {}
+    definitions: dict[tuple[int, int], _SymbolDefinition] = {}
     cursor = optional.tree_sitter().QueryCursor(query)
     for _, captures in cursor.matches(tree.root_node):
         if (definition := _read_definition(captures)) is not None:
@@ -103,7 +103,7 @@ def _load_parser(language: Language) -> tuple[Any, Any]:
     return tree_sitter.Parser(compiled), tree_sitter.Query(compiled, language.patterns)
 
 
-def _read_definition(captures: dict[str, list[Any]]) -> _Definition | None:
+def _read_definition(captures: dict[str, list[Any]]) -> _SymbolDefinition | None:
     names = captures.pop("name", None)
     if not names or not captures:
         return None
@@ -118,7 +118,7 @@ def _read_definition(captures: dict[str, list[Any]]) -> _Definition | None:
     # A node that ends in column 0 ends with the line before.
     end = outer.end_point[0] + (1 if outer.end_point[1] > 0 or outer.end_point[0] == outer.start_point[0] else 0)
     start = outer.start_point[0] + 1
-    return _Definition(
+    return _SymbolDefinition(
         node=node,
         outer=outer,
         name=name[:NAME_LIMIT],
@@ -144,10 +144,10 @@ def _name_of(node: Any) -> tuple[str, str]:
     return text.strip("'\"`"), ""
 
 
-def _nest(definitions: list[_Definition], source: bytes, language: Language) -> list[Symbol]:
+def _nest(definitions: list[_SymbolDefinition], source: bytes, language: Language) -> list[Symbol]:
     """Give each definition the scope of those around it; a function in a class becomes a method."""
     symbols: list[Symbol] = []
-    enclosing: list[_Definition] = []
+    enclosing: list[_SymbolDefinition] = []
     for definition in definitions:
         while enclosing and definition.node.start_byte >= enclosing[-1].node.end_byte:
             enclosing.pop()
@@ -175,7 +175,7 @@ def _nest(definitions: list[_Definition], source: bytes, language: Language) -> 
     return symbols
 
 
-def _signature(definition: _Definition, source: bytes) -> str:
+def _signature(definition: _SymbolDefinition, source: bytes) -> str:
     """Return the text before the body, on one line."""
     body = definition.node.child_by_field_name("body") or definition.node.child_by_field_name("value")
     if body is not None and body.type in ("arrow_function", "function_expression"):
@@ -190,7 +190,7 @@ def _signature(definition: _Definition, source: bytes) -> str:
     return text if len(text) <= SIGNATURE_LIMIT else f"{text[:SIGNATURE_LIMIT]}…"
 
 
-def _doc(definition: _Definition, language: Language) -> str:
+def _doc(definition: _SymbolDefinition, language: Language) -> str:
     if language.name == "python":
         return _docstring(definition.node)
     if language.family == "prose":

@@ -13,11 +13,13 @@ and hashes that were tried, under the lock on the head: a statement that still r
 found) or finds the head moved (it does nothing). So no entry is lost, and none is there twice. See docs/decisions/0024.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
+from toolpost.metrics import Durations
 from toolpost.store.chain import COLUMNS, Row, Values, link_entries
 from toolpost.store.postgres.connection import (
     Connection,
@@ -48,7 +50,8 @@ _HEAD: Final = "SELECT seq, hash FROM audit_head"
 class ChainWriter:
     """Appends batches to the chain, one at a time."""
 
-    def __init__(self, database: Database, connection: ReconnectingConnection) -> None:
+    def __init__(self, database: Database, connection: ReconnectingConnection, commits: Durations) -> None:
+        self._commits = commits
         self._database = database
         self._connection = connection
         self._head: Head | None = None
@@ -59,7 +62,9 @@ class ChainWriter:
     async def write(self, entries: Sequence[Values]) -> None:
         """Commit a batch, all of it, once."""
         tried: list[Head] = []
+        began = time.monotonic()
         await retry_transient(lambda: self._attempt(entries, tried), self._database)
+        self._commits.observe(time.monotonic() - began)
 
     async def _attempt(self, entries: Sequence[Values], tried: list[Head]) -> None:
         connection = await self._connection.open()

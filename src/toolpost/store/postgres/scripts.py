@@ -11,6 +11,7 @@ The parts of such a statement see the tables as they were before it, which is wh
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,9 +20,10 @@ import anyio
 
 from toolpost.base.clocks import steady_s
 from toolpost.contracts.errors import GatewayError, StoreUnavailable
+from toolpost.metrics import Durations
 from toolpost.store.clock import ClockReading, Correction, StoreClock
 from toolpost.store.postgres.connection import Connection
-from toolpost.store.scripts import ALONE, NOW, Many, Result, Row, Script, Statement, Step
+from toolpost.store.scripts import LOCK_NAME, NOW, Many, Result, Row, Script, Statement, Step
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
@@ -39,7 +41,9 @@ UPDATE store_clock SET epoch = $1, seconds = $2
 WHERE ctid = (SELECT ctid FROM store_clock WHERE epoch = $3 AND seconds = $4 FOR UPDATE SKIP LOCKED)
 """
 
-_ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' alone ' || $1, 0))"
+_LOCK_NAME: Final = (
+    "SELECT pg_advisory_xact_lock(hashtextextended('toolpost ' || current_schema() || ' lock ' || $1, 0))"
+)
 
 # Turns a GLOB pattern into a LIKE pattern: the escaped bracket, then the special characters of LIKE, then `*` and `?`.
 _LIKE: Final = (
@@ -53,19 +57,20 @@ _Make = Callable[[], Script[Any]]
 class _Queued:
     """A queued script, and the future of its caller."""
 
-    __slots__ = ("done", "full", "make")
+    __slots__ = ("done", "durable", "make")
 
-    def __init__(self, make: _Make, done: asyncio.Future[Any], *, full: bool) -> None:
+    def __init__(self, make: _Make, done: asyncio.Future[Any], *, durable: bool) -> None:
         self.make = make
         self.done = done
-        self.full = full
+        self.durable = durable
 
 
 class PostgresScripts:
     """Runs short scripts in groups, each a transaction, and others in a transaction of their own."""
 
-    def __init__(self, store: "PostgresStore") -> None:
+    def __init__(self, store: "PostgresStore", commits: Durations) -> None:
         self._store = store
+        self._commits = commits
         self._clock = store.clock
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Queued] = []
@@ -73,7 +78,12 @@ class PostgresScripts:
         self._is_closing = False
 
     def run(
-        self, make: Callable[[], Script[Result]], *, full: bool = True, is_short: bool = False, repeatable: bool = True
+        self,
+        make: Callable[[], Script[Result]],
+        *,
+        durable: bool = True,
+        is_short: bool = False,
+        repeatable: bool = True,
     ) -> Awaitable[Result]:
         """Run a script; done when it is committed, which in PostgreSQL is always on the disk."""
         if self._is_closing:
@@ -83,7 +93,7 @@ class PostgresScripts:
                 lambda connection: _run_script(connection, make(), self._clock), repeatable=repeatable
             )
         done: asyncio.Future[Result] = self._loop.create_future()
-        self._waiting.append(_Queued(make, done, full=full))
+        self._waiting.append(_Queued(make, done, durable=durable))
         if len(self._group_tasks) < GROUPS_AT_ONCE and len(self._waiting) == 1:
             self._group_tasks.add(self._loop.create_task(self._run_groups(), name="toolpost-scripts"))
         return done
@@ -109,15 +119,17 @@ class PostgresScripts:
                 group, self._waiting = self._waiting, []
                 # Against deadlocks: a transaction that waits for a row must hold none that another waits for. Polls wait
                 # for the row of their worker, so they come first.
-                group.sort(key=lambda queued: queued.full)
+                group.sort(key=lambda queued: queued.durable)
                 await self._commit(group)
         finally:
             # Not in a done callback: a script queued between the last check and the end of the task would wait forever.
             self._group_tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _commit(self, group: list[_Queued]) -> None:
+        began = time.monotonic()
         try:
             results = await self._store.write(lambda connection: self._run_all(connection, group), repeatable=True)
+            self._commits.observe(time.monotonic() - began)
         except StoreUnavailable as error:
             for queued in group:
                 _fail(queued, StoreUnavailable(error.message, hint=error.hint))
@@ -184,8 +196,8 @@ def _text_of(statement: Statement) -> str:
 
 @lru_cache(maxsize=512)
 def _translate(sql: str, after: int = 0) -> str:
-    if sql == ALONE:
-        return _ALONE
+    if sql == LOCK_NAME:
+        return _LOCK_NAME
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
     sql = sql.replace("/*lock w*/", "FOR UPDATE OF w").replace("/*skip locked w*/", "FOR UPDATE OF w SKIP LOCKED")
     sql = re.sub(r"GLOB (\?\d+)", lambda found: f"LIKE {_LIKE.format(found[1])}", sql)

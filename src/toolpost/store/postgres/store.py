@@ -10,6 +10,7 @@ from typing import Final, Self, TypeVar
 import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
+from toolpost.metrics import Durations
 from toolpost.store.audit import AuditLog, append_lost
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.call_journal import AbandonedCalls, CallJournal
@@ -62,11 +63,13 @@ class PostgresStore(Store):
         self._is_closed = False
         self.clock = StoreClock()
         self._wakeups = PostgresWakeups(database, self.read)
-        self._scripts = PostgresScripts(self)
+        commits = Durations()
+        self._scripts = PostgresScripts(self, commits)
         super().__init__(
             scripts=self._scripts,
-            audit=AuditLog(self._scripts, ChainWriter(database, connection).write, calls),
+            audit=AuditLog(self._scripts, ChainWriter(database, connection, commits).write, calls),
             wakeups=self._wakeups,
+            commits=commits,
         )
 
     @classmethod

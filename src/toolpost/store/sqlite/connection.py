@@ -35,13 +35,13 @@ def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError])
     return explanation
 
 
-def open_writer(path: str | Path, *, full: bool, busy_timeout_s: float) -> sqlite3.Connection:
+def open_writer(path: str | Path, *, durable: bool, busy_timeout_s: float) -> sqlite3.Connection:
     """Open the connection that writes; the file and its folder are made when missing, for the owner alone."""
     if path != MEMORY:
         _make_private(Path(path))
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(connection, full=full, busy_timeout_s=busy_timeout_s)
+        _prepare(connection, durable=durable, busy_timeout_s=busy_timeout_s)
     except BaseException:
         connection.close()
         raise
@@ -68,13 +68,13 @@ def _make_private(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-def _prepare(connection: sqlite3.Connection, *, full: bool, busy_timeout_s: float) -> None:
+def _prepare(connection: sqlite3.Connection, *, durable: bool, busy_timeout_s: float) -> None:
     mode = _use_wal(connection, deadline=time.monotonic() + busy_timeout_s)
     if mode not in {"wal", "memory"}:
         raise BadConfiguration(
             "the store's folder cannot hold a write-ahead log", hint="keep the store on a local disk"
         )
-    connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys = ON")
 
 

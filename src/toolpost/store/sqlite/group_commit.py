@@ -4,17 +4,17 @@ A transaction costs far more to commit than to run, whether it holds one script 
 current turn of the loop, and are committed together. A group takes one of two paths:
 
 - *Short scripts: on the loop.* To wake a thread and be woken by it takes longer than the commit, which without a sync is a write
-  to the page cache. If a caller needs the disk (`full`), the log is synced after the commit, beside the loop (`sync.py`), and the
-  group is answered then. If the file is locked or a script fails, the loop rolls back and leaves the group to the thread.
+  to the page cache. If a caller needs the disk (`durable`), the log is synced after the commit, beside the loop (`sync.py`), and
+  the group is answered then. If the file is locked or a script fails, the loop rolls back and leaves the group to the thread.
 - *Long scripts, and whatever the loop could not commit: in the thread*, which may wait for a lock and for the disk, and finds
   the script that fails. Every 256th group goes there as well, to move the write-ahead log into the database.
 
 Only one of the two works at a time, and only one group at a time is being synced. Scripts that come then are the next group:
 
-    turn 1   a, b (full, short), c (short)   -> c is committed and answered; a, b wait for one more turn, as c's caller may
-    turn 2   d (full, short)                    well go on with something that needs the disk
+    turn 1   a, b (durable, short), c (short)   -> c is committed and answered; a, b wait for one more turn, as c's caller may
+    turn 2   d (durable, short)                    well go on with something that needs the disk
              a, b, d are committed, their sync begins
-    turn 5   e (full, short) comes            -> waits: a group of its own would write and sync the same pages again
+    turn 5   e (durable, short) comes            -> waits: a group of its own would write and sync the same pages again
     turn 9   the sync ends: a, b, d answered  -> e and what their callers did next are the next group
 
 Callers wait for their own scripts, so what is queued is bounded by them; a group takes at most `LARGEST_GROUP`.
@@ -33,6 +33,7 @@ import anyio
 import anyio.to_thread
 
 from toolpost.contracts.errors import GatewayError
+from toolpost.metrics import Durations
 from toolpost.store.scripts import Script
 from toolpost.store.sqlite.sync import LogSync
 from toolpost.store.sqlite.transactions import Group, Job, RunAll, Transactions
@@ -51,12 +52,12 @@ class GroupCommit:
         *,
         explain: Callable[[BaseException], Exception],
         sync: LogSync | None = None,
-        always_full: bool = False,
+        always_durable: bool = False,
     ) -> None:
         """Start the thread. Without `sync` (a database in memory) nothing waits for a disk."""
-        self._transactions = Transactions(connection, run_all, always_full=always_full)
+        self._transactions = Transactions(connection, run_all, always_durable=always_durable)
         self._sync = sync
-        self._always_full = always_full
+        self._always_durable = always_durable
         self._explain = explain
         self._loop = asyncio.get_running_loop()
         self._queue: Group = []
@@ -79,20 +80,25 @@ class GroupCommit:
         """How many transactions were committed."""
         return self._transactions.commits
 
+    @property
+    def durations(self) -> Durations:
+        """How long transactions took."""
+        return self._transactions.durations
+
     def submit(
-        self, make: Callable[[], Script[Any]], *, full: bool = False, is_short: bool = False
+        self, make: Callable[[], Script[Any]], *, durable: bool = False, is_short: bool = False
     ) -> "asyncio.Future[Any]":
-        """Queue a script; the future is done when it is committed, with `full` when it is on the disk.
+        """Queue a script; the future is done when it is committed, with `durable` when it is on the disk.
 
         To cancel the future does not take the script back.
         """
         if self._is_closing:
             raise GatewayError("the store is closed")
-        if (full or self._always_full) and (failure := self._sync_failure()) is not None:
+        if (durable or self._always_durable) and (failure := self._sync_failure()) is not None:
             raise self._explain(failure)
         done = self._loop.create_future()
         self._pending += 1
-        self._queue.append(Job(make, done, full=full, is_short=is_short))
+        self._queue.append(Job(make, done, durable=durable, is_short=is_short))
         self._schedule()
         return done
 
@@ -152,9 +158,9 @@ class GroupCommit:
 
     def _split(self, group: Group) -> list[Group]:
         """Put the scripts that need no disk into a group of their own, which comes first: its commit is quick."""
-        if self._always_full:
+        if self._always_durable:
             return [group] if group else []
-        parts = [job for job in group if not job.full], [job for job in group if job.full]
+        parts = [job for job in group if not job.durable], [job for job in group if job.durable]
         return [part for part in parts if part]
 
     def _commit(self, group: Group) -> None:
@@ -180,7 +186,7 @@ class GroupCommit:
 
     def _needs_disk(self, group: Group) -> bool:
         # As it was split: all of its scripts do, or none.
-        return self._always_full or group[0].full
+        return self._always_durable or group[0].durable
 
     def _sync_failure(self) -> sqlite3.Error | None:
         return None if self._sync is None else self._sync.failure

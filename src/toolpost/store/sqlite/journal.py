@@ -78,10 +78,10 @@ _DONE: Final = _Done()
 class JournaledAuditLog(AuditLog):
     """An audit log that acknowledges entries which come alone as soon as they are in the journal."""
 
-    def __init__(self, scripts: Scripts, write: Write, journal: "Journal", calls: CallJournal) -> None:
+    def __init__(self, scripts: Scripts, write: Write, journal: "EntryJournal", calls: CallJournal) -> None:
         super().__init__(scripts, write, calls)
         self._loop = asyncio.get_running_loop()
-        self._journal: Journal | None = journal
+        self._journal: EntryJournal | None = journal
         self._journaled: list[Values] = []
         """Entries in the journal that are not queued for a commit yet."""
         self._uncommitted = 0
@@ -149,7 +149,7 @@ class JournaledAuditLog(AuditLog):
             self._journal.clear()
 
 
-class Journal:
+class EntryJournal:
     """The file of this process. It holds the lock of the file for as long as it lives."""
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -183,7 +183,7 @@ class Journal:
         os.close(self._fd)
 
 
-def open_journal(store: Path) -> Journal | None:
+def open_journal(store: Path) -> EntryJournal | None:
     """Create this process's journal beside the store; None where a file cannot be created, locked or given its size."""
     if not hasattr(os, "posix_fallocate"):
         return None
@@ -195,7 +195,7 @@ def open_journal(store: Path) -> Journal | None:
     try:
         if _try_lock(fd, path):
             os.posix_fallocate(fd, 0, SIZE_BYTES)
-            return Journal(path, fd)
+            return EntryJournal(path, fd)
     except (OSError, ValueError) as error:
         event(_log, logging.WARNING, "no audit journal", file=str(path), reason=str(error))
     path.unlink(missing_ok=True)

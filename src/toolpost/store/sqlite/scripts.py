@@ -65,12 +65,12 @@ class SqliteScripts:
         self,
         make: Callable[[], Script[Result]],
         *,
-        full: bool = True,
+        durable: bool = True,
         is_short: bool = False,
         repeatable: bool = True,  # noqa: ARG002 - whether a commit was kept is always known here
     ) -> Awaitable[Result]:
-        """Run a script; done when it is committed, with `full` when it survives a power cut."""
-        return self._writer.submit(make, full=full, is_short=is_short)
+        """Run a script; done when it is committed, with `durable` when it survives a power cut."""
+        return self._writer.submit(make, durable=durable, is_short=is_short)
 
     async def read(self, make: Callable[[], Script[Result]]) -> Result:
         """Run a script that changes nothing, in a worker thread, on one state of the database."""
@@ -122,14 +122,14 @@ def _run_script(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[St
             others: Sequence[Statement] = ()
             if isinstance(step, Together):
                 step, *others = step.statements
-            if step.may_wait:
+            if step.runs_last:
                 waiting.append(step)
                 rows = []
             else:
                 execute(step.sql, step.values)
                 rows = [()] * cursor.rowcount if step.counts else cursor.fetchall()
             for other in others:
-                if other.may_wait:
+                if other.runs_last:
                     waiting.append(other)
                 else:
                     execute(other.sql, other.values)

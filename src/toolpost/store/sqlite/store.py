@@ -41,7 +41,7 @@ class SqliteStore(Store):
     def __init__(
         self, path: str | Path, writer: GroupCommit, scripts: SqliteScripts, audit: AuditLog, wakeups: SqliteWakeups
     ) -> None:
-        super().__init__(scripts=scripts, audit=audit, wakeups=wakeups)
+        super().__init__(scripts=scripts, audit=audit, wakeups=wakeups, commits=writer.durations)
         self.path = path
         self._writer = writer
         self._scripts = scripts
@@ -49,20 +49,20 @@ class SqliteStore(Store):
         self._is_closed = False
 
     @classmethod
-    async def open(cls, path: str | Path, *, full: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
+    async def open(cls, path: str | Path, *, durable: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
         """Open the file, created when missing, and apply the migrations that it lacks.
 
-        With `full`, each commit waits for the disk: it survives a power cut, not only the end of this process.
+        With `durable`, each commit waits for the disk: it survives a power cut, not only the end of this process.
         """
         path = _absolute(path)
         runner = ScriptRunner(StoreClock())
         explain = partial(_explain, path=path)
-        connection, sync = await anyio.to_thread.run_sync(_open, path, full, busy_timeout_s, runner)
-        writer = GroupCommit(connection, runner.run_all, explain=explain, sync=sync, always_full=full)
+        connection, sync = await anyio.to_thread.run_sync(_open, path, durable, busy_timeout_s, runner)
+        writer = GroupCommit(connection, runner.run_all, explain=explain, sync=sync, always_durable=durable)
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
         scripts = SqliteScripts(runner, writer, readers, explain=explain)
         # What must survive a power cut waits for the disk, and a journal in the page cache is of no use to it.
-        journal = open_journal(path) if isinstance(path, Path) and not full else None
+        journal = open_journal(path) if isinstance(path, Path) and not durable else None
         write = partial(_append, writer)
         calls = CallJournal(_calls_of(path)) if isinstance(path, Path) else None
         audit = (
@@ -99,10 +99,10 @@ def _absolute(path: str | Path) -> str | Path:
 
 
 def _open(
-    path: str | Path, full: bool, busy_timeout_s: float, runner: ScriptRunner
+    path: str | Path, durable: bool, busy_timeout_s: float, runner: ScriptRunner
 ) -> tuple[sqlite3.Connection, LogSync | None]:
     try:
-        connection = open_writer(path, full=full, busy_timeout_s=busy_timeout_s)
+        connection = open_writer(path, durable=durable, busy_timeout_s=busy_timeout_s)
         try:
             migrate(connection, list_migrations("sqlite"))
             synchronize_clock(connection, runner.clock)

@@ -11,9 +11,11 @@ A group is committed in one of two ways:
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from toolpost.metrics import Durations
 from toolpost.store.scripts import Script
 
 CHECKPOINT_PAGES: Final = 1_000
@@ -30,12 +32,12 @@ RunAll = Callable[[sqlite3.Connection, Sequence[Make]], Sequence[Any]]
 class Job:
     """A script to be run, and the future of its caller. A group leaves a result or an error in each of its jobs."""
 
-    __slots__ = ("done", "error", "full", "is_short", "make", "result")
+    __slots__ = ("done", "durable", "error", "is_short", "make", "result")
 
-    def __init__(self, make: Make, done: asyncio.Future[Any], *, full: bool = False, is_short: bool = False) -> None:
+    def __init__(self, make: Make, done: asyncio.Future[Any], *, durable: bool = False, is_short: bool = False) -> None:
         self.make = make
         self.done = done
-        self.full = full
+        self.durable = durable
         self.is_short = is_short
         self.result: Any = None
         self.error: BaseException | None = None
@@ -59,11 +61,13 @@ _ON_LOOP: Final = _Mode(syncs=False, moves_log=False)
 class Transactions:
     """Owns the connection that writes."""
 
-    def __init__(self, connection: sqlite3.Connection, run_all: RunAll, *, always_full: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, run_all: RunAll, *, always_durable: bool) -> None:
         self.commits = 0
+        self.durations = Durations()
+        self._began = 0.0
         self._connection = connection
         self._run_all = run_all
-        self._always_full = always_full
+        self._always_durable = always_durable
         self._mode: _Mode | None = None
         self._unmoved = 0
         (self._busy_timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
@@ -78,7 +82,7 @@ class Transactions:
     def commit(self, group: Group) -> None:
         """Run a group and commit it; scripts that fail are rolled back alone."""
         try:
-            self._set_mode(_Mode(syncs=self._always_full or any(job.full for job in group), moves_log=True))
+            self._set_mode(_Mode(syncs=self._always_durable or any(job.durable for job in group), moves_log=True))
             if self.is_log_long:
                 self._move_log()
             self._begin_patiently()
@@ -104,6 +108,7 @@ class Transactions:
         try:
             self._connection.execute("COMMIT")
             self.commits += 1
+            self.durations.observe(time.monotonic() - self._began)
             if self._mode == _ON_LOOP:
                 self._unmoved += 1
         except BaseException as error:  # noqa: BLE001 - the callers wait for it, whatever it is
@@ -163,6 +168,7 @@ class Transactions:
 
     def _begin(self) -> None:
         # With the write lock from the start, what a script reads stays true until it is committed.
+        self._began = time.monotonic()
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _begin_patiently(self) -> None:

@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,16 @@ async def verify_file(path: Path) -> AuditVerdict:
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(closing(await anyio.to_thread.run_sync(_open, path, stack)))
-            damage = await anyio.to_thread.run_sync(_damage_in, connection)
+            tables = await anyio.to_thread.run_sync(_list_tables, connection)
+            damage = await anyio.to_thread.run_sync(_damage_in, connection, tables)
             if damage is not None:
                 return _unreadable(damage)
             scripts = _ReadOnly(connection)
-            verdict = await AuditLog(scripts, scripts.run).verify()
+            verdict = await AuditLog(scripts, scripts.run).verify(has_segments="audit_segments" in tables)
         except (sqlite3.Error, OSError) as error:
             return _unreadable(str(error))
     noted = await anyio.to_thread.run_sync(count_journaled, path)
-    return AuditVerdict(
-        checked=verdict.checked, head=verdict.head, broken_seq=verdict.broken_seq, reason=verdict.reason, noted=noted
-    )
+    return replace(verdict, noted=noted)
 
 
 def _unreadable(reason: str) -> AuditVerdict:
@@ -78,9 +78,12 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     return connection
 
 
-def _damage_in(connection: sqlite3.Connection) -> str | None:
+def _list_tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def _damage_in(connection: sqlite3.Connection, tables: set[str]) -> str | None:
     """Return what is wrong with the file itself: a page that is missing need not be one of the audit's."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and not {"audit", "audit_head"} <= tables:
         return "it holds no audit; is it a store of Toolpost?"
     found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]

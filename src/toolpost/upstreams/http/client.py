@@ -1,26 +1,30 @@
 """A small HTTP/1.1 client for one server: pooled connections, no task per request, events passed on as they arrive.
 
 A gateway makes all requests on one core, and general clients made 15 to 50 times fewer of them there (decision 0014), so this
-one does only what MCP needs. It follows no redirects, uses no proxies, keeps no cookies, and sets no time limit on an answer: the
+one does only what MCP needs. It follows no redirects, keeps no cookies, and sets no time limit on an answer: the
 caller has a deadline, and cancelling closes the connection, which is how a call is cancelled in MCP over HTTP.
 
 A request takes a slot (`max_connections`), then the idle connection that was used last, or a new one. The main hazard is an idle
 connection that the server closes at the same moment. Such a request may be repeated only if no byte of it can have been read,
-so a connection that was idle for a while is checked before it is used, and a write that fails at once is repeated on a new
-connection. Everything else ends as `HttpFailed`, whose `sent` says whether the caller may repeat it.
+so a connection that was idle for a while is checked before it is used, one that the server is about to close is not used, and a
+request is repeated on a new connection if its write fails at once, or if the server had closed the old one before any byte
+arrived there (Linux can tell). Everything else ends as `HttpFailed`, whose `sent` says whether the caller may repeat it.
 
 Example: with two idle connections, `post` writes to the one that was used last. When the answer is complete the connection goes
 back to `_idle`; one timer for all of them closes those that were not needed for `idle_s`.
 """
 
 import asyncio
+import base64
+import math
 import re
+import socket
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
-from urllib.parse import urlsplit
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.connection import (
@@ -32,6 +36,7 @@ from toolpost.upstreams.http.connection import (
     make_unsent_error,
 )
 from toolpost.upstreams.http.events import EventListener
+from toolpost.upstreams.http.network import DIRECT, Network
 
 __all__ = [
     "EventListener",
@@ -41,6 +46,7 @@ __all__ = [
     "HttpFailed",
     "Response",
     "StartedRequest",
+    "open_tunnel_blocking",
     "write_headers",
 ]
 
@@ -52,6 +58,13 @@ TRUST_LIMIT_S: Final = 0.05
 
 Others are not: the check costs a microsecond, and servers close connections that are idle for longer.
 """
+
+LEARNED_S: Final = 600.0
+"""How long it is remembered after which idle time a server closes connections: it may have closed them because it was stopped."""
+
+LEARNED_LIMIT: Final = 1_000
+LEAST_IDLE_S: Final = 1.0
+"""A connection that was closed sooner was not closed for being idle."""
 
 _DEFAULT_HEADERS: Final = {"accept": "application/json, text/event-stream", "accept-encoding": "identity"}
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -65,6 +78,31 @@ _is_printable = re.compile(r"[!-~]+").fullmatch
 
 class HeaderLines(bytes):
     """Headers that are checked and encoded already, for requests that send the same ones each time."""
+
+
+class _IdleTimes:
+    """After which idle time servers close connections, as it was seen: for all clients of a server, each with a credential."""
+
+    def __init__(self) -> None:
+        self._by_address: OrderedDict[tuple[str, int], tuple[float, float]] = OrderedDict()
+
+    def note_close(self, address: "_Address", idle_s: float, now: float) -> None:
+        """Record that a server closed a connection that was idle for this long."""
+        if idle_s < LEAST_IDLE_S:
+            return
+        key = address.host, address.port
+        self._by_address[key] = min(idle_s, self.find(address, now)), now
+        self._by_address.move_to_end(key)
+        if len(self._by_address) > LEARNED_LIMIT:
+            self._by_address.popitem(last=False)
+
+    def find(self, address: "_Address", now: float) -> float:
+        """Return the idle time after which a server closes connections; infinity if it is not known."""
+        idle_s, noted_at = self._by_address.get((address.host, address.port), (math.inf, now))
+        return idle_s if now < noted_at + LEARNED_S else math.inf
+
+
+_idle_times: Final = _IdleTimes()
 
 
 class HttpClient:
@@ -81,13 +119,30 @@ class HttpClient:
         head_limit: int = HEAD_LIMIT_BYTES,
         body_limit: int = BODY_LIMIT_BYTES,
         ssl_context: ssl.SSLContext | None = None,
+        network: Network = DIRECT,
+        resolve: Callable[[str, int], Awaitable[str]] | None = None,
+        is_compressed: bool = False,
     ) -> None:
+        """`network` has certificates and the proxy; `ssl_context` replaces its certificates.
+
+        With `is_compressed`, bodies may be compressed, and are returned as they came.
+
+        `resolve` returns the address to connect to for a host and port, or raises; without it the system resolves them. Behind a
+        proxy it is not asked: the proxy resolves names.
+        """
         self._address = _parse_url(url)
+        proxy = network.find_proxy(url)
+        self._proxy = _parse_proxy(proxy) if proxy is not None else None
         self._headers = _DEFAULT_HEADERS | {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[str, bytes] = {}
-        self._limits = ResponseLimits(head=head_limit, body=body_limit)
+        if is_compressed:
+            self._headers = {"accept-encoding": "gzip, deflate"} | {
+                name: value for name, value in self._headers.items() if name != "accept-encoding"
+            }
+        self._limits = ResponseLimits(head=head_limit, body=body_limit, is_compressed=is_compressed)
         # Made once: loading the certificates of all authorities takes longer than a thousand calls.
-        self._ssl = (ssl_context or _make_ssl_context()) if self._address.is_secure else None
+        self._ssl = (ssl_context or network.make_ssl_context()) if self._address.is_secure else None
+        self._resolve = resolve
         self._connect_timeout_s = connect_timeout_s
         self._idle_s = idle_s
         self._max_connections = max_connections
@@ -121,15 +176,16 @@ class HttpClient:
         headers: Iterable[tuple[bytes, bytes]] | HeaderLines = (),
         *,
         on_event: EventListener | None = None,
+        target: str | None = None,
     ) -> Response:
         """Return the response, or raise `HttpFailed`. Events of a stream go to `on_event`; it returns at the end of the stream.
 
         `headers` are added to the client's own, and should not repeat one of them. What `on_event` raises ends the request and
-        is raised here.
+        is raised here. `target` is another path and query at the same origin; the type of its body is among `headers`.
         """
         if self._is_closed:
             raise _make_closed_error(sent=False)
-        request = self._write_request(method, body, headers)
+        request = self._write_request(method, body, headers, target)
         if self._busy < self._max_connections:
             self._busy += 1
         else:
@@ -205,39 +261,72 @@ class HttpClient:
             self._emptied = self._emptied or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._emptied)
 
+    def set_header(self, name: str, value: str | None) -> None:
+        """Replace a header of all further requests; None removes it. Raises `BadConfiguration` for one that cannot be sent."""
+        self._headers.pop(name, None)
+        if value is not None:
+            self._headers[name] = value
+        self._heads.clear()
+        self._make_head("POST")
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _write_request(self, method: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] | HeaderLines) -> bytes:
-        head = self._heads.get(method) or self._make_head(method)
+    def _write_request(
+        self,
+        method: str,
+        body: bytes,
+        headers: Iterable[tuple[bytes, bytes]] | HeaderLines,
+        target: str | None = None,
+    ) -> bytes:
+        if target is not None:
+            head = self._make_head_for(method, target, self._headers)
+        else:
+            head = self._heads.get(method) or self._make_head(method)
         head += headers if isinstance(headers, HeaderLines) else write_headers(headers)
         if body or method in _METHODS_WITH_BODY:
             return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
         return head + b"\r\n"
 
     def _make_head(self, method: str) -> bytes:
-        """Encode the request line and the client's own headers for a method."""
-        if not _is_token(method.encode()):
-            raise HttpFailed(FailureKind.BAD_REQUEST, f"no HTTP method is called {method!r}", sent=False)
+        """Encode the request line and the client's own headers for a method, and keep them."""
         headers = {"content-type": "application/json"} if method in _METHODS_WITH_BODY else {}
-        lines = [_write_configured_header(name, value) for name, value in (headers | self._headers).items()]
-        first = f"{method} {self._address.target} HTTP/1.1\r\nhost: {self._address.authority}\r\n"
-        self._heads[method] = first.encode() + b"".join(lines)
+        self._heads[method] = self._make_head_for(method, self._address.target, headers | self._headers)
         return self._heads[method]
 
+    def _make_head_for(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
+        if not _is_token(method.encode()):
+            raise HttpFailed(FailureKind.BAD_REQUEST, f"no HTTP method is called {method!r}", sent=False)
+        if not target.startswith("/") or not _is_printable(target):
+            # With a space or a line break in it, the rest would be read as another request.
+            raise HttpFailed(FailureKind.BAD_REQUEST, "the target is no path, or not percent-encoded", sent=False)
+        lines = [_write_configured_header(name, value) for name, value in headers.items()]
+        if self._is_forwarded:
+            # To an HTTP proxy, a request without TLS is sent whole: most proxies make tunnels to port 443 alone.
+            target = f"http://{self._address.authority}{target}"
+            lines += [self._proxy.authorization] if self._proxy is not None else []
+        first = f"{method} {target} HTTP/1.1\r\nhost: {self._address.authority}\r\n"
+        return first.encode() + b"".join(lines)
+
     async def _exchange(self, request: bytes, on_event: EventListener | None, *, is_head_method: bool) -> Response:
-        connection = self._pop_idle() or await self._connect()
+        if (idle := self._pop_idle()) is not None:
+            try:
+                return await self._exchange_on(idle, request, on_event, is_head_method=is_head_method)
+            except HttpFailed as failure:
+                # The server has seen nothing of a request that was not sent.
+                if failure.sent or self._is_closed:
+                    raise
+        return await self._exchange_on(await self._connect(), request, on_event, is_head_method=is_head_method)
+
+    async def _exchange_on(
+        self, connection: UpstreamConnection, request: bytes, on_event: EventListener | None, *, is_head_method: bool
+    ) -> Response:
         answer = connection.begin(on_event, is_head_method=is_head_method)
         if not connection.write(request):
-            # Not a byte was written, so the server has seen nothing of it.
-            connection.drop()
-            connection = await self._connect()
-            answer = connection.begin(on_event, is_head_method=is_head_method)
-            if not connection.write(request):
-                connection.drop(make_unsent_error())
+            connection.drop(make_unsent_error())
         return await self._answer_on(connection, answer)
 
     async def _answer_on(self, connection: UpstreamConnection, answer: asyncio.Future[Response]) -> Response:
@@ -249,6 +338,10 @@ class HttpClient:
         self._keep(connection)
         return response
 
+    @property
+    def _is_forwarded(self) -> bool:
+        return self._proxy is not None and self._proxy.scheme == "http" and not self._address.is_secure
+
     async def _connect(self) -> UpstreamConnection:
         if self._is_closed:
             raise _make_closed_error(sent=False)
@@ -258,10 +351,16 @@ class HttpClient:
             async with asyncio.timeout(self._connect_timeout_s) as limit:
                 self._connecting.add(limit)
                 try:
+                    at: dict[str, Any] = {"host": address.host, "port": address.port}
+                    if self._proxy is not None and self._is_forwarded:
+                        at = {"host": self._proxy.host, "port": self._proxy.port}
+                    elif self._proxy is not None:
+                        at = {"sock": await self._proxy.open_tunnel(address.host, address.port)}
+                    elif self._resolve is not None:
+                        at["host"] = await self._resolve(address.host, address.port)
                     _, connection = await loop.create_connection(
                         lambda: UpstreamConnection(self, self._limits, loop),
-                        address.host,
-                        address.port,
+                        **at,
                         ssl=self._ssl,
                         server_hostname=address.host if self._ssl else None,
                     )
@@ -272,7 +371,7 @@ class HttpClient:
         return connection
 
     def _make_connect_error(self, error: Exception) -> HttpFailed:
-        where = self._address.authority
+        where = self._address.authority + (f" through the proxy {self._proxy.shown}" if self._proxy is not None else "")
         if self._is_closed:
             return _make_closed_error(sent=False)
         if isinstance(error, TimeoutError) and error.errno is None:
@@ -313,14 +412,18 @@ class HttpClient:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+            if not self._is_closed:
+                now = asyncio.get_running_loop().time()
+                _idle_times.note_close(self._address, now - connection.idle_since_s, now)
         if self._emptied is not None and not self._open and not self._emptied.done():
             self._emptied.set_result(None)
 
     def _pop_idle(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
-            idle_s = asyncio.get_running_loop().time() - connection.idle_since_s
-            if idle_s < TRUST_LIMIT_S or not connection.has_unexpected_input():
+            now = asyncio.get_running_loop().time()
+            idle_s = now - connection.idle_since_s
+            if idle_s < TRUST_LIMIT_S or connection.may_be_used(idle_s, limit_s=_idle_times.find(self._address, now)):
                 return connection
             connection.drop()
         return None
@@ -419,10 +522,74 @@ def write_headers(headers: Iterable[tuple[bytes, bytes]]) -> HeaderLines:
     return HeaderLines(b"".join(_write_header(name, value) for name, value in headers))
 
 
-def _make_ssl_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+class _Proxy(NamedTuple):
+    """A proxy, and how it is authenticated to."""
+
+    scheme: str
+    host: str
+    port: int
+    username: str | None
+    password: str | None
+
+    @property
+    def shown(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def authorization(self) -> bytes:
+        """The header that authenticates a forwarded request; empty without a user."""
+        if self.username is None:
+            return b""
+        pair = base64.b64encode(f"{self.username}:{self.password or ''}".encode())
+        return b"proxy-authorization: Basic %b\r\n" % pair
+
+    async def open_tunnel(self, host: str, port: int) -> socket.socket:
+        """Return a socket that the proxy has connected to a host; raises `OSError`."""
+        from python_socks import ProxyError
+        from python_socks.async_.asyncio import Proxy
+
+        try:
+            return await Proxy(**self._as_options()).connect(host, port)
+        except ProxyError as error:
+            raise ConnectionRefusedError(str(error)) from error
+
+    def open_tunnel_blocking(self, host: str, port: int, timeout_s: float | None) -> socket.socket:
+        """As `open_tunnel`, for commands without an event loop."""
+        from python_socks import ProxyError
+        from python_socks.sync import Proxy
+
+        try:
+            return Proxy(**self._as_options()).connect(host, port, timeout=timeout_s)
+        except ProxyError as error:
+            raise ConnectionRefusedError(str(error)) from error
+
+    def _as_options(self) -> dict[str, Any]:
+        from python_socks import ProxyType
+
+        kinds = {"http": ProxyType.HTTP, "socks4": ProxyType.SOCKS4}
+        return {
+            "proxy_type": kinds.get(self.scheme, ProxyType.SOCKS5),
+            "host": self.host,
+            "port": self.port,
+            "username": self.username,
+            "password": self.password,
+            # As curl has it: with `socks5h` the proxy resolves names, with the others this machine does.
+            "rdns": self.scheme in ("http", "socks5h"),
+        }
+
+
+def open_tunnel_blocking(proxy: str, host: str, port: int, timeout_s: float | None) -> socket.socket:
+    """Return a socket that a proxy, given by its URL, has connected to a host; raises `OSError`."""
+    return _parse_proxy(proxy).open_tunnel_blocking(host, port, timeout_s)
+
+
+def _parse_proxy(url: str) -> _Proxy:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    username = None if parts.username is None else unquote(parts.username)
+    password = None if parts.password is None else unquote(parts.password)
+    return _Proxy(parts.scheme, parts.hostname, parts.port, username, password)
 
 
 def _make_closed_error(*, sent: bool) -> HttpFailed:

@@ -6,7 +6,10 @@ follows an answer must not be taken for the next one, so the connection is close
 """
 
 import asyncio
+import re
 import select
+import socket
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +26,14 @@ STREAM_LINGER_S: Final = 0.25
 """How long an event stream may stay open after the answer; then it is closed, and its connection with it."""
 
 _FIRST_FINAL_STATUS: Final = 200
+
+KEEP_ALIVE_SHARE: Final = 0.8
+"""An idle connection is not used in the last part of the time for which the server keeps one open."""
+
+_BYTES_ACKED: Final = struct.Struct("120xQ")
+"""`tcpi_bytes_acked` in the `tcp_info` of Linux, since 4.1."""
+
+_find_timeout = re.compile(rb"(?:^|[,;\s])timeout=(\d{1,6})(?:$|[,;\s])", re.IGNORECASE).search
 
 
 class FailureKind(StrEnum):
@@ -71,6 +82,8 @@ class ResponseLimits:
 
     head: int
     body: int
+    is_compressed: bool = False
+    """Whether a body may be compressed; the limit is that of its compressed form then."""
 
 
 class ConnectionOwner(Protocol):
@@ -100,6 +113,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.on_result: Callable[[Response], bool] | None = None
         """Called with the answer before the future is resolved; True accepts it, and ends the request."""
         self._buffer = memoryview(bytearray(READ_BYTES))
+        self._acked_before: int | None = None
+        """How many bytes the server's system had received before the request; None if that is not known."""
         self._reset(None, is_head_method=False)
 
     def _reset(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
@@ -145,6 +160,38 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
+    def may_be_used(self, idle_s: float, *, limit_s: float) -> bool:
+        """Whether a connection that was idle for this long seems to be open, and is not about to be closed.
+
+        The server closes those that are idle for `limit_s`, as far as is known, or for the time that it has stated.
+        """
+        if (stated := _find_timeout(self._headers.get(b"keep-alive", b""))) is not None:
+            limit_s = min(limit_s, int(stated[1]))
+        if idle_s > limit_s * KEEP_ALIVE_SHARE:
+            return False
+        self._acked_before = self._read_acked()
+        return not self.has_unexpected_input()
+
+    def _read_acked(self) -> int | None:
+        if sys.platform != "linux":
+            return None
+        try:
+            info = self._transport.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size
+            )
+            return int(_BYTES_ACKED.unpack(info)[0])
+        except (OSError, struct.error):
+            return None
+
+    def _was_not_received(self, cause: Exception | None) -> bool:
+        """Whether the server closed an idle connection before its system had received a byte of the request.
+
+        It closed its side properly, and what it acknowledges then is all that it had received: nothing since before the request.
+        A reset proves nothing, because what it acknowledges is not noted: the server may have read the request.
+        """
+        is_end = cause is None and self._status == 0 and self._unread == 0
+        return is_end and self._acked_before is not None and self._read_acked() == self._acked_before
+
     def drop(self, failure: BaseException | None = None) -> None:
         """Close at once; the future of the answer, if any, gets the failure."""
         self._transport.abort()
@@ -171,7 +218,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 self._complete()
                 self._resolve()
             else:
-                self.drop(_make_lost_error(self._status, exc, sent=self._is_written))
+                was_sent = self._is_written and not self._was_not_received(exc)
+                self.drop(_make_lost_error(self._status, exc, sent=was_sent))
         self._owner.note_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -219,7 +267,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._is_keeping = self._parser.should_keep_alive()
         if self._headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
             self._events = EventReader(self._limits.body, self._on_event)
-        if self._headers.get(b"content-encoding", b"identity") != b"identity":
+        if not self._limits.is_compressed and self._headers.get(b"content-encoding", b"identity") != b"identity":
             raise _make_malformed_error(f"status {self._status} with a body that was compressed unasked")
         if self._is_head_method:
             # The parser cannot be told that no body follows, so the connection cannot be used again.

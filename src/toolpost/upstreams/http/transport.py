@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,9 +21,11 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError, UpstreamUnavailable
+from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers, header_value
 from toolpost.shares import FairQueue
+from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
 from toolpost.upstreams.message import IncomingMessage
@@ -31,11 +34,13 @@ from toolpost.upstreams.notifications import (
     LOG_MESSAGE,
     NO_CLIENTS,
     Attribution,
+    ExtensionBudget,
     NotificationListener,
     send_log_to_clients,
+    send_to_clients,
 )
 from toolpost.upstreams.request_writer import RequestWriter
-from toolpost.upstreams.server_requests import CALLBACK_METHODS, ROOTS_CHANGED, ClientChannel, ServerRequests
+from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 
@@ -49,20 +54,32 @@ OWN_CONNECTIONS: Final = 8
 
 CLOSE_LIMIT_S: Final = 1.0
 RESUME_S: Final = 1.0
+ATTEMPTS: Final = 3
+"""How often a request is sent again whose token may have expired on its way."""
+
+_REFUSALS: Final = (401, 403)
 _SESSION_EXPIRED: Final = "it has forgotten our session"
 
 
 @asynccontextmanager
 async def open_http_server(
-    spec: ServerSpec, limits: ServerLimits, *, on_notification: NotificationListener, on_gone: Callable[[str], None]
+    spec: ServerSpec,
+    limits: ServerLimits,
+    *,
+    on_notification: NotificationListener,
+    on_gone: Callable[[str], None],
+    authorization: Authorization | None = None,
 ) -> AsyncIterator["HttpTransport"]:
     """Open a client for the server; nothing is sent before the first request. Leaving closes the session."""
     assert spec.url is not None
-    async with HttpClient(spec.url, headers=spec.headers, max_connections=CONNECTIONS + OWN_CONNECTIONS) as client:
+    connections = CONNECTIONS + OWN_CONNECTIONS
+    async with HttpClient(spec.url, headers=spec.headers, max_connections=connections, network=spec.network) as client:
         what = f"calls waiting for a connection to `{spec.name}`"
         # The limit on calls in flight already limits how many wait here.
         queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
-        transport = HttpTransport(spec.name, client, on_notification=on_notification, queue=queue)
+        transport = HttpTransport(
+            spec.name, client, on_notification=on_notification, queue=queue, authorization=authorization
+        )
         listening = asyncio.create_task(transport.listen(on_gone))
         try:
             yield transport
@@ -82,7 +99,10 @@ class _DetachedOwner(NamedTuple):
 class _PostedRequest:
     """A request that `send_ahead` sent."""
 
-    __slots__ = ("answer", "caller", "client_channel", "exchange", "method", "on_result", "started")
+    __slots__ = (
+        *("again", "answer", "caller", "client_channel", "exchange", "method", "on_result", "started"),
+        *("traceparent", "used"),
+    )
 
     def __init__(
         self,
@@ -91,24 +111,42 @@ class _PostedRequest:
         exchange: Exchange,
         client_channel: ClientChannel | None,
         caller: CallerId,
+        again: Callable[[], Coroutine[Any, Any, Response]],
+        used: str | None,
     ) -> None:
         self.method = method
+        self.again = again
+        self.used = used
+        """The `Authorization` header that it was sent with."""
         self.started = started
         self.answer = started.answer
         self.exchange = exchange
         self.client_channel = client_channel
         self.caller = caller
         self.on_result: Callable[[bytes], bool] | None = None
+        self.traceparent: str | None
 
 
 class HttpTransport:
     """A `Transport` over streamable HTTP."""
 
+    writer_type = RequestWriter
+    """As in `Peer`."""
+
     def __init__(
-        self, server: str, client: HttpClient, *, on_notification: NotificationListener, queue: FairQueue | None = None
+        self,
+        server: str,
+        client: HttpClient,
+        *,
+        on_notification: NotificationListener,
+        queue: FairQueue | None = None,
+        authorization: Authorization | None = None,
     ) -> None:
         self._server = server
         self._client = client
+        self._authorization = authorization
+        self._used: str | None = None
+        """The `Authorization` header of requests now."""
         self._on_notification = on_notification
         self._ids = itertools.count(1)
         self._envelope = RequestWriter({})
@@ -116,7 +154,7 @@ class HttpTransport:
         self._lines: dict[str, HeaderLines] = {}
         """The encoded headers of `tools/call`, by the tool's name."""
         self._session: bytes | None = None
-        self._is_modern = False
+        self._is_stateless = False
         self._has_session = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
         self._server_requests = ServerRequests(server, self._send_in_background)
@@ -125,10 +163,11 @@ class HttpTransport:
         self._callers: dict[int, CallerId] = {}
         """The callers of requests in flight, by the request's number; the gateway's own requests have none."""
         self._attribution = Attribution()
+        self._budget = ExtensionBudget()
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        self._envelope = RequestWriter(envelope)
-        self._is_modern = bool(envelope)
+        self._envelope = self.writer_type(envelope)
+        self._is_stateless = bool(envelope)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
         self._headers = (*own, *session)
@@ -146,6 +185,8 @@ class HttpTransport:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> bytes:
+        if self._authorization is not None:
+            await self._authorize(self._authorization)
         if caller is not None and self._queue is not None:
             await self._queue.enter(caller)
         exchange = self._begin_exchange(client_channel, caller, on_progress)
@@ -158,10 +199,10 @@ class HttpTransport:
         except BaseException:
             self._end(number, client_channel, caller)
             raise
-        if method in CALLBACK_METHODS:
+        if has_client(method):
             self._calls[number] = client_channel
-        responding = self._client.post(body, lines, on_event=exchange.take)
-        return await self._result(method, exchange, client_channel, caller, responding)
+        post = partial(self._client.post, body, lines, on_event=exchange.take)
+        return await self._result(method, exchange, client_channel, caller, post(), post, self._used)
 
     def send_ahead(
         self,
@@ -173,24 +214,38 @@ class HttpTransport:
         client_channel: ClientChannel | None,
         caller: CallerId,
     ) -> _PostedRequest | None:
+        if self._authorization is not None and (
+            self._authorization.header != self._used or time.time() >= self._authorization.fresh_until
+        ):
+            return None
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
         exchange = self._begin_exchange(client_channel, caller, None)
         body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
-        started = self._client.start(body, self._lines_for(method, name, ()), exchange.take)
+        lines = self._lines_for(method, name, ())
+        started = self._client.start(body, lines, exchange.take)
         if started is None:
             self._callers.pop(exchange.number)
             if self._queue is not None:
                 self._queue.leave(caller)
             return None
         self._calls[exchange.number] = client_channel
-        request = _PostedRequest(method, started, exchange, client_channel, caller)
+        again = partial(self._client.post, body, lines, on_event=exchange.take)
+        request = _PostedRequest(method, started, exchange, client_channel, caller, again, self._used)
         started.connection.on_result = partial(self._on_result, request)
         return request
 
     async def answer_to(self, request: _PostedRequest, /) -> bytes:
         responding = self._client.finish(request.started)
-        return await self._result(request.method, request.exchange, request.client_channel, request.caller, responding)
+        return await self._result(
+            request.method,
+            request.exchange,
+            request.client_channel,
+            request.caller,
+            responding,
+            request.again,
+            request.used,
+        )
 
     def _on_result(self, request: _PostedRequest, response: Response) -> bool:
         if request.on_result is None or (result := find_plain_result(response, request.exchange)) is None:
@@ -232,9 +287,13 @@ class HttpTransport:
         client_channel: ClientChannel | None,
         caller: CallerId | None,
         responding: Coroutine[Any, Any, Response],
+        again: Callable[[], Coroutine[Any, Any, Response]],
+        used: str | None,
     ) -> bytes:
         try:
             response = await self._wait_for_answer(responding, exchange)
+            if response.status in _REFUSALS and self._authorization is not None and exchange.answer is None:
+                response = await self._repeat_authorized(self._authorization, response, exchange, again, used)
         except asyncio.CancelledError:
             self._cancel(exchange.number)
             if caller is not None:
@@ -256,6 +315,43 @@ class HttpTransport:
             self._server_requests.note_error(refusal, client_channel)
             raise
 
+    async def _authorize(self, authorization: Authorization) -> None:
+        """Have the current token sent with all further requests; it is renewed if need be."""
+        if time.time() >= authorization.fresh_until:
+            await authorization.prepare()
+        if authorization.header != self._used:
+            self._client.set_header("authorization", authorization.header)
+            self._used = authorization.header
+
+    async def _repeat_authorized(
+        self,
+        authorization: Authorization,
+        response: Response,
+        exchange: Exchange,
+        again: Callable[[], Coroutine[Any, Any, Response]],
+        used: str | None,
+    ) -> Response:
+        """Send a refused request once more, with another token: a server that refuses access has not run it.
+
+        Raises `LoginRequired` if there is no other token, or it is refused, too, before its time.
+        """
+        for attempt in itertools.count(1):
+            challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
+            if not await authorization.handle_refusal(response.status, challenge, used=used):
+                return response
+            await self._authorize(authorization)
+            used = self._used
+            response = await self._wait_for_answer(again(), exchange)
+            if response.status not in _REFUSALS or exchange.answer is not None:
+                return response
+            # Tokens that live for seconds expire on their way to a server that is busy; the next one need not.
+            if response.status == 403 or attempt == ATTEMPTS or not authorization.may_have_expired(used):
+                break
+        challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
+        if response.status == 401 or await authorization.handle_refusal(403, challenge, used=used):
+            raise authorization.make_repeated_error()
+        return response
+
     async def notify(self, method: str, fields: bytes = b"") -> None:
         await _translate_failure(
             self._client.post(_write_notification(method, fields), self._headers_for(method, None))
@@ -271,7 +367,11 @@ class HttpTransport:
         exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
         while True:
             try:
+                if self._authorization is not None:
+                    await self._authorize(self._authorization)
                 response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
+            except (CredentialRequired, LoginRequired, UpstreamUnavailable):
+                return  # The next call reports it.
             except HttpFailed as failure:
                 event(_log, logging.DEBUG, "event stream lost", server=self._server, reason=str(failure))
             else:
@@ -293,7 +393,7 @@ class HttpTransport:
             task.cancel()
 
     def _headers_for(self, method: str, name: str | None, mirrored: Headers = ()) -> Headers:
-        if not self._is_modern:
+        if not self._is_stateless:
             return self._headers
         routing = ((b"mcp-method", method.encode()),)
         if not name:
@@ -312,22 +412,46 @@ class HttpTransport:
         """Await the response; a stream that the server cut before the answer is resumed."""
         response = await _translate_failure(responding)
         # Only the handshake era can resume a stream, and only one whose events have ids.
-        while exchange.answer is None and response.last_event_id and response.status == 200 and not self._is_modern:
+        while exchange.answer is None and response.last_event_id and response.status == 200 and not self._is_stateless:
             response = await self._resume(response, exchange)
         return response
 
     async def _resume(self, response: Response, exchange: Exchange) -> Response:
-        """Request the rest of a stream by its last event id, after the pause that the server asked for."""
+        """Request the rest of a stream by its last event id, after the pause that the server asked for.
+
+        The server has accepted the request and may have run it. So whatever fails here is `UpstreamUnavailable`: a login that is
+        required, or a session that has expired, would have the request sent a second time.
+        """
         await asyncio.sleep(RESUME_S if response.retry_ms is None else min(response.retry_ms, 10_000) / 1000)
         headers = (*self._headers, (b"last-event-id", response.last_event_id))
+        get = partial(self._client.request, "GET", headers=headers, on_event=exchange.take)
         try:
-            return await self._client.request("GET", headers=headers, on_event=exchange.take)
+            response = await self._get_authorized(self._authorization, get) if self._authorization else await get()
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason) from failure
+        except ToolpostError as error:
+            raise UpstreamUnavailable(f"the rest of its answer was lost: {error.message}", hint=error.hint) from error
+        if response.status != 200 and exchange.answer is None:
+            raise UpstreamUnavailable(f"it refused to send the rest of its answer (HTTP {response.status})")
+        return response
+
+    async def _get_authorized(
+        self, authorization: Authorization, get: Callable[[], Coroutine[Any, Any, Response]]
+    ) -> Response:
+        """Send a GET, and once more with another token if it is refused."""
+        await self._authorize(authorization)
+        used = self._used
+        response = await get()
+        if response.status in _REFUSALS:
+            challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
+            if await authorization.handle_refusal(response.status, challenge, used=used):
+                await self._authorize(authorization)
+                response = await get()
+        return response
 
     def _cancel(self, number: int) -> None:
         """Notify a server of the handshake era, where a closed connection is no cancellation."""
-        if not self._is_modern and self._session is not None:
+        if not self._is_stateless and self._session is not None:
             self._send_in_background(_write_notification("notifications/cancelled", b'"requestId":%d' % number))
 
     def _take_request(self, message: IncomingMessage) -> None:
@@ -359,7 +483,10 @@ class HttpTransport:
         if method == ELICITATION_COMPLETE:
             self._on_notification(method, params, self._server_requests.pop_elicitation_clients(params), None)
         elif method != LOG_MESSAGE:
-            self._on_notification(method, params, NO_CLIENTS, None)
+            if is_extension_notification(method):
+                self._take_extension(method, params, client_channel, caller)
+            else:
+                self._on_notification(method, params, NO_CLIENTS, None)
         elif client_channel is not None:
             send_log_to_clients(params, (client_channel,))
         elif caller is not None:
@@ -369,6 +496,21 @@ class HttpTransport:
             caller = self._attribution.find_caller(self._callers.values())
             clients = send_log_to_clients(params, self._calls.values()) if caller is not None else NO_CLIENTS
             self._on_notification(LOG_MESSAGE, params, clients, caller)
+
+    def _take_extension(
+        self, method: str, params: bytes, client_channel: ClientChannel | None, caller: CallerId | None
+    ) -> None:
+        """Forward a notification of an extension to the client of the call that it is about, as a log message."""
+        if not self._budget.take():
+            if self._budget.dropped == 1:
+                event(_log, logging.WARNING, "notifications of extensions dropped", server=self._server)
+            return
+        channels = [client_channel]
+        if caller is None and client_channel is None:
+            # It came on the GET stream, which does not say which call it is about.
+            caller = self._attribution.find_caller(self._callers.values())
+            channels = list(self._calls.values()) if caller is not None else []
+        self._on_notification(method, params, send_to_clients(method, params, channels), caller)
 
     def _send_in_background(self, body: bytes) -> None:
         """Send a message without waiting for its response; failures are logged."""

@@ -16,7 +16,7 @@ LOG_LINE_LIMIT = 16_384
 
 
 async def each_line(stream: ByteReceiveStream, limit: int, take: Callable[[bytes], None]) -> None:
-    """Pass every line to `take`, one longer than the limit as `TooLong`, until the pipe is closed."""
+    """Pass every line to `take`, one longer than the limit as `OversizedLine`, until the pipe is closed."""
     await _split(stream, LineSplitter(limit), take)
 
 

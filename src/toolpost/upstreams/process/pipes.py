@@ -59,6 +59,10 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
         def read_chunk() -> bool:
             """Read one chunk; False if there is nothing to read yet."""
+            if reading.done():
+                # Cancelled in this turn of the loop; the task that awaits it runs in the next.
+                loop.remove_reader(fileno)
+                return True
             try:
                 if chunk := os.read(fileno, CHUNK_BYTES):
                     take(chunk)
@@ -81,7 +85,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
             if not self._file.closed:
                 loop.remove_reader(fileno)
 
-    def linger(self, limit_s: float) -> bool:
+    def poll_briefly(self, limit_s: float) -> bool:
         """Poll for a chunk within this time, in this turn of the loop; False if none came."""
         until = time.perf_counter() + limit_s
         while self._read_chunk is not None:

@@ -30,16 +30,21 @@ def find_tree(pid: int) -> list[psutil.Process]:
 
 
 def end_strays(known: list[psutil.Process], cookie: str, grace_s: float, until: float) -> None:
-    """End the known processes and all that carry the cookie: SIGTERM once, SIGKILL after `grace_s`, until `until`."""
+    """End the known processes and all that carry the cookie: SIGTERM once, SIGKILL after `grace_s`, until `until`.
+
+    On a busy machine the time may be over before the first look is: they are sent SIGKILL once in any case.
+    """
     graced_until = min(time.monotonic() + grace_s, until - 0.5)
     terminated: set[psutil.Process] = set()
-    while (strays := _find_alive(known, cookie)) and time.monotonic() < until:
+    is_over = False
+    while (strays := _find_alive(known, cookie)) and not is_over:
         is_graced = time.monotonic() < graced_until
         for stray in strays - terminated if is_graced else strays:
             with contextlib.suppress(psutil.Error):  # It is gone, or cannot be killed, which is logged below.
                 stray.send_signal(signal.SIGTERM if is_graced else signal.SIGKILL)
         terminated |= strays
         time.sleep(0.05)
+        is_over = not is_graced and time.monotonic() >= until
     for stray in strays:
         warn_unkilled(stray.pid, "it is still there")
 

@@ -2,8 +2,8 @@
 
 The validator is native code and cannot be interrupted: on the event loop it would block every call, and in a thread it would hold
 the interpreter lock. Few calls come here: those whose schema is not provably cheap for a value of their size
-(`Schema.quick_bytes`), and changed definitions that are not provably cheap to compare. Processes are started on demand; one is
-kept for the next call. `process` is the other end.
+(`Schema.inline_limit_bytes`), and changed definitions that are not provably cheap to compare. Processes are started on demand;
+one is kept for the next call. `process` is the other end.
 """
 
 import os
@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
-from toolpost.contracts.compatibility import Definition, Judgement, cut_short
+from toolpost.contracts.compatibility import Definition, Judgement, make_cut_short_judgement
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
 from toolpost.contracts.issues import Issue, make_generic_issue, parse_issue
 from toolpost.contracts.schema import Schema
@@ -59,14 +59,14 @@ class Validators:
                 tasks.cancel_scope.cancel()
 
     async def judge(self, old: Definition, new: Definition, *, provider: str) -> Judgement:
-        """Judge a change; returns `cut_short()` if that takes too long, or ends the process."""
+        """Judge a change; returns `make_cut_short_judgement()` if that takes too long, or ends the process."""
         pair = msgspec.json.encode(old), msgspec.json.encode(new)
         with anyio.move_on_after(JUDGE_S):
             try:
                 return await self._run_in_turn(provider, lambda validator: validator.judge(*pair))
             except ToolFailed:
-                pass
-        return cut_short()
+                pass  # the process ended: the pair is too much for it, which is what `make_cut_short_judgement` says
+        return make_cut_short_judgement()
 
     async def find_issues(self, schema: Schema, encoded: bytes, *, provider: str) -> list[Issue]:
         """List the issues of a value, given as JSON text; cancelling ends the process that validates it.
@@ -175,7 +175,7 @@ class _Validator:
             try:
                 return [parse_issue(issue) for issue in msgspec.json.decode(await self._answer())]
             except ToolFailed:
-                pass
+                pass  # the process ended while it collected the details
         # The value is known to be invalid: the details are not worth more time.
         self.end()
         return [make_generic_issue()]

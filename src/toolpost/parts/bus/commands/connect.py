@@ -10,7 +10,7 @@ import click
 from toolpost.app import open_app, serve_on_stdio
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
-from toolpost.cli.logs import LEVELS, set_up_logging
+from toolpost.cli.logs.format import LEVELS, set_up_logging
 from toolpost.cli.options import is_debugging
 from toolpost.cli.serve import Stop
 from toolpost.cli.servers.client import MCP_PATH, base_url
@@ -19,7 +19,7 @@ from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.client import BusClient
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
-from toolpost.parts.bus.connection import BusConnection, FindServer, ServerAddress
+from toolpost.parts.bus.connection import BusConnection, ServerAddress
 from toolpost.settings import Config, PluginSettings, StoreSettings
 
 _CLIENT: Final = Config(
@@ -47,8 +47,11 @@ def connect(url: str | None, project: Path | None, log_level: str) -> None:
     while it lives; when it ends, tasks that were not started are queued again.
     """
     set_up_logging("debug" if is_debugging() else log_level, "text")
-    find = _project_server(project) if url is None else _server_at(url)
-    run_async(_connect, BusConnection(find), StdioStreams())
+    root = resolve_project(project)
+    # Also checks the configuration: what is wrong with it is raised now, not at the first call.
+    network = load_project_config(root).resolve_network()
+    find = ProjectServer(root).find_or_start if url is None else _server_at(url)
+    run_async(_connect, BusConnection(find, network), StdioStreams())
 
 
 async def _connect(connection: BusConnection, wire: StdioStreams) -> None:
@@ -61,12 +64,6 @@ async def _connect(connection: BusConnection, wire: StdioStreams) -> None:
         ):
             stop.app = app
             await serve_on_stdio(app, wire, stop.event)
-
-
-def _project_server(project: Path | None) -> FindServer:
-    root = resolve_project(project)
-    load_project_config(root)  # Raises now what is wrong with it, not at the first call.
-    return ProjectServer(root).find_or_start
 
 
 def _server_at(url: str) -> Callable[[ServerAddress | None], Awaitable[ServerAddress]]:

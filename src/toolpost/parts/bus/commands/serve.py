@@ -12,9 +12,9 @@ import click
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
-from toolpost.cli.logs import LEVELS, LogFormat, set_up_logging
+from toolpost.cli.logs.format import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import apply_options, is_debugging, json_option
-from toolpost.cli.serve import ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
+from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
@@ -65,7 +65,7 @@ def serve(
     `toolpost bus connect` in the same project finds this server.
     """
     if stdio and (listen or as_json):
-        raise click.UsageError("--stdio cannot be used with --listen or --json")
+        raise click.UsageError(STDIO_CLASH)
     set_up_logging("debug" if is_debugging() else log_level, log_format)
     root = resolve_project(project)
     address = _FREE_PORT if for_clients else listen

@@ -17,7 +17,7 @@ _EVENTS: Final = "text/event-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class ApiOperation:
     """A method of a path, as OpenAPI calls it, with what its description needs."""
 
     method: str
@@ -36,7 +36,7 @@ class Operation:
 
 
 @cache
-def describe_api(operations: Sequence[Operation]) -> JsonObject:
+def describe_api(operations: Sequence[ApiOperation]) -> JsonObject:
     """Return the OpenAPI document."""
     structs = {struct for each in operations for struct in (each.body, each.response) if struct is not None}
     ordered = [*sorted(structs, key=lambda struct: struct.__name__), TurnEvent]
@@ -57,7 +57,7 @@ def describe_api(operations: Sequence[Operation]) -> JsonObject:
     }
 
 
-def _describe(operation: Operation) -> JsonObject:
+def _describe(operation: ApiOperation) -> JsonObject:
     has_thread = "{thread}" in operation.path
     parameters: list[JsonObject] = [
         {"name": name, "in": "query", "schema": {"type": "number"}} for name in operation.query

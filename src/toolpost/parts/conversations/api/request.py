@@ -20,7 +20,7 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.+)`")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiRequest:
+class ConversationRequest:
     """A request of an authenticated caller."""
 
     http: HttpRequest

@@ -24,14 +24,16 @@ from toolpost.base.ids import JsonObject, ThreadId, TurnId
 from toolpost.base.turns import TurnEnded, encode_event
 from toolpost.contracts.errors import ErrorCode, QueueOverloaded, ToolpostError
 from toolpost.endpoints.auth.access import Access
-from toolpost.endpoints.http.descriptors import has_run_out
+from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http.descriptors import is_out_of_descriptors
 from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.routes import READING
 from toolpost.parts.conversations.api import values
-from toolpost.parts.conversations.api.openapi import Operation, describe_api
-from toolpost.parts.conversations.api.request import ApiRequest
+from toolpost.parts.conversations.api.openapi import ApiOperation, describe_api
+from toolpost.parts.conversations.api.request import ConversationRequest
 from toolpost.parts.conversations.api.stream import TurnStream, watch_disconnect
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.shares import Shares
@@ -43,6 +45,7 @@ PAGE_LIMIT: Final = 200
 _STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.INVALID_PARAMS: 400,
+    ErrorCode.FORBIDDEN: 403,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CANCELLED: 409,
     ErrorCode.QUEUE_OVERLOADED: 503,
@@ -60,7 +63,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiRoute(Operation):
+class ApiRoute(ApiOperation):
     """An operation and the method of `ConversationsApi` that answers it."""
 
     handler: Callable[..., Awaitable[Any]]
@@ -71,7 +74,7 @@ _routes: list[ApiRoute] = []
 
 
 def _route(method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-    """Register a method of `ConversationsApi`; `options` are further fields of its `Operation`."""
+    """Register a method of `ConversationsApi`; `options` are further fields of its `ApiOperation`."""
 
     def register(handler: Handler) -> Handler:
         signature = inspect.signature(handler)
@@ -97,7 +100,9 @@ class ConversationsApi:
         *,
         body_limit: int,
         health: Callable[[], JsonObject],
+        check_change: Callable[[HttpRequest, Admission], None],
     ) -> None:
+        self._check_change = check_change
         self._access = access
         self._conversations = conversations
         self._streams = streams
@@ -112,10 +117,12 @@ class ConversationsApi:
         try:
             route, thread = _find_route(http)
             admission = await self._access.admit(http)
-            if admission.caller.thread is not None:
+            if admission.caller.is_agent:
                 raise forbidden("An agent may use tools, but not start conversations")
+            if http.method not in READING:
+                self._check_change(http, admission)
             principal = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            request = ApiRequest(http=http, principal=principal, thread=thread, body_limit=self._body_limit)
+            request = ConversationRequest(http=http, principal=principal, thread=thread, body_limit=self._body_limit)
             async with close_on_removal(http, self._access.roster, admission) if route.streams else nullcontext():
                 body = [await request.read_body(route.body)] if route.body is not None else []
                 response = await route.handler(self, request, *body)
@@ -128,7 +135,7 @@ class ConversationsApi:
             await _send_error(http, failure.as_object(), _STATUS.get(failure.code, 500))
         except Exception as bug:
             # The HTTP application answers this one with 503.
-            if has_run_out(bug):
+            if is_out_of_descriptors(bug):
                 raise
             message = internal_error(bug).message
             await _send_error(http, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
@@ -139,16 +146,16 @@ class ConversationsApi:
     # -- the server ------------------------------------------------------------------------------------------------------
 
     @_route("GET", "/openapi.json", "this description")
-    async def describe(self, _: ApiRequest) -> JsonObject:
+    async def describe(self, _: ConversationRequest) -> JsonObject:
         return describe_api(ROUTES)
 
     @_route("GET", "/health", "state of the server and of each plugin")
-    async def show_health(self, request: ApiRequest) -> JsonObject:
+    async def show_health(self, request: ConversationRequest) -> JsonObject:
         # The details name servers and plugins, which a caller with limited scopes may not see.
         return {"status": "ok"} if request.principal.scopes else self._health()
 
     @_route("GET", "/agents", "list the agents")
-    async def list_agents(self, _: ApiRequest) -> values.AgentList:
+    async def list_agents(self, _: ConversationRequest) -> values.AgentList:
         default = self._conversations.default_agent
         return values.AgentList(
             agents=[
@@ -160,7 +167,7 @@ class ConversationsApi:
     # -- threads ---------------------------------------------------------------------------------------------------------
 
     @_route("GET", "/threads", "list your conversations, the last changed first", query=("before", "limit"))
-    async def list_threads(self, request: ApiRequest) -> values.ThreadList:
+    async def list_threads(self, request: ConversationRequest) -> values.ThreadList:
         limit = int(request.read_number("limit", 50, PAGE_LIMIT))
         before = request.read_number("before", 0, 1e12)
         threads = await self._conversations.list_threads(request.principal, before=before or None, limit=limit)
@@ -168,18 +175,18 @@ class ConversationsApi:
         return values.ThreadList(threads=[self._render_thread(thread) for thread in threads], next=last)
 
     @_route("POST", "/threads", "start a conversation", status=201, errors=_OVERLOADED)
-    async def create_thread(self, request: ApiRequest, body: values.NewThread) -> values.ShownThread:
+    async def create_thread(self, request: ConversationRequest, body: values.NewThread) -> values.ShownThread:
         created = await self._conversations.create_thread(
             request.principal, title=body.title, agent=body.agent, model=body.model
         )
         return self._render_thread(created)
 
     @_route("GET", "/threads/{thread}", "show a conversation")
-    async def show_thread(self, request: ApiRequest) -> values.ShownThread:
+    async def show_thread(self, request: ConversationRequest) -> values.ShownThread:
         return self._render_thread(await self._conversations.find_thread(request.principal, request.thread))
 
     @_route("PATCH", "/threads/{thread}", "change the title, agent or model of a conversation")
-    async def change_thread(self, request: ApiRequest, body: values.ThreadChange) -> values.ShownThread:
+    async def change_thread(self, request: ConversationRequest, body: values.ThreadChange) -> values.ShownThread:
         # In JSON, an absent field stays and null unsets it; for `change_thread`, these are None and an empty text.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
         changed = await self._conversations.change_thread(
@@ -188,7 +195,7 @@ class ConversationsApi:
         return self._render_thread(changed)
 
     @_route("DELETE", "/threads/{thread}", "delete a conversation with its messages")
-    async def delete_thread(self, request: ApiRequest) -> JsonObject:
+    async def delete_thread(self, request: ConversationRequest) -> JsonObject:
         request.refuse_forms()
         await self._conversations.delete_thread(request.principal, request.thread)
         return {}
@@ -200,7 +207,7 @@ class ConversationsApi:
     # -- messages and turns ----------------------------------------------------------------------------------------------
 
     @_route("GET", "/threads/{thread}/messages", "list messages, in order", query=("after", "limit"))
-    async def list_messages(self, request: ApiRequest) -> values.MessageList:
+    async def list_messages(self, request: ConversationRequest) -> values.MessageList:
         after, limit = int(request.read_number("after", 0, 2**53)), int(request.read_number("limit", 100, PAGE_LIMIT))
         messages = await self._conversations.read_messages(request.principal, request.thread, after=after, limit=limit)
         return values.MessageList(messages=[values.render_message(message) for message in messages])
@@ -213,7 +220,7 @@ class ConversationsApi:
         streams=True,
         errors=_AGENT_FAILED,
     )
-    async def send_message(self, request: ApiRequest, body: values.NewMessage) -> None:
+    async def send_message(self, request: ConversationRequest, body: values.NewMessage) -> None:
         http = request.http
         stream = TurnStream(http.receive, http.send)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.put)
@@ -231,7 +238,7 @@ class ConversationsApi:
                 await _send_end(http, run, handle_gone)
 
     @_route("GET", "/threads/{thread}/turns", "list turns, the latest first", query=("limit",))
-    async def list_turns(self, request: ApiRequest) -> values.TurnList:
+    async def list_turns(self, request: ConversationRequest) -> values.TurnList:
         limit = int(request.read_number("limit", 50, PAGE_LIMIT))
         turns = await self._conversations.list_turns(request.principal, request.thread, limit=limit)
         return values.TurnList(turns=[values.render_turn(turn) for turn in turns])
@@ -243,7 +250,7 @@ class ConversationsApi:
         streams=True,
         errors=_OVERLOADED,
     )
-    async def follow(self, request: ApiRequest) -> None:
+    async def follow(self, request: ConversationRequest) -> None:
         await self._conversations.find_thread(request.principal, request.thread)
         stream = TurnStream(request.http.receive, request.http.send)
         held = self._streams.held(request.principal.caller.id)
@@ -251,7 +258,7 @@ class ConversationsApi:
             await stream.serve(until_end=False, on_gone=lambda: None)
 
     @_route("POST", "/threads/{thread}/cancel", "cancel a turn, or all that run or wait")
-    async def cancel(self, request: ApiRequest, body: values.Cancellation) -> values.Cancelled:
+    async def cancel(self, request: ConversationRequest, body: values.Cancellation) -> values.Cancelled:
         turn = TurnId(body.turn) if body.turn is not None else None
         stopped = await self._conversations.cancel(request.principal, request.thread, turn)
         return values.Cancelled(cancelled=list(stopped))
@@ -259,7 +266,7 @@ class ConversationsApi:
     @_route(
         "POST", "/prewarm", "open the session of a conversation before its next message", errors=(404, *_AGENT_FAILED)
     )
-    async def prewarm(self, request: ApiRequest, body: values.Prewarming) -> values.Prewarmed:
+    async def prewarm(self, request: ConversationRequest, body: values.Prewarming) -> values.Prewarmed:
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
         await self._conversations.prewarm(request.principal, ThreadId(body.thread_id), options)

@@ -1,8 +1,9 @@
 // The page: the list of conversations, the one that is open, and what is said in it.
 
 import { Answer, noteOf } from "/chat/answer.js";
-import { ask, events, Refused, token, Unreachable } from "/chat/api.js";
 import { element } from "/chat/markdown.js";
+import { ask, events, guarded, guardedEvents, Unreachable } from "/kit/api.js";
+import { showBar } from "/kit/bar.js";
 
 const $ = (id) => document.getElementById(id);
 const path = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
@@ -12,14 +13,20 @@ let hearing = null; // stops listening to it
 let turn = null; // the turn that is shown as it comes, null before it has begun
 let seen = 0; // the number of its last message that is shown
 let agents = [];
+let listed = 0; // how often the conversations were asked for
 
 const LOOK_MS = 3000;
+
+// What to do about an error. Of a gateway that is away: nothing that was said is lost.
+const hintOf = (error) =>
+  error instanceof Unreachable ? "What was said is kept: reload the page once the gateway runs again." : error.hint;
 
 async function start() {
   agents = (await guarded(() => ask("GET", "/api/agents"))).agents;
   $("agent").replaceChildren(...agents.map((agent) => element("option", { value: agent.name }, agent.name)));
   $("agent").hidden = agents.length < 2;
   $("who").textContent = agents.length ? `${agents.length} agent${agents.length > 1 ? "s" : ""} · ${location.host}` : "";
+  showBar().catch(() => {}); // the chat works without it
   await visit();
 }
 
@@ -40,33 +47,16 @@ function empty() {
     : [
         element("h3", {}, "No agent is configured"),
         element("p", {}, "An agent is the program that answers. Add one to the gateway's toolpost.toml:"),
-        element("pre", {}, element("code", {}, EXAMPLE)),
+        element("pre", { tabindex: "0" }, element("code", {}, EXAMPLE)),
         element("p", {}, "Then install the extra harness, if it is not there (pip install 'toolpost[harness]'), and restart toolpost serve."),
       ];
   return element("div", { class: "empty body" }, ...parts);
 }
 
-// Asks for the token until it is the right one.
-async function guarded(work) {
-  for (;;) {
-    try {
-      return await work();
-    } catch (error) {
-      if (!(error instanceof Refused) || error.status !== 401) throw error;
-      $("token-problem").textContent = token.get() ? "That is not the token of anybody here." : "";
-      token.forget();
-      await new Promise((resolve) => {
-        $("asking").addEventListener("close", resolve, { once: true });
-        $("asking").showModal();
-      });
-      if ($("token").value) token.set($("token").value);
-      $("token").value = "";
-    }
-  }
-}
-
 async function list() {
+  const mine = ++listed;
   const { threads } = await guarded(() => ask("GET", "/api/threads?limit=100"));
+  if (mine !== listed) return; // a later one is on its way, or was quicker
   $("no-threads").hidden = threads.length > 0;
   $("threads").replaceChildren(
     ...threads.map((thread) => {
@@ -99,11 +89,13 @@ async function visit() {
 }
 
 async function show(wanted) {
-  const thread = await guarded(() => ask("GET", path(wanted)));
-  $("title").textContent = thread.title || "New chat";
-  if (thread.agent) $("agent").value = thread.agent;
+  // Made before anything is waited for: what is said or opened meanwhile ends it, and is not replaced by what was there before.
   hearing = new AbortController();
   const mine = hearing;
+  const thread = await guarded(() => ask("GET", path(wanted)));
+  if (mine.signal.aborted) return;
+  $("title").textContent = thread.title || "New chat";
+  if (thread.agent) $("agent").value = thread.agent;
   // Listen first, then look: nothing falls between.
   const heard = thread.running?.length ? events("GET", `${path(wanted)}/events`, undefined, mine.signal) : null;
   const first = heard?.next();
@@ -216,8 +208,8 @@ async function say(text) {
   const body = { text, agent: chosen, onDisconnect: "continue" };
   let hasEnded = false;
   try {
-    for await (const event of events("POST", `${path(here)}/messages`, body, mine.signal)) {
-      if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)));
+    for await (const event of guardedEvents("POST", `${path(here)}/messages`, body, mine.signal)) {
+      if (event.type === "started") list().then(() => ($("title").textContent = currentTitle() ?? text.slice(0, 80)), () => {});
       hasEnded ||= event.type === "ended";
       turn = event.turn ?? turn;
       seen = event.seq ?? seen;
@@ -228,7 +220,7 @@ async function say(text) {
     if (!hasEnded) throw new Unreachable("The connection to the gateway broke.");
   } catch (error) {
     if (error.name === "AbortError") return;
-    answer.end({ state: "failed", error: { message: error.message, hint: error.hint } });
+    answer.end({ state: "failed", error: { message: error.message, hint: hintOf(error) } });
   }
   answer.node.classList.remove("waiting");
   if (open === here) setBusy(false);
@@ -252,7 +244,7 @@ function tell(text) {
 function failed(error) {
   if (error.name === "AbortError") return;
   setBusy(false);
-  tell([error.message, error.hint].filter(Boolean).join(" "));
+  tell([error.message, hintOf(error)].filter(Boolean).join(" "));
 }
 
 // Stays at the end, unless somebody has scrolled up to read.
@@ -269,7 +261,7 @@ $("new").addEventListener("click", () => {
 window.addEventListener("hashchange", () => visit().catch(failed));
 $("cancel").addEventListener("click", () =>
   // One that has just ended need not be cancelled.
-  ask("POST", `${path(open)}/cancel`, { turn }).catch((error) => error.status === 404 || failed(error)),
+  guarded(() => ask("POST", `${path(open)}/cancel`, { turn })).catch((error) => error.status === 404 || failed(error)),
 );
 $("say").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -277,7 +269,9 @@ $("say").addEventListener("submit", (event) => {
   if (!text || $("send").hidden) return;
   $("text").value = "";
   $("text").style.height = "";
-  say(text).catch(failed);
+  // Once the page has loaded: what it shows then replaces all messages. And one after the other: two messages written while it
+  // loads would each begin a conversation.
+  lastSaid = lastSaid.then(() => say(text)).catch(failed);
 });
 $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -291,4 +285,4 @@ $("text").addEventListener("input", () => {
 });
 
 setInterval(() => look().catch(() => {}), LOOK_MS);
-start().catch(failed);
+let lastSaid = start().catch(failed); // done once the page has loaded and the last message was answered

@@ -10,7 +10,7 @@ import click
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure
-from toolpost.cli.options import config_option, configured, is_debugging, json_option, plugin_option, url_option
+from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option, url_option
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
@@ -58,7 +58,7 @@ def chat(
     """
     if url and here:
         raise click.UsageError("--url and --here cannot be used together")
-    config, out = configured(config_path, plugins), sys.stdout
+    config, out = load_cli_config(config_path, plugins), sys.stdout
     text = _read_prompt(question)
     is_typed = text is None and out.isatty() and not as_json
     if text is None and not is_typed:

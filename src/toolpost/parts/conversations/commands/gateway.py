@@ -13,7 +13,7 @@ from toolpost.settings import Config
 def open_gateway(config: Config, url: str | None, *, here: bool, is_typed: bool) -> Iterator[RunningGateway]:
     """Yield the gateway at `url`, else the running one unless `here`, else one that is opened in this process."""
     if url is not None:
-        yield RunningGateway(url=base_url(url), token=config.token())
+        yield RunningGateway(url=base_url(url), token=config.token(), network=config.resolve_network())
         return
     if not here and (running := _find_running(config)) is not None:
         yield running

@@ -8,7 +8,7 @@ from anyio.from_thread import start_blocking_portal
 
 from toolpost.app import open_app, open_http
 from toolpost.cli.gateway import warn_of_problems
-from toolpost.cli.logs import set_up_logging
+from toolpost.cli.logs.format import set_up_logging
 from toolpost.settings import Config
 
 

@@ -14,7 +14,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest, NotFound
@@ -47,7 +47,7 @@ def schedules(context: click.Context, caller: str | None, config_path: Path | No
     """
     if context.invoked_subcommand is not None:
         return
-    found = run_async(_list, configured(config_path), caller)
+    found = run_async(_list, load_cli_config(config_path), caller)
     if as_json:
         print_json_line([_as_object(item) for item in found])
     elif not found:
@@ -71,7 +71,7 @@ def stop(context: click.Context, schedule: str, caller: str | None, config_path:
     """Stop a scheduled prompt, also for running servers. A turn that it has started goes on."""
     # Options before the command apply, too: `toolpost schedules --caller ada stop ID`.
     outer: dict[str, Any] = context.parent.params if context.parent else {}
-    config = configured(config_path or outer.get("config_path"))
+    config = load_cli_config(config_path or outer.get("config_path"))
     item = run_async(_stop, config, schedule, caller or outer.get("caller"))
     if as_json or outer.get("as_json"):
         print_json_line(_as_object(item))

@@ -89,7 +89,7 @@ def make() -> Plugin:
             "cron": cron,
             "timezone": timezone,
             "next": _find_first(cron, at, timezone),
-            "standing": _encode_principal(principal),
+            "standing": encode_principal(principal),
         }
         item = Item(owner=principal.caller.id, id=f"s-{secrets.token_hex(4)}", value=value)
         await scheduler.values.put(NAME, item)
@@ -197,7 +197,7 @@ class _Scheduler:
     async def _send_prompt(self, item: Item) -> None:
         thread = ThreadId(item.value["thread"])
         try:
-            await self.handle.conversations.handle_message(_decode_principal(item), thread, item.value["prompt"])
+            await self.handle.conversations.handle_message(decode_principal(item), thread, item.value["prompt"])
         except NotFound:
             # The thread was deleted: its schedule is removed, too.
             if (now := await self.values.find(NAME, item.owner, item.id)) is not None:
@@ -243,21 +243,29 @@ def _zone(name: str) -> ZoneInfo:
         raise InvalidRequest(f"Unknown time zone `{name[:64]}`.", hint="such as Europe/Berlin") from error
 
 
-def _encode_principal(principal: Principal) -> JsonObject:
+def encode_principal(principal: Principal) -> JsonObject:
+    """Return what `decode_principal` needs, to be stored."""
     scopes = [
-        {"tags": None if s.tags is None else sorted(s.tags), "tools": None if s.tools is None else list(s.tools)}
+        {
+            "tags": None if s.tags is None else sorted(s.tags),
+            "tools": None if s.tools is None else list(s.tools),
+            "is_read_only": s.is_read_only,
+            "confirmed": sorted(s.confirmed),
+        }
         for s in principal.scopes
     ]
     return {"transport": principal.caller.transport, "scopes": scopes}
 
 
-def _decode_principal(item: Item) -> Principal:
+def decode_principal(item: Item) -> Principal:
     """Return the caller who scheduled it, with the limits that they had then."""
     stored = item.value["standing"]
     scopes = [
         Scope(
             tags=None if s["tags"] is None else frozenset(s["tags"]),
             tools=None if s["tools"] is None else tuple(s["tools"]),
+            is_read_only=s.get("is_read_only", False),
+            confirmed=frozenset(s.get("confirmed", ())),
         )
         for s in stored["scopes"]
     ]

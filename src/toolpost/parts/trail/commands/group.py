@@ -1,9 +1,8 @@
 """`toolpost trail`: what agents planned, decided and called, shown, verified, proven and exported."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,16 +12,16 @@ from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_error
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, configured, json_option
+from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.show import cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
 from toolpost.parts import open_part_store
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
 from toolpost.parts.trail.part import TrailPart
-from toolpost.parts.trail.plugin import render_record, render_root
-from toolpost.parts.trail.records import Record, Session
-from toolpost.parts.trail.service import Trail, Verdict
+from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
+from toolpost.parts.trail.records import Record, TrailSession
+from toolpost.parts.trail.service import ChainVerdict, Trail
 from toolpost.parts.trail.verify_trail import Invalid, check_export, read_lines
 from toolpost.settings import Config
 from toolpost.store import store_exists
@@ -62,7 +61,7 @@ def trail() -> None:
 @json_option("Print one JSON object a line.")
 def show(session: str | None, caller: str | None, last: int, config_path: Path | None, *, as_json: bool) -> None:
     """List sessions, or the records of one."""
-    config = configured(config_path)
+    config = load_cli_config(config_path)
     if session is None:
         _print_sessions(run_async(_read_sessions, config, caller, last), as_json=as_json)
     else:
@@ -99,9 +98,9 @@ def verify(
         return _verify_file(path, key, as_json=as_json)
     if key is not None:
         raise click.UsageError("--key needs --file: in the store, each seal is verified with the key that it names")
-    verdict = run_async(_verify, configured(config_path), session, caller)
+    verdict = run_async(_verify, load_cli_config(config_path), session, caller)
     if as_json:
-        print_json_line(_render_verdict(verdict))
+        print_json_line(render_verdict(verdict))
     elif verdict.is_valid:
         click.echo(f"all {verdict.record_count} records are intact")
     else:
@@ -139,8 +138,9 @@ def prove(
     """Prove that a record (its number, its hash or a call's id) is in a session."""
     if (record is None) == (first is None):
         raise click.UsageError("name a RECORD, or --first N")
-    line = run_async(_prove, configured(config_path), session, caller, record, first)
-    _write([line], output)
+    line = run_async(_prove, load_cli_config(config_path), session, caller, record, first)
+    with _open_output(output) as write:
+        write(line)
 
 
 @trail.command(
@@ -158,16 +158,17 @@ def prove(
 @config_option
 def export(session: str, output: Path | None, caller: str | None, config_path: Path | None, *, content: bool) -> None:
     """Export a session as lines of JSON, to be verified by `python verify_trail.py FILE`, without Toolpost."""
-    _write(run_async(_export, configured(config_path), session, caller, content), output)
+    run_async(_export, load_cli_config(config_path), session, caller, content, output)
 
 
-def _write(lines: list[JsonObject], output: Path | None) -> None:
+@contextmanager
+def _open_output(output: Path | None) -> Iterator[Callable[[JsonObject], object]]:
+    """Yield what writes a line, to a file with the verifier beside it, or to stdout."""
     if output is None:
-        for line in lines:
-            click.echo(encode_line(line))
+        yield lambda line: click.echo(encode_line(line))
         return
     with output.open("w", encoding="utf-8") as file:
-        file.writelines(f"{encode_line(line)}\n" for line in lines)
+        yield lambda line: file.write(f"{encode_line(line)}\n")
     verifier = write_verifier(output.absolute().parent)
     click.echo(printable(f"wrote {output}; verify it with: python {verifier.name} {output.name}"), err=True)
 
@@ -191,19 +192,20 @@ def _verify_file(path: str, key: str | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-async def _read_sessions(config: Config, caller: str | None, last: int) -> list[Session]:
+async def _read_sessions(config: Config, caller: str | None, last: int) -> list[TrailSession]:
     async with _open_trail(config) as found:
         return list(await found.sessions(_owner(caller), limit=last))
 
 
-async def _read_session(config: Config, session: str, caller: str | None, last: int) -> tuple[Session, list[Record]]:
+async def _read_session(
+    config: Config, session: str, caller: str | None, last: int
+) -> tuple[TrailSession, list[Record]]:
     async with _open_trail(config) as found:
         chosen = await found.find(_owner(caller), session)
-        records = [record async for chunk in found.read(chosen) for record in chunk]
-        return chosen, records[-last:]
+        return chosen, list(await found.read_page(chosen, after=max(0, chosen.size - last), limit=last))
 
 
-async def _verify(config: Config, session: str | None, caller: str | None) -> Verdict:
+async def _verify(config: Config, session: str | None, caller: str | None) -> ChainVerdict:
     async with _open_trail(config) as found:
         if session is not None:
             return await found.verify(await found.find(_owner(caller), session))
@@ -221,10 +223,13 @@ async def _prove(config: Config, session: str, caller: str | None, record: str |
         return await export_proof(found, chosen, proof)
 
 
-async def _export(config: Config, session: str, caller: str | None, with_content: bool) -> list[JsonObject]:
+async def _export(config: Config, session: str, caller: str | None, with_content: bool, output: Path | None) -> None:
     async with _open_trail(config) as found:
+        # Before the file is made: a session that is not there leaves none.
         chosen = await found.find(_owner(caller), session)
-        return [line async for line in export_session(found, chosen, with_content=with_content)]
+        with _open_output(output) as write:
+            async for line in export_session(found, chosen, with_content=with_content):
+                write(line)
 
 
 @asynccontextmanager
@@ -243,10 +248,10 @@ def _owner(caller: str | None) -> CallerId | None:
     return None if caller is None else CallerId(caller)
 
 
-def _print_sessions(sessions: list[Session], *, as_json: bool) -> None:
+def _print_sessions(sessions: list[TrailSession], *, as_json: bool) -> None:
     if as_json:
         for session in sessions:
-            print_json_line(_render_session(session))
+            print_json_line(render_session(session))
         return
     if not sessions:
         click.echo("no session yet", err=True)
@@ -265,7 +270,7 @@ def _print_sessions(sessions: list[Session], *, as_json: bool) -> None:
     print_table(table("SESSION", "CALLER", "RECORDS", "STARTED", "SEALED", "INTENT", rows=rows))
 
 
-def _print_records(session: Session, records: list[Record], *, as_json: bool) -> None:
+def _print_records(session: TrailSession, records: list[Record], *, as_json: bool) -> None:
     if as_json:
         for record in records:
             print_json_line(render_record(session.id, record))
@@ -293,30 +298,5 @@ def _describe(record: JsonObject) -> str:
     if record["kind"] == "call":
         follows = f", after the decision {record['follows'][:12]}" if record["follows"] else ""
         return f"{record['tool']}{follows}"
-    return f"{record['outcome']} {record['code'] or ''} of {record['call_id']}"
-
-
-def _render_session(session: Session) -> JsonObject:
-    header = session.header_json
-    return {
-        **render_root(session),
-        "caller": session.owner,
-        "intent": session.intent.decode(),
-        "task_id": session.task_id,
-        "started_at": header["started_at"],
-    }
-
-
-def _render_verdict(verdict: Verdict) -> JsonObject:
-    shown: dict[str, Any] = {
-        "valid": verdict.is_valid,
-        "broken_count": verdict.broken_count,
-        "record_count": verdict.record_count,
-    }
-    if not verdict.is_valid:
-        shown |= {
-            "first_broken_at": verdict.first_broken_at,
-            "session_id": verdict.session_id,
-            "reason": verdict.reason,
-        }
-    return shown
+    code = f" {record['code']}" if record["code"] else ""
+    return f"{record['outcome']}{code} of {record['call_id']}"

@@ -15,7 +15,7 @@ from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import apply_options, config_option, configured, json_option
+from toolpost.cli.options import apply_options, config_option, json_option, load_cli_config
 from toolpost.cli.show import print_encoded, print_json_line
 from toolpost.cli.signals import on_signals
 from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
@@ -73,7 +73,7 @@ def build(
     arguments = _drop_unset(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
     code = _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
     if watch and code is ExitCode.OK:
-        run_async(_watch, configured(config_path), repo, as_json)
+        run_async(_watch, load_cli_config(config_path), repo, as_json)
     return code
 
 
@@ -155,7 +155,7 @@ def _run(
     """Call the tool through the same middleware as any other caller, and print its answer."""
     request = RequestedCall(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
     # These commands are about one plugin, whether or not it is served to clients as well.
-    config = apply_options(configured(config_path), bundled=("workspace",))
+    config = apply_options(load_cli_config(config_path), bundled=("workspace",))
     answer = run_async(call_in_process, config, request)
     if as_json:
         print_encoded(answer.encoded)

@@ -1,0 +1,19 @@
+"""Something that waits for a person, as the console's overview shows it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Something that waits for a person: a fact, and where to deal with it."""
+
+    title: str
+    text: str = ""
+    path: str | None = None
+    """A page of the gateway, such as `/approvals`."""
+    command: str | None = None
+    """What to type in a terminal instead."""
+    lines: Sequence[str] = ()
+    """What was last printed, where that explains it."""
+    is_urgent: bool = False

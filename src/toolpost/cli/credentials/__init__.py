@@ -1,0 +1,1 @@
+"""`toolpost credentials`: set, list and remove the credentials that servers are used with, and rotate their key."""

@@ -1,0 +1,295 @@
+"""`toolpost credentials`. Values are read from a prompt, a file or stdin, never from the command line, which others can see."""
+
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+
+from toolpost.base.ids import JsonObject
+from toolpost.base.nearest import nearest_name
+from toolpost.cli.examples import examples
+from toolpost.cli.failures import warn
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, json_option, load_cli_config
+from toolpost.cli.servers.command import complete_server_names
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.cli.terminal import printable
+from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.settings import Config
+from toolpost.settings.callers import RESERVED
+from toolpost.settings.credentials import key_place_of
+from toolpost.settings.section import CredentialUser, credential_users
+from toolpost.settings.variables import split_own_values
+from toolpost.store import open_store, store_exists
+from toolpost.upstreams.credentials.grant import NAME as LOGIN_KEY
+from toolpost.upstreams.credentials.keys import make_key as make_new_key
+from toolpost.upstreams.credentials.login import is_pending_login
+from toolpost.upstreams.credentials.values import OwnValue
+from toolpost.upstreams.credentials.vault import CredentialInfo, Vault
+
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_LONGEST: Final = 64 * 1024
+_UNNAMED: Final = "(no name)"
+
+_caller_option = click.option(
+    "--caller",
+    "owner",
+    metavar="NAME",
+    default="",
+    help="Whose it is: a name of [callers] (default: callers without a name, on stdio, the command line and localhost).",
+)
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        ("toolpost credentials set github TOKEN", "asks for the value"),
+        ("toolpost credentials set github TOKEN --caller ann --file token.txt", "one caller's own"),
+        ("toolpost credentials list", "what is set, without values"),
+        ("toolpost credentials remove github --caller ann", "everything of one caller"),
+        ("toolpost credentials rotate-key", "encrypt everything with a new key"),
+    ),
+)
+def credentials() -> None:
+    """Set, list and remove the credentials that servers are used with.
+
+    They are encrypted in the store. Settings refer to them as ${caller:KEY}, in `headers` and `env` of a server; a running
+    gateway uses a changed value at once.
+    """
+
+
+@credentials.command(
+    name="set",
+    epilog=examples(
+        ("toolpost credentials set github TOKEN", "asks for the value"),
+        ("toolpost credentials set github TOKEN --caller ann", "for one caller"),
+        ("pass show github | toolpost credentials set github TOKEN", "from another program"),
+    ),
+)
+@click.argument("server", shell_complete=complete_server_names)
+@click.argument("key")
+@_caller_option
+@click.option(
+    "--file",
+    "file",
+    type=click.File("rb"),
+    help="File with the value, - for stdin; a line break at its end is left out.",
+)
+@config_option
+@json_option("Print `{server, caller, key}` on one line.")
+def set_value(
+    server: str, key: str, owner: str, file: BinaryIO | None, config_path: Path | None, *, as_json: bool
+) -> None:
+    """Set a value of a server, for one caller or for callers without a name.
+
+    The value comes from a prompt, from --file, or from stdin if that is not a terminal.
+    """
+    config = load_cli_config(config_path)
+    _check_server(config, server)
+    check_owner(config, owner)
+    if not _KEY.fullmatch(key):
+        raise click.BadParameter(
+            "a key has letters, digits, `_`, `.` and `-`, and starts with a letter", param_hint="KEY"
+        )
+    if key == LOGIN_KEY:
+        # It would replace the tokens of a login.
+        raise click.BadParameter(f"`{key}` is where logins are kept: choose another name", param_hint="KEY")
+    value = _read_value(file, f"{key} of {server}{f' for {owner}' if owner else ''}")
+    user = credential_users(config)[server]
+    if key not in (known := _find_keys(user)):
+        near = nearest_name(key, sorted(known))
+        meant = f"; did you mean {near}?" if near else ""
+        warn(f"no setting of {user.section}.{server} refers to ${{caller:{key}}} yet{meant}")
+    run_async(_set, config, server, owner, key, value)
+    if as_json:
+        print_json_line({"server": server, "caller": owner or None, "key": key})
+        return
+    click.echo(f"{printable(key)} of {printable(server)} is set for {printable(_show_owner(owner))}.", err=True)
+
+
+@credentials.command(
+    name="list",
+    epilog=examples(
+        ("toolpost credentials list", "what is set, without values"),
+        ("toolpost credentials list --json | jq '.credentials[].server'", "for other programs"),
+    ),
+)
+@config_option
+@json_option("Print `{credentials: [{server, caller, key, changedAt, isReadable}], keyPlace}` on one line.")
+def list_values(config_path: Path | None, *, as_json: bool) -> None:
+    """List what is set, without values."""
+    config = load_cli_config(config_path)
+    found = run_async(_list, config)
+    if as_json:
+        listed: list[JsonObject] = [_as_object(one) for one in found]
+        print_json_line({"credentials": list(listed), "keyPlace": key_place_of(config).shown})
+        return
+    rows = [
+        (one.server, one.owner or _UNNAMED, one.name, _show_time(one), "" if one.is_readable else "cannot be decrypted")
+        for one in found
+    ]
+    if not rows:
+        click.echo("Nothing is set.", err=True)
+        return
+    print_table(table("server", "caller", "key", "changed", "", rows=rows))
+
+
+@credentials.command(
+    epilog=examples(
+        ("toolpost credentials remove github TOKEN", "one value"),
+        ("toolpost credentials remove github --caller ann", "everything of one caller, a login too"),
+    )
+)
+@click.argument("server")
+@click.argument("key", required=False)
+@_caller_option
+@config_option
+@json_option("Print `{server, caller, removed}` on one line: how many values there were.")
+def remove(server: str, key: str | None, owner: str, config_path: Path | None, *, as_json: bool) -> None:
+    """Remove a value of a server, or without KEY everything that a caller has for it.
+
+    A running gateway stops what uses it, after the calls in flight.
+    """
+    removed = run_async(_remove, load_cli_config(config_path), server, owner, key)
+    if not removed:
+        what = f"{key} of {server}" if key else server
+        raise NotFound(
+            f"Nothing is set for {what} and {_show_owner(owner)}.", hint="`toolpost credentials list` shows what is set"
+        )
+    if as_json:
+        print_json_line({"server": server, "caller": owner or None, "removed": removed})
+        return
+    number = "one value" if removed == 1 else f"{removed} values"
+    click.echo(f"Removed {number} of {printable(server)}, for {printable(_show_owner(owner))}.", err=True)
+
+
+@credentials.command(
+    epilog=examples(
+        ("toolpost credentials rotate-key", "make a new key, in the file or keychain that is configured"),
+        ('TOOLPOST_CREDENTIALS_KEY="$NEW $OLD" toolpost credentials rotate-key', "where the key is in a variable"),
+    )
+)
+@config_option
+@json_option("Print `{credentials, keyPlace}` on one line: how many are encrypted with the new key.")
+def rotate_key(config_path: Path | None, *, as_json: bool) -> None:
+    """Encrypt all credentials with a new key.
+
+    Gateways that are running go on; of the old key, the place keeps a copy until the next rotation. If the key is in
+    TOOLPOST_CREDENTIALS_KEY, put a new one before it first (`make-key` prints one), and remove the old one afterwards.
+    """
+    config = load_cli_config(config_path)
+    count = run_async(_rotate, config)
+    if as_json:
+        print_json_line({"credentials": count, "keyPlace": key_place_of(config).shown})
+        return
+    what = "one credential is" if count == 1 else f"{count} credentials are"
+    click.echo(f"{what.capitalize()} encrypted with the new key in {printable(key_place_of(config).shown)}.", err=True)
+
+
+@credentials.command(
+    epilog=examples(
+        ("export TOOLPOST_CREDENTIALS_KEY=$(toolpost credentials make-key)", "instead of a key file"),
+        ("toolpost credentials make-key > credentials.key", "for credentials.key in toolpost.toml"),
+    )
+)
+def make_key() -> None:
+    """Print a new random key, for TOOLPOST_CREDENTIALS_KEY."""
+    click.echo(make_new_key())
+
+
+def _read_value(file: BinaryIO | None, what: str) -> bytes:
+    if file is None and sys.stdin.isatty():
+        value: bytes = click.prompt(what, hide_input=True, err=True).encode()
+    else:
+        value = (file or sys.stdin.buffer).read(_LONGEST + 1)
+        value = value.removesuffix(b"\n").removesuffix(b"\r")
+    if not value:
+        raise click.UsageError("the value is empty")
+    if len(value) > _LONGEST:
+        raise click.UsageError(f"the value is longer than {_LONGEST} bytes")
+    return value
+
+
+def _check_server(config: Config, server: str) -> None:
+    known = credential_users(config)
+    if server not in known:
+        near = nearest_name(server, sorted(known))
+        hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(known)) or 'none'}"
+        raise NotFound(f"Unknown server `{server}`.", hint=hint)
+
+
+def check_owner(config: Config, owner: str) -> None:
+    """Refuse a caller that cannot exist. One that an authorization server names has its subject after a colon."""
+    name = owner.partition(":")[0]
+    if owner == "" or name in config.callers or (name == "oauth" and owner != name):
+        return
+    if name in RESERVED:
+        raise BadConfiguration(
+            f"`{owner}` is not the name of one caller.", hint="without --caller, it is set for callers without a name"
+        )
+    near = nearest_name(name, sorted(config.callers))
+    hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(config.callers)) or 'none'}"
+    raise NotFound(f"Unknown caller `{owner}`.", hint=hint)
+
+
+def _find_keys(user: CredentialUser) -> set[str]:
+    """Return the keys that the settings of a server refer to."""
+    return {piece.name for text in user.texts for piece in split_own_values(text) if isinstance(piece, OwnValue)}
+
+
+def _show_owner(owner: str) -> str:
+    return f"the caller {owner}" if owner else "callers without a name"
+
+
+def _show_time(one: CredentialInfo) -> str:
+    return datetime.fromtimestamp(one.changed_at, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _as_object(one: CredentialInfo) -> JsonObject:
+    return {
+        "server": one.server,
+        "caller": one.owner or None,
+        "key": one.name,
+        "changedAt": datetime.fromtimestamp(one.changed_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "isReadable": one.is_readable,
+    }
+
+
+@asynccontextmanager
+async def _open_vault(config: Config) -> AsyncIterator[Vault]:
+    async with open_store(config.store_url, pool=1, retry_s=5.0) as store:
+        yield Vault(store, key_place_of(config))
+
+
+async def _set(config: Config, server: str, owner: str, key: str, value: bytes) -> None:
+    async with _open_vault(config) as vault:
+        await vault.put(server, owner, key, value)
+
+
+async def _list(config: Config) -> list[CredentialInfo]:
+    # Opening a store would create one.
+    if not await store_exists(config.store_url):
+        return []
+    async with _open_vault(config) as vault:
+        return [info for info in await vault.list() if not is_pending_login(info.name)]
+
+
+async def _remove(config: Config, server: str, owner: str, key: str | None) -> int:
+    if not await store_exists(config.store_url):
+        return 0
+    async with _open_vault(config) as vault:
+        return await vault.remove(server, owner, key)
+
+
+async def _rotate(config: Config) -> int:
+    if not await store_exists(config.store_url):
+        raise NotFound("There is no store yet, and nothing in it.", hint="`toolpost credentials set` creates it")
+    async with _open_vault(config) as vault:
+        await vault.rotate()
+        return len([info for info in await vault.list() if not is_pending_login(info.name)])

@@ -1,0 +1,161 @@
+"""`toolpost dev`: serve plugins while they are written, over HTTP or stdio.
+
+A saved file is loaded again in the same process: clients stay connected and are told that the lists have changed. What does not
+load leaves the last good state served, and its traceback is printed. Files are polled, as the configuration is.
+"""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import anyio
+import click
+
+from toolpost.app import specs_of
+from toolpost.base.redaction import conceal_known
+from toolpost.base.stamps import Stamp, read_stamp
+from toolpost.cli.examples import examples
+from toolpost.cli.failures import show_error, tell
+from toolpost.cli.gateway import run_async
+from toolpost.cli.logs.format import set_up_logging
+from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config
+from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, serve_until_stopped
+from toolpost.cli.terminal import printable
+from toolpost.contracts.errors import InvalidRequest, ToolpostError
+from toolpost.endpoints.stdio import StdioStreams
+from toolpost.providers.plugin_host import candidates_from, place_of_error
+from toolpost.running import App
+from toolpost.settings import CONFIG_NAME, Config
+
+LOOK_S: Final = 0.3
+
+Stamps = dict[Path, Stamp]
+"""What identifies the state of each file of a plugin."""
+
+_OWN_FILES: Final = str(Path(__file__).parents[1])
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost dev", "the plugins of toolpost.toml here"),
+        ("toolpost dev notes:plugin", "one that is in notes.py"),
+        ("toolpost dev notes:plugin --listen 127.0.0.1:9000", "elsewhere than on port 8420"),
+        ("toolpost dev --stdio notes:plugin", "for a client that starts its MCP servers"),
+    )
+)
+@click.argument("plugins", nargs=-1, metavar="[MODULE:ATTRIBUTE]...")
+@click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
+@click.option("--listen", metavar="HOST:PORT", help="Address to serve HTTP on (default 127.0.0.1:8420).")
+@config_option
+@json_option("Print `{url, status, tools, plugins, …}` on stdout, on one line, once it serves.")
+def dev(plugins: tuple[str, ...], listen: str | None, config_path: Path | None, *, stdio: bool, as_json: bool) -> None:
+    """Serve plugins and load them again when their files change.
+
+    Clients stay connected and are notified of changed lists. A file that cannot be loaded is shown with its traceback, and what
+    was served before is served on. Tools that fail are logged with their tracebacks. For plugins and server objects named here,
+    or in `plugins.load`.
+    """
+    if stdio and (listen or as_json):
+        raise click.UsageError(STDIO_CLASH)
+    set_up_logging("debug" if is_debugging() else "info")
+    # A file that is saved twice within a second with the same length would be taken from the cache of its bytecode.
+    sys.dont_write_bytecode = True
+    for folder in (Path.cwd(), Path.cwd() / "src"):
+        if folder.is_dir() and str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+
+    def load() -> Config:
+        return load_cli_config(config_path, plugins, listen)
+
+    config = load()
+    if not config.plugins.load:
+        raise InvalidRequest("There is no plugin to serve.", hint="for example: toolpost dev my_module:plugin")
+    # Before they are loaded, which takes time: a change since then must not be missed.
+    stamps = {reference: _read_stamps(reference) for reference in config.plugins.load}
+    path = config_path or Path.cwd() / CONFIG_NAME
+    source = ConfigSource(path=path, load=load, follow=partial(follow_plugins, stamps=stamps))
+    output = ServeOutput(log_format="text", as_json=as_json)
+    run_async(serve_until_stopped, config, StdioStreams() if stdio else None, output, source)
+
+
+async def follow_plugins(app: App, *, stamps: Mapping[str, Stamps], look_s: float = LOOK_S) -> None:
+    """Load each plugin again whenever one of its files has changed, until cancelled; `stamps` are those it was loaded with."""
+    seen = dict(stamps)
+    while True:
+        await anyio.sleep(look_s)
+        for reference, before in seen.items():
+            if (found := _read_stamps(reference)) != before:
+                seen[reference] = found
+                await reload_plugin(app, reference)
+
+
+async def reload_plugin(app: App, reference: str) -> bool:
+    """Load a plugin again; returns False, prints why and leaves the former one served if that fails."""
+    former = _forget_modules(reference)
+
+    async def apply_servers() -> None:
+        await app.servers.apply(specs_of(app.changes.config, app.plugin_host))
+
+    try:
+        importlib.invalidate_caches()
+        loaded = await app.plugin_host.reload(candidates_from([reference])[0], apply_servers=apply_servers)
+    except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
+        _forget_modules(reference)
+        sys.modules.update(former)
+        _show(reference, error)
+        return False
+    if isinstance(loaded, str):
+        name, count = loaded, len(app.servers.providers[loaded].tools)
+    else:
+        name, count = loaded.name, len(loaded.provider.tools) if loaded.provider is not None else 0
+    tell("reloaded", f"{name}, with {count} {'tool' if count == 1 else 'tools'}", color="green")
+    return True
+
+
+def _show(reference: str, error: Exception) -> None:
+    if not isinstance(error, ToolpostError):
+        click.echo(conceal_known(printable("".join(traceback.format_exception(error)))), err=True, nl=False)
+    why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+    place = place_of_error(error)
+    where = f" ({place})" if place is not None and place not in why else ""
+    show_error(f"`{reference}` not loaded, the one before is served on: {why}{where}")
+
+
+def _files_of(reference: str) -> list[Path]:
+    """Return the files of the package that a plugin is in, or of the folder if it is a single module."""
+    top_level = reference.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top_level)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [path for folder in spec.submodule_search_locations for path in sorted(Path(folder).rglob("*.py"))]
+    return sorted(Path(spec.origin).parent.glob("*.py")) if spec.origin else []
+
+
+def _read_stamps(reference: str) -> Stamps:
+    return {path: stamp for path in _files_of(reference) if (stamp := read_stamp(path)) is not None}
+
+
+def _forget_modules(reference: str) -> dict[str, ModuleType]:
+    """Remove the modules of a plugin from those that are imported, and return them by name."""
+    files = {str(path.resolve()) for path in _files_of(reference)}
+    found = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None))
+        and not file.startswith(_OWN_FILES)
+        and name != "__main__"
+        and str(Path(file).resolve()) in files
+    }
+    for name in found:
+        del sys.modules[name]
+    return found

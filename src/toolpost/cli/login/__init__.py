@@ -1,0 +1,1 @@
+"""`toolpost login` and `toolpost logout`."""

@@ -1,0 +1,129 @@
+"""`toolpost logs`: what the gateways of this project have logged, and what their servers wrote to stderr."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import click
+
+from toolpost.base.events import OUTPUT_EVENT
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.logs.files import LogReader
+from toolpost.cli.logs.format import LEVELS, format_event
+from toolpost.cli.options import config_option, json_option, load_cli_config
+from toolpost.cli.signals import on_signals
+from toolpost.cli.terminal import printable
+from toolpost.cli.times import TimeParameter
+from toolpost.contracts.errors import NotFound
+
+POLL_S: Final = 0.3
+
+_NO_FIELDS: Final = frozenset({"ts", "level", "logger", "event", "exception"})
+
+Matches = Callable[[Mapping[str, Any]], bool]
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost logs", "the last 50 events of all gateways of this project"),
+        ("toolpost logs --server github --follow", "what one server writes, and what is logged about it"),
+        (
+            "toolpost logs --call 3f2a9c11d0e4-1b",
+            "everything about one call: the id is in X-Request-Id and in the audit",
+        ),
+        ("toolpost logs --level warning --since 2h --json", "for other programs"),
+    )
+)
+@click.option("--last", type=click.IntRange(min=0), default=50, show_default=True, metavar="N", help="How many events.")
+@click.option("--server", metavar="NAME", help="Events about one server, and its own output.")
+@click.option("--call", metavar="ID", help="Events about one call.")
+@click.option("--trace", metavar="ID", help="Events about the calls of one trace.")
+@click.option("--caller", metavar="NAME", help="Events about calls of one caller.")
+@click.option(
+    "--level", type=click.Choice(LEVELS), default="debug", help="Events of this level and above (default: all)."
+)
+@click.option(
+    "--since",
+    type=TimeParameter(),
+    metavar="TIME",
+    help="At or after this time: ISO 8601 in UTC, or an age such as 30m, 2h, 7d.",
+)
+@click.option("--follow", is_flag=True, help="Keep printing events as they are logged.")
+@config_option
+@json_option("Print one JSON object a line.")
+def logs(
+    config_path: Path | None,
+    *,
+    last: int,
+    level: str,
+    since: str | None,
+    follow: bool,
+    as_json: bool,
+    **ids: str | None,
+) -> None:
+    """Show what gateways of this project have logged, and what their servers wrote to stderr.
+
+    `toolpost serve` keeps it beside the store, up to `log.keep_mb`.
+    """
+    config = load_cli_config(config_path)
+    folder = config.log_path
+    if folder is None or config.log.keep_mb == 0:
+        raise NotFound(
+            "No log is kept: the store is in memory, or log.keep_mb is 0.",
+            hint='set log.keep_mb, and store.url = "sqlite:PATH", in toolpost.toml',
+        )
+    if not follow and not folder.is_dir():
+        raise NotFound(f"There is no log in {folder} yet.", hint="`toolpost serve` writes it")
+    show = _print_json if as_json else _print_text
+    matches = _matcher(level, since, {name: value for name, value in ids.items() if value is not None})
+    reader = LogReader(folder)
+    found = [event for event in reader.read_new() if matches(event)]
+    show(found[-last:] if last else [])
+    if follow:
+        run_async(_follow, reader, matches, show)
+
+
+async def _follow(reader: LogReader, matches: Matches, show: Callable[[Iterable[Mapping[str, Any]]], None]) -> None:
+    stop = anyio.Event()
+    with on_signals(stop.set):
+        while not stop.is_set():
+            show([event for event in reader.read_new() if matches(event)])
+            with anyio.move_on_after(POLL_S):
+                await stop.wait()
+
+
+def _matcher(level: str, since: str | None, ids: Mapping[str, str]) -> Matches:
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    numbers = logging.getLevelNamesMapping()
+    # The log writes `+00:00`, `--since` gives `Z`: both compare without.
+    start = (since or "").removesuffix("Z")
+
+    def matches(event: Mapping[str, Any]) -> bool:
+        return (
+            numbers.get(str(event.get("level", "")).upper(), 0) >= lowest
+            and str(event.get("ts", "")) >= start
+            and all(event.get(name) == value for name, value in ids.items())
+        )
+
+    return matches
+
+
+def _print_json(events: Iterable[Mapping[str, Any]]) -> None:
+    for event in events:
+        click.echo(json.dumps(event, ensure_ascii=False))
+
+
+def _print_text(events: Iterable[Mapping[str, Any]]) -> None:
+    for event in events:
+        at = str(event.get("ts", ""))[:19].replace("T", " ")
+        if event.get("event") == OUTPUT_EVENT:
+            click.echo(printable(f"{at} {event.get('server')} | {event.get('line', '')}"))
+            continue
+        fields = {name: value for name, value in event.items() if name not in _NO_FIELDS}
+        click.echo(format_event(at, str(event.get("level", "")).upper(), str(event.get("event", "")), fields))
+        if trace := event.get("exception"):
+            click.echo(printable(str(trace)))

@@ -1,0 +1,196 @@
+"""`toolpost new`: create a project for a plugin, ready to be tested, locked and published."""
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import click
+
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import warn
+from toolpost.cli.gateway import run_async
+from toolpost.contracts.contract import check_plugin_name
+from toolpost.contracts.errors import ContractRefused, InvalidRequest
+from toolpost.upstreams.process import tree as process_tree
+
+FILES: Final[Mapping[str, str]] = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "$package"
+version = "0.1.0"
+description = "Tools for MCP clients, served by Toolpost."
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["toolpost"]
+
+[project.optional-dependencies]
+dev = ["pytest"]
+
+# Toolpost finds the plugin by this, wherever the package is installed beside it.
+[project.entry-points.toolpost]
+$name = "$module:plugin"
+
+[tool.hatch.build.targets.wheel]
+packages = ["src/$module"]
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+""",
+    "src/$module/__init__.py": '''\
+"""The plugin `$name`: its tools are named `${name}__…`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from toolpost import Plugin
+
+plugin = Plugin("$name", version="0.1.0", description="What these tools are about, for searches.", style="plain")
+
+
+@plugin.tool(annotations={"readOnlyHint": True})
+async def greet(
+    name: Annotated[str, Field(description="whom to greet", min_length=1)], excited: bool = False
+) -> str:
+    """Greet a person by name."""
+    return f"Hello {name}" + "!" * excited
+''',
+    "src/$module/py.typed": "",
+    "tests/conftest.py": """\
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+""",
+    "tests/test_plugin.py": '''\
+"""The tools as a client sees them: over MCP, held to their schemas, without a network."""
+
+import pytest
+from $module import plugin
+
+from toolpost.testing import assert_each_argument_matters, client_of, data_of, error_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_greets() -> None:
+    async with client_of(plugin) as client:
+        answer = await client.call_tool("${name}__greet", {"name": "Ada"})
+        assert data_of(answer) == "Hello Ada"
+
+
+async def test_a_misspelled_argument_is_refused() -> None:
+    async with client_of(plugin) as client:
+        answer = await client.call_tool("${name}__greet", {"nmae": "Ada"})
+        assert error_of(answer)["code"] == "INVALID_PARAMS"
+
+
+async def test_each_argument_matters() -> None:
+    async with client_of(plugin) as client:
+        await assert_each_argument_matters(
+            client, "${name}__greet", base={"name": "Ada"}, changed={"name": "Grace", "excited": True}
+        )
+''',
+    "toolpost.toml": """\
+# For work on this plugin: it alone is served here, installed ones are not.
+[plugins]
+load = ["$module:plugin"]
+bundled = []
+installed = false
+""",
+    ".github/workflows/ci.yml": """\
+name: ci
+on: [push, pull_request]
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - run: pip install -e '.[dev]'
+      - run: pytest
+      # Fails when a tool changes in a way that breaks its callers, and its schema_version does not say so.
+      - run: toolpost check
+""",
+    ".gitignore": "__pycache__/\n.pytest_cache/\n.toolpost/\n.venv/\ndist/\n",
+    "README.md": """\
+# $package
+
+Tools for MCP clients, served by [Toolpost](https://pypi.org/project/toolpost/) under `${name}__`.
+
+```sh
+pip install -e '.[dev]'   # in the environment that Toolpost is in
+toolpost dev              # serve it, and reload it when a file is saved
+pytest                    # call its tools as a client does
+toolpost lock             # accept changes of its tools; commit toolpost.lock
+python -m build           # a wheel to publish
+```
+""",
+}
+"""What is created, by path; `$name` is the plugin, `$package` its distribution, `$module` what is imported."""
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost new weather", "in the new folder toolpost-weather"),
+        ("toolpost new weather --folder .", "in this folder"),
+    )
+)
+@click.argument("name")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to create it (default: toolpost-NAME)."
+)
+def new(name: str, folder: Path | None) -> ExitCode:
+    """Create a project for a plugin: code, tests, lock, CI and packaging.
+
+    NAME is the plugin's, and the prefix of its tools. Files that exist are never overwritten: if there is one in the way,
+    nothing is created.
+    """
+    try:
+        check_plugin_name(name)
+    except ContractRefused as refusal:
+        raise InvalidRequest(refusal.message) from refusal
+    folder = folder or Path(f"toolpost-{name}")
+    words = {"name": name, "package": f"toolpost-{name}", "module": f"toolpost_{name.replace('-', '_').lower()}"}
+    files = {
+        folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
+    }
+    lock = folder / "toolpost.lock"
+    if taken := [path for path in (*files, lock) if path.exists() or path.is_symlink()]:
+        raise InvalidRequest(f"`{taken[0]}` exists already; nothing was created.", hint="choose another --folder")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # "x": a file that appeared since is not overwritten either.
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    _write_lock(folder)
+    click.echo(f"created {folder}: {len(files) + lock.exists()} files")
+    click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest && toolpost dev")
+    return ExitCode.OK
+
+
+def _write_lock(folder: Path) -> None:
+    """Lock the new plugin's tools. In another process, where the package is importable though it is not installed yet."""
+    paths = [str((folder / "src").resolve()), os.environ.get("PYTHONPATH", "")]
+    run_lock = partial(
+        process_tree.run,
+        [sys.executable, "-m", "toolpost", "lock"],
+        cwd=folder,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    ended = run_async(run_lock)
+    if ended.returncode != 0:
+        warn(f"toolpost.lock was not written: {ended.stderr.strip() or 'no reason given'}")

@@ -1,0 +1,212 @@
+// What every page needs to talk to the gateway: requests that send the token of this tab, and a dialog that asks for it.
+
+const KEY = "toolpost.token";
+
+// The gateway answered, and refused. `hint` says what to do, `details` is what the error object has besides.
+export class Refused extends Error {
+  constructor(status, error) {
+    super(error?.message ?? `the gateway answered with ${status}`);
+    this.status = status;
+    this.code = error?.code;
+    this.hint = error?.hint;
+    this.details = error?.details ?? {};
+    this.stderr = error?.stderr;
+  }
+}
+
+// Nothing answers, or no longer.
+export class Unreachable extends Error {
+  hint = "Start it with `toolpost serve`; this page goes on by itself.";
+}
+
+const orUnreachable = (message) => (error) => {
+  throw error.name === "AbortError" ? error : new Unreachable(message);
+};
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+// What the console sends with its cookie. Other ports of this host get the cookie too, but cannot read this.
+export const proof = {
+  get: () => localStorage.getItem("toolpost.proof"),
+  set: (value) => localStorage.setItem("toolpost.proof", value),
+  forget: () => localStorage.removeItem("toolpost.proof"),
+};
+
+async function request(method, path, body, accept, signal) {
+  // `X-Toolpost` cannot be sent by a page of another origin unasked: it proves that this page sent the request.
+  const headers = { Accept: accept, "X-Toolpost": "1" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (proof.get()) headers["X-Toolpost-Proof"] = proof.get();
+  if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
+  const given = { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" };
+  const answer = await fetch(path, given).catch(orUnreachable("The gateway cannot be reached."));
+  if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))).error);
+  return answer;
+}
+
+// Send a request and return its JSON. Raises Refused and Unreachable.
+export async function ask(method, path, body, signal) {
+  return (await request(method, path, body, "application/json", signal)).json();
+}
+
+// Yield the data of server-sent events, each parsed as JSON: by `parse`, for those who need its numbers as they are written.
+export async function* events(method, path, body, signal, parse = JSON.parse) {
+  const answer = await request(method, path, body, "text/event-stream", signal);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch(orUnreachable("The connection to the gateway broke."));
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+      if (data) yield parse(data);
+    }
+  }
+}
+
+let asking = null; // the promise of the dialog that is open: requests that are refused at once share it
+
+// Run `work`, and ask for what the gateway refuses it without: the token of this tab, or the secret that lets a browser change things.
+export async function guarded(work) {
+  for (;;) {
+    try {
+      return await withToken(work);
+    } catch (error) {
+      if (!(error instanceof Refused) || error.details.needs !== "secret") throw error;
+      if (!(await askForSecret(error.details.at))) throw error;
+    }
+  }
+}
+
+async function withToken(work) {
+  for (;;) {
+    const used = token.get();
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 401) throw error;
+      // Another request may have asked for it while this one was on its way.
+      if (token.get() !== used) continue;
+      token.forget();
+      asking ??= prompt({
+        title: "This gateway asks for a token",
+        text: "It is kept in this tab alone, and forgotten when you close it.",
+        label: "Token",
+        problem: used ? "That is not the token of any caller here." : "",
+      }).finally(() => (asking = null));
+      const given = await asking;
+      if (given) token.set(given);
+    }
+  }
+}
+
+let asksForSecret = null;
+
+// Ask for the secret until one is right; false if the dialog is closed without one. `at` is the path that takes it.
+function askForSecret(at) {
+  asksForSecret ??= (async () => {
+    for (let problem = ""; ; ) {
+      const given = await prompt({
+        title: "Changes need the secret of this gateway",
+        text: "Paste the address that toolpost serve printed, or that toolpost console --no-browser prints.",
+        label: "Address or secret",
+        problem,
+      });
+      if (!given) return false;
+      try {
+        await useSecret(given.split("#secret=").at(-1), at);
+        return true;
+      } catch (error) {
+        problem = `${error.message} ${error.hint ?? ""}`;
+      }
+    }
+  })().finally(() => (asksForSecret = null));
+  return asksForSecret;
+}
+
+// Exchange a secret for the cookie. What this browser may do has changed then: pages that show it are told by the event.
+export async function useSecret(secret, at) {
+  proof.set((await withToken(() => ask("POST", at, { secret }))).proof);
+  dispatchEvent(new Event("session"));
+}
+
+// Like `events`, for what changes something: what refuses the request is raised, and asked for, with its first event.
+export async function* guardedEvents(...request) {
+  const { happening, first } = await guarded(async () => {
+    const happening = events(...request);
+    return { happening, first: await happening.next() };
+  });
+  if (!first.done) yield first.value;
+  yield* happening;
+}
+
+// Ask for one text in a dialog; returns "" if it is closed without one.
+export function prompt({ title, text, label, problem = "", kind = "password" }) {
+  const input = element("input", { type: kind, autocomplete: "off", "aria-label": label });
+  const dialog = element(
+    "dialog",
+    { class: "kit-prompt", "aria-label": title },
+    element(
+      "form",
+      { method: "dialog" },
+      element("h2", {}, title),
+      element("p", {}, text),
+      input,
+      element("p", { class: "problem", role: "alert" }, problem),
+      element("button", { type: "submit" }, "Go on"),
+    ),
+  );
+  // The policy allows no form to be sent, and `method="dialog"` counts as one in some browsers.
+  dialog.querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    dialog.close("given");
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "given" ? input.value.trim() : "");
+    });
+  });
+}
+
+// Make an element. Children are elements or text, and text only ever becomes text.
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// Write characters that are not seen, or that turn the direction of what follows, as their code points: they could hide something.
+export function visible(text) {
+  return text.replace(/[^\P{C}\n\t]|\p{Z}/gu, (found) =>
+    found === " " ? found : `\\u{${found.codePointAt(0).toString(16)}}`,
+  );
+}
+
+// The pages of all parts, for navigation: [{ title, path }].
+export async function pages() {
+  return (await guarded(() => ask("GET", "/api/pages"))).pages;
+}
+
+// The theme: what the system prefers, unless one was chosen on some page.
+export const theme = {
+  get: () => localStorage.getItem("toolpost.theme") ?? "",
+  set(value) {
+    if (value) localStorage.setItem("toolpost.theme", value);
+    else localStorage.removeItem("toolpost.theme");
+    theme.apply();
+  },
+  apply() {
+    document.documentElement.dataset.theme = theme.get();
+  },
+};
+theme.apply();

@@ -1,0 +1,13 @@
+"""APIs that an OpenAPI document describes, as tools.
+
+settings     `[apis.NAME]`
+document     reads a document: JSON or YAML, from a file or a URL
+schemas      converts its schemas to JSON Schema 2020-12
+operations   finds its operations, and what each takes and answers
+swagger      reads operations of Swagger 2.0 as if they were OpenAPI 3
+serialize    writes arguments into a request, each in its own place
+credentials  fills in what an operation's security asks for
+client       sends requests to one origin
+answers      turns responses into results and errors
+tools        the plugin of an API
+"""

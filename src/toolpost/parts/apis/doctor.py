@@ -1,0 +1,57 @@
+"""What `toolpost doctor` says of APIs: whether their documents can be read, and what becomes of their operations."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from toolpost.cli.doctor.findings import Diagnosis, ok, problem, warning
+from toolpost.contracts.errors import ToolpostError
+from toolpost.part_base import PartDoctor
+from toolpost.parts.apis.document import load_document
+from toolpost.parts.apis.settings import ApiSettings, enabled_apis, resolve_api
+from toolpost.parts.apis.tools import ApiTools, make_tools
+from toolpost.settings import Config
+from toolpost.settings.callers import is_trustworthy
+
+SHOWN: Final = 20
+
+
+class ApisDoctor(PartDoctor):
+    """Reads the documents; calls no operation."""
+
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
+        """Check every API."""
+        return [each for name, api in enabled_apis(config).items() for each in await _check(config, name, api)]
+
+
+async def _check(config: Config, name: str, api: ApiSettings) -> list[Diagnosis]:
+    try:
+        spec, keys = resolve_api(config, name, api)
+        place = f"apis.{name}.document"
+        document = await load_document(api.document, project=Path(config.project), place=place, network=spec.network)
+        make = partial(make_tools, document, name, allow=api.allow, deny=api.deny, has_results=api.results == "enforce")
+        made = await to_thread.run_sync(make)
+    except ToolpostError as error:
+        return [problem("apis", f"`{name}`: {error.message}", hint=error.hint)]
+    has_keys = bool(keys or spec.headers or spec.own_headers or spec.auth)
+    found = [ok("apis", f"`{name}`: {describe(made)}, at {spec.url}")]
+    if has_keys and not is_trustworthy(spec.url or ""):
+        found.append(warning("apis", f"`{name}`: its keys are sent without encryption", hint="use an https:// URL"))
+    if 0 < api.budget_tokens < made.tokens:
+        hint = 'select operations with `allow` and `deny`, or set results = "off"'
+        found.append(warning("apis", f"`{name}`: its tools take about {made.tokens:,} tokens to list", hint=hint))
+    if made.omitted:
+        lines = tuple(f"{each.shown}: {each.reason}" for each in made.omitted[:SHOWN])
+        message = f"`{name}`: {len(made.omitted)} operations are left out"
+        found.append(replace(warning("apis", message), lines=lines))
+    return found
+
+
+def describe(made: ApiTools) -> str:
+    """Say what becomes of a document, in half a sentence."""
+    tools = "1 tool" if len(made.tools) == 1 else f"{len(made.tools)} tools"
+    return f"{tools} of about {made.tokens:,} tokens"

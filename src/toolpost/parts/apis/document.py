@@ -1,0 +1,298 @@
+"""Reads an OpenAPI document: JSON or YAML, from a file or a URL.
+
+YAML is read as its version 1.2 means it, in which `no` is a text and `2020-01-01` is no date: OpenAPI asks for that, and the
+loader of PyYAML follows version 1.1. Reading YAML takes 0.4 s for each megabyte, 50 times as long as JSON, so a document which
+takes long is kept as JSON under the digest of its text.
+"""
+
+import hashlib
+import itertools
+import logging
+import re
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject
+from toolpost.base.own_folder import OWN_FOLDER
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, ToolpostError
+from toolpost.upstreams.http.client import HttpClient, HttpFailed
+from toolpost.upstreams.http.network import DIRECT, Network
+
+_log = logging.getLogger("toolpost.apis")
+
+SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+FETCH_S: Final = 20.0
+SLOW_S: Final = 1.0
+"""A document that took longer to parse is kept as JSON."""
+
+NODES_LIMIT: Final = 2_000_000
+"""Values in a document, aliases counted wherever they are used."""
+
+DEPTH_LIMIT: Final = 200
+_CHAIN_LIMIT: Final = 32
+_VERSION: Final = re.compile(r"(2\.0|3\.[01](?:\.\d+)?)\Z")
+
+
+class Unusable(Exception):
+    """A part of the document cannot be used; its text says why."""
+
+
+class BadDocument(BadConfiguration):
+    """The document cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A parsed document."""
+
+    raw: JsonObject
+    digest: str
+    """SHA-256 of its text, in hexadecimal."""
+    parse_s: float = 0.0
+
+    @property
+    def version(self) -> str:
+        return str(self.raw.get("openapi") or self.raw.get("swagger"))
+
+    @property
+    def is_swagger(self) -> bool:
+        return "openapi" not in self.raw
+
+    @property
+    def title(self) -> str:
+        info = self.raw.get("info")
+        return str(info.get("title") or "") if isinstance(info, dict) else ""
+
+    def follow(self, node: Json) -> tuple[JsonObject, str | None]:
+        """Return what an object or a reference to one stands for, and the pointer of the last reference; raises `Unusable`."""
+        pointer = None
+        for _ in range(_CHAIN_LIMIT):
+            if not isinstance(node, dict):
+                raise Unusable(f"{pointer or 'something'} is not an object")
+            reference = node.get("$ref")
+            if not isinstance(reference, str):
+                return node, pointer
+            pointer = check_reference(reference)
+            node = self.find(pointer)
+        raise Unusable(f"the reference {pointer} leads to itself")
+
+    def find(self, pointer: str) -> Json:
+        """Return what a JSON pointer of this document leads to; raises `Unusable`."""
+        node: Json = self.raw
+        for step in pointer.split("/")[1:]:
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and name in node:
+                node = node[name]
+            elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+                node = node[int(name)]
+            else:
+                raise Unusable(f"the reference #{pointer} leads nowhere")
+        return node
+
+
+def check_reference(reference: str) -> str:
+    """Return the pointer of a reference into the same document; raises `Unusable` for any other."""
+    if reference.startswith("#/"):
+        return reference[1:]
+    if reference.startswith("#"):
+        raise Unusable(f"the reference {reference[:200]} is an anchor; only JSON pointers are followed")
+    # Another file could be anything that this machine can read, or reach.
+    raise Unusable(f"it refers to another document, {reference[:200]}: bundle the documents into one first")
+
+
+def parse_document(data: bytes, place: str) -> Document:
+    """Parse a document; raises `BadDocument` if it is not OpenAPI 3.0 or 3.1, or Swagger 2.0."""
+    started = time.perf_counter()
+    raw = _parse(data, place)
+    found = _VERSION.match(str(raw.get("openapi") or raw.get("swagger") or "")) if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or found is None or not isinstance(raw.get("paths", {}), dict):
+        what = f"version {str(raw.get('openapi') or raw.get('swagger'))[:20]}" if isinstance(raw, dict) else "no object"
+        raise BadDocument(
+            f"{place} is not an OpenAPI document that can be used ({what}).",
+            hint="versions 3.0, 3.1 and Swagger 2.0 are read",
+        )
+    return Document(raw=raw, digest=hashlib.sha256(data).hexdigest(), parse_s=time.perf_counter() - started)
+
+
+def _parse(data: bytes, place: str) -> Json:
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        try:
+            return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # Flow style of YAML begins like this, too.
+    try:
+        import yaml
+    except ImportError:
+        raise CapabilityMissing(
+            f"{place} is not JSON, and YAML cannot be read here.", hint="pip install 'toolpost[apis]'"
+        ) from None
+    try:
+        loaded = yaml.load(data.decode("utf-8-sig"), Loader=_make_loader())  # noqa: S506 (a subclass of the safe one)
+        return _to_plain(loaded, 0, itertools.count())
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise BadDocument(f"{place} is neither JSON nor YAML: {reason}") from error
+
+
+@cache
+def _make_loader() -> Any:
+    """Make a loader of YAML whose plain scalars mean what they mean in version 1.2."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            # A merge copies the pairs of what it names, which may have been merged itself.
+            super().flatten_mapping(node)
+            self.merged += len(node.value)
+            if self.merged > NODES_LIMIT:
+                raise ValueError(f"its merges stand for more than {NODES_LIMIT} values")
+
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+0123456789."),
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("merge", "<<", "<"),
+    ):
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), list(first))
+
+    def construct_int(loader: Any, node: Any) -> int:
+        text = loader.construct_scalar(node).replace("_", "")
+        sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.lstrip("+"))
+        return sign * int(digits, {"0o": 8, "0x": 16}.get(digits[:2].lower(), 10))
+
+    Loader.add_constructor("tag:yaml.org,2002:int", construct_int)
+    return Loader
+
+
+def _to_plain(node: Any, depth: int, nodes: "itertools.count[int]") -> Json:
+    """Return values as JSON has them: names are texts, as the status 200 is, and other types are written out.
+
+    An alias is copied wherever it is used, so that few lines can stand for billions of values: `nodes` counts them.
+    """
+    if depth > DEPTH_LIMIT:
+        raise ValueError("it is nested too deeply, or contains itself")
+    if next(nodes) > NODES_LIMIT:
+        raise ValueError(f"its aliases stand for more than {NODES_LIMIT} values")
+    if isinstance(node, dict):
+        return {
+            name if isinstance(name, str) else _name(name): _to_plain(value, depth + 1, nodes)
+            for name, value in node.items()
+        }
+    if isinstance(node, list | tuple | set):
+        return [_to_plain(value, depth + 1, nodes) for value in node]
+    if isinstance(node, float) and (node != node or node in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
+        return None
+    return node if isinstance(node, str | int | float | bool | None) else str(node)
+
+
+def _name(name: Any) -> str:
+    return (
+        {True: "true", False: "false", None: "null"}.get(name, str(name))
+        if isinstance(name, bool | None)
+        else str(name)
+    )
+
+
+async def load_document(source: str, *, project: Path, place: str, network: Network = DIRECT) -> Document:
+    """Read and parse a document beside the event loop; raises `BadDocument`, or `CapabilityMissing` for YAML without its extra.
+
+    One that is fetched is kept, and used when it cannot be fetched another time.
+    """
+    folder = project / OWN_FOLDER / "apis"
+
+    async def parse(data: bytes) -> Document:
+        return await to_thread.run_sync(_parse_or_recall, data, place, folder, abandon_on_cancel=True)
+
+    if not is_url(source):
+        return await parse(await _read_file(source, project, place))
+    kept = anyio.Path(folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.document")
+    try:
+        data = await fetch(source, network, place)
+    except BadDocument as error:
+        if not await kept.exists():
+            raise
+        event(_log, logging.WARNING, "document not fetched; its last copy is used", place=place, reason=error.message)
+        return await parse(await kept.read_bytes())
+    document = await parse(data)
+    # Only now: one that cannot be read must not replace the last one that can.
+    await _keep(kept, data)
+    return document
+
+
+def _parse_or_recall(data: bytes, place: str, folder: Path) -> Document:
+    digest = hashlib.sha256(data).hexdigest()
+    kept = folder / f"{digest[:32]}.json"
+    try:
+        return Document(raw=msgspec.json.decode(kept.read_bytes(), type=dict[str, Any]), digest=digest)
+    except (OSError, msgspec.DecodeError):
+        document = parse_document(data, place)
+    if document.parse_s > SLOW_S:
+        _write_quietly(kept, msgspec.json.encode(document.raw))
+    return document
+
+
+def _write_quietly(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; without rights to the folder, the document is parsed again next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(f".{time.monotonic_ns()}")
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError:
+        return
+
+
+async def _keep(path: anyio.Path, data: bytes) -> None:
+    await to_thread.run_sync(_write_quietly, Path(path), data)
+
+
+def is_url(source: str) -> bool:
+    """Whether a document is fetched, and not read from a file."""
+    return urlsplit(source).scheme.lower() in ("http", "https")
+
+
+async def fetch(url: str, network: Network, place: str) -> bytes:
+    """Fetch a document; raises `BadDocument`. Redirects are not followed: the configuration says where documents come from."""
+    try:
+        with anyio.fail_after(FETCH_S):
+            async with HttpClient(
+                url,
+                headers={"accept": "application/json, application/yaml, */*;q=0.8"},
+                body_limit=SIZE_LIMIT_BYTES,
+                network=network,
+            ) as client:
+                response = await client.request("GET")
+    except (HttpFailed, TimeoutError, ToolpostError) as error:
+        raise BadDocument(f"{place} cannot be fetched: {str(error) or f'no answer within {FETCH_S:g} s'}.") from error
+    if response.status != 200:
+        to = response.headers.get(b"location", b"").decode("latin-1")[:200]
+        hint = f"it is at {to} now" if 300 <= response.status < 400 and to else "open its URL in a browser"
+        raise BadDocument(f"{place} cannot be fetched: the status is {response.status}.", hint=hint)
+    return response.body
+
+
+async def _read_file(source: str, project: Path, place: str) -> bytes:
+    path = anyio.Path(project) / await anyio.Path(source).expanduser()
+    try:
+        if (await path.stat()).st_size > SIZE_LIMIT_BYTES:
+            raise BadDocument(f"{place} is larger than {SIZE_LIMIT_BYTES // 1024 // 1024} MB.")
+        return await path.read_bytes()
+    except OSError as error:
+        raise BadDocument(
+            f"{place} cannot be read: {error.strerror}.", hint="its path begins at the project"
+        ) from error

@@ -1,0 +1,44 @@
+"""The console's paths: the page at `/`, its files below `/console`, its JSON API below `/api/console`.
+
+session    who is looking, and whether they may change anything
+tools      the tools, found as an agent finds them; what is known of one
+run        a call, for the playground
+overview   what needs attention
+servers    states, output, start and stop; changes of `toolpost.toml`
+contracts  tools that are not as promised
+calls      the audit
+callers    who may call, and how much each has
+events     what has changed, as it changes
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from toolpost.endpoints.http.pages import Pages
+from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Routes
+from toolpost.host import Host
+from toolpost.parts.console.api import callers, calls, contracts, overview, run, servers, session, tools
+from toolpost.parts.console.api.events import ConsoleEvents
+from toolpost.parts.console.context import Console
+from toolpost.parts.console.sessions import ConsoleSessions
+from toolpost.parts.console.timings import CallTimings
+
+VIEWS: Final = (
+    *("/", "/tools", "/tools/", "/servers", "/servers/", "/contracts", "/contracts/"),
+    *("/calls", "/calls/", "/callers"),
+)
+"""Paths that the page's script answers."""
+
+_MODULES: Final = (session, overview, tools, run, servers, contracts, calls, callers)
+_FOLDER: Final = Path(__file__).parent.parent / "pages"
+
+
+def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:
+    """Make all paths of the console."""
+    console = Console(host=host, http=http, sessions=sessions, timings=timings)
+    return [
+        ConsoleEvents(console),
+        JsonRoutes(http, [route for module in _MODULES for route in module.routes_of(console)]),
+        Pages(http.access, "/console", _FOLDER, title="the console", views=VIEWS, shows_media=True),
+    ]

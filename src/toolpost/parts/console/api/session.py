@@ -1,0 +1,56 @@
+"""`/api/console/session`: who is looking, and the exchange of a one-time secret for a cookie.
+
+GET   {caller, isAdmin, mayChange, hasSession, version, ...}
+POST  {"secret": "…"}   sets the cookie, and returns the `proof` that is sent with it as `X-Toolpost-Proof`
+POST  …/end             ends the session: the cookie is no longer valid
+"""
+
+from toolpost.base.ids import Json
+from toolpost.base.version import __version__
+from toolpost.contracts.errors import Forbidden
+from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.parts.console.context import Console, text_of
+from toolpost.parts.console.sessions import SESSION_PATH, check_same_origin
+
+
+def routes_of(console: Console) -> list[Route]:
+    """Make the paths."""
+
+    async def show(request: RouteRequest) -> Json:
+        admission = request.admission
+        return {
+            "caller": admission.caller.id,
+            "isAdmin": admission.is_admin,
+            "mayChange": admission.is_admin and console.may_change(request),
+            "hasSession": console.sessions.has_cookie(request.http),
+            "isOpen": console.is_open,
+            "version": __version__,
+            "hasServers": bool(console.http.servers.providers),
+        }
+
+    async def begin(request: RouteRequest) -> Json:
+        if not await console.sessions.redeem(text_of(request, "secret"), request.http):
+            raise Forbidden(
+                "This secret was used already, or is too old.",
+                hint="run `toolpost console` for a new one",
+                needs="secret",
+                at=SESSION_PATH,
+            )
+        cookie, proof = console.sessions.make_cookie(request.http)
+        request.answer_headers.append((b"set-cookie", cookie))
+        return {"mayChange": request.admission.is_admin, "proof": proof}
+
+    async def end(request: RouteRequest) -> Json:
+        request.answer_headers.append((b"set-cookie", await console.sessions.end(request.http)))
+        return {}
+
+    def check(request: HttpRequest, _: Admission) -> None:
+        check_same_origin(request)
+
+    return [
+        console.read("/session", show),
+        Route(method="POST", path=SESSION_PATH, handler=begin, check=check),
+        Route(method="POST", path=f"{SESSION_PATH}/end", handler=end, check=check),
+    ]

@@ -1,0 +1,143 @@
+"""`toolpost console`: open the console of the running gateway in a browser."""
+
+import html
+import os
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import click
+
+from toolpost.base.own_folder import OWN_FOLDER, make_folder
+from toolpost.cli.examples import examples
+from toolpost.cli.gateway import run_async
+from toolpost.cli.options import config_option, load_cli_config, own_url, url_option
+from toolpost.cli.servers.client import RunningGateway, base_url
+from toolpost.contracts.errors import NotFound
+from toolpost.endpoints.auth.access import LOCAL_HOSTS
+from toolpost.parts.console.gateway_id import port_of, read_gateway_id
+from toolpost.parts.console.sessions import ConsoleSessions
+from toolpost.settings import Config
+from toolpost.store import open_store, store_exists
+from toolpost.store.urls import shown_url
+
+WAIT_S: Final = 20.0
+"""How long the browser may take to open the address; it may have to be started first."""
+LOOK_S: Final = 0.2
+
+_REDIRECT: Final = """<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<title>Toolpost</title>
+<meta http-equiv="refresh" content="0; url={address}">
+<p><a href="{address}">Open the console</a></p>
+"""
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost console", "of the gateway of this folder"),
+        ("toolpost console --no-browser", "print the address, to be opened elsewhere"),
+    )
+)
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+@url_option
+@config_option
+def console(url: str | None, config_path: Path | None, *, no_browser: bool) -> None:
+    """Open the web console in a browser.
+
+    The address has a secret that can be used once: with it the browser may change servers and contracts. Where no token is
+    required, it may only look without it.
+    """
+    config = load_cli_config(config_path)
+    gateway = base_url(url) if url else own_url(config, hint="give its address with --url")
+    RunningGateway(url=gateway, network=config.resolve_network()).ask("GET", "/healthz")
+    port = _find_port(config, gateway)
+    address, secret = f"{gateway}/", run_async(_issue, config, port)
+    if secret is None:
+        if no_browser or not _open(address):
+            click.echo(address)
+        return
+    address += f"#secret={secret}"
+    try:
+        if no_browser or not _open_by_file(config, address, port, secret):
+            click.echo(address)
+    except OSError:
+        # There is no place for the file.
+        click.echo(address)
+
+
+async def _issue(config: Config, port: int) -> str | None:
+    if not await store_exists(config.store_url):
+        if config.requires_token:
+            # The gateway may be on another machine: with a token everything but changes is possible.
+            return None
+        raise NotFound(
+            f"There is no store at {shown_url(config.store_url)} that could keep a secret.",
+            hint="open the address that `toolpost serve` printed",
+        )
+    try:
+        gateway = read_gateway_id(config)
+    except OSError as error:
+        raise NotFound(
+            f"The id of the gateway cannot be read: {error}.", hint="open the address that `toolpost serve` printed"
+        ) from error
+    async with open_store(config.store_url) as store:
+        return await ConsoleSessions(store, gateway).issue(port)
+
+
+def _find_port(config: Config, url: str) -> int:
+    """Return the port on which the gateway at a URL listens: its own on this machine, else a proxy is in front of it."""
+    return port_of(url) if urlsplit(url).hostname in LOCAL_HOSTS else config.address[1]
+
+
+def _open_by_file(config: Config, address: str, port: int, secret: str) -> bool:
+    """Have a browser open a file that leads to the address; False if there is none, which is known at once.
+
+    Everybody on the machine can see the arguments of a command, and could use the secret before the browser does. The file can be
+    read by its owner alone, and is gone when the secret has been used.
+    """
+    with _write_redirect(Path(config.project) / OWN_FOLDER, address) as path:
+        if not _open(path.as_uri()):
+            return False
+        if not run_async(_wait_until_used, config, port, secret):
+            click.echo(
+                "The browser has not opened it. `toolpost console --no-browser` prints an address to open by hand.",
+                err=True,
+            )
+    return True
+
+
+@contextmanager
+def _write_redirect(folder: Path, address: str) -> Iterator[Path]:
+    make_folder(folder)
+    handle, name = tempfile.mkstemp(prefix="console-", suffix=".html", dir=folder)
+    path = Path(name).absolute()
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(_REDIRECT.format(address=html.escape(address)))
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _wait_until_used(config: Config, port: int, secret: str) -> bool:
+    async with open_store(config.store_url) as store:
+        sessions = ConsoleSessions(store, read_gateway_id(config))
+        for _ in range(round(WAIT_S / LOOK_S)):
+            if not await sessions.is_unused(secret, port):
+                return True
+            await anyio.sleep(LOOK_S)
+    return False
+
+
+def _open(address: str) -> bool:
+    try:
+        return webbrowser.open(address)
+    except webbrowser.Error:
+        return False

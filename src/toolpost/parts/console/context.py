@@ -1,0 +1,58 @@
+"""What the handlers of the console's API share: the gateway, the caller's view of it, and the check of changes."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolpost.contracts.errors import InvalidRequest
+from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.routes import Handler, HttpContext, Route, RouteRequest
+from toolpost.host import Host
+from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_change, may_change
+from toolpost.parts.console.timings import CallTimings
+
+API: Final = API_PATH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """The gateway that is shown, and who may change it."""
+
+    host: Host
+    http: HttpContext
+    sessions: ConsoleSessions
+    timings: CallTimings
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no token is required: then changes and calls need the cookie."""
+        return self.http.access.roster.anonymous is not None
+
+    def may_change(self, request: RouteRequest) -> bool:
+        """Whether a request has what changes need: the cookie where no token is required."""
+        return may_change(self.sessions, request.http, is_open=self.is_open)
+
+    def read(self, path: str, handler: Handler, *, is_for_admins: bool = False) -> Route:
+        """Make a route that answers GET and changes nothing."""
+        return Route(method="GET", path=f"{API}{path}", handler=handler, is_for_admins=is_for_admins)
+
+    def change(self, path: str, handler: Handler, *, is_for_admins: bool = True, needs_cookie: bool = False) -> Route:
+        """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
+
+        What decides about the commands that the gateway runs needs both (`needs_cookie`): a token is in the settings of every
+        client, where the agents that use it can read it; it is not the right to run commands.
+        """
+
+        def check(request: HttpRequest, _: Admission) -> None:
+            check_change(self.sessions, request, is_open=needs_cookie or self.is_open)
+
+        return Route(method="POST", path=f"{API}{path}", handler=handler, is_for_admins=is_for_admins, check=check)
+
+
+def text_of(request: RouteRequest, name: str) -> str:
+    """Return a text of the query (GET) or the body (POST); raise `InvalidRequest` without it."""
+    given = request.query if request.http.method == "GET" else request.body
+    value = given.get(name) if isinstance(given, dict) else None
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise InvalidRequest(f"`{name}` is missing.", hint=f'send it as a text, such as "{name}": "…"')
+    return value

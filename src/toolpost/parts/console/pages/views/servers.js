@@ -1,0 +1,151 @@
+// Servers: a list, and one with its live output. Changes of toolpost.toml are shown before they are made.
+
+import { get, post } from "/console/api.js";
+import { Change } from "/console/change.js";
+import { useEvents } from "/console/live.js";
+import { Badge, bytes, Code, Dialog, Empty, Failure, html, Link, time, useLoaded, useState } from "/console/parts.js";
+
+export function View({ params, go, session }) {
+  return params[0]
+    ? html`<${Server} key=${params[0]} name=${params[0]} go=${go} session=${session} />`
+    : html`<${List} go=${go} session=${session} />`;
+}
+
+function List({ go, session }) {
+  const [states, setStates] = useState({});
+  const [isAdding, setAdding] = useState(false);
+  useEvents({}, (event) => event.kind === "servers" && setStates(event.states));
+  const [loaded, error, reload] = useLoaded((signal) => get("/servers", {}, signal), [JSON.stringify(states)]);
+  const servers = loaded?.servers ?? [];
+  return html`
+    <div class="row"><h1>Servers</h1>
+      ${session.isAdmin ? html`<button type="button" class="primary end" onClick=${() => setAdding(true)}>Add a server</button>` : null}
+    </div>
+    ${error ? html`<${Failure} error=${error} />` : null}
+    ${loaded && !servers.length ? html`<${FirstSteps} isAdmin=${session.isAdmin} />` : null}
+    <ul class="cards plain" aria-label="Servers">
+      ${servers.map((server) => html`<li class="card" key=${server.name}>
+        <h2><${Link} to=${`/servers/${encodeURIComponent(server.name)}`} go=${go}>${server.name}<//> <${Badge} text=${server.state} /></h2>
+        ${server.transport ? html`<p class="dim">
+          ${server.transport} · ${count(server.tools, "tool")}${server.pids.length ? ` · pid ${server.pids.join(", ")}` : ""}
+          ${server.memoryBytes ? ` · ${bytes(server.memoryBytes)}` : ""}${server.restarts ? ` · ${count(server.restarts, "restart")}` : ""}
+        </p>` : null}
+        ${server.lastError && isDown(server.state) ? html`<p class="bad">${server.lastError}</p>` : null}
+      </li>`)}
+    </ul>
+    ${isAdding ? html`<${Add} onClose=${(isDone) => (setAdding(false), isDone && reload())} />` : null}
+  `;
+}
+
+export function FirstSteps({ isAdmin }) {
+  return html`<${Empty} title="No servers yet">
+    <p>A server brings tools: a program that speaks MCP, or an address. ${isAdmin ? "Add one with the button above, or in a terminal:" : "Ask an administrator of this gateway to add one."}</p>
+    ${isAdmin ? html`<${Code} label="Commands" text=${"toolpost import        # those of Claude, Cursor and VS Code\ntoolpost doctor        # what is missing on this machine"} />` : null}
+  <//>`;
+}
+
+const isDown = (state) => state === "failed" || state === "suspended";
+const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+function Server({ name, go, session }) {
+  const [live, setLive] = useState(null);
+  const [busy, setBusy] = useState("");
+  const [failure, setFailure] = useState(null);
+  const [isRemoving, setRemoving] = useState(false);
+  const [server, error, reload] = useLoaded((signal) => get("/server", { name }, signal), [name, live?.state, session.mayChange]);
+  const isLive = useEvents({ server: name }, (event) => event.kind === "output" && setLive(event));
+  if (error && !server) return html`<h1>${name}</h1><${Failure} error=${error} />`;
+  if (!server) return html`<h1>${name}</h1>`;
+  const now = { ...server, ...live };
+  const act = async (action) => {
+    setBusy(action);
+    setFailure(null);
+    await post("/server/act", { name, action }).catch(setFailure);
+    setBusy("");
+    reload();
+  };
+  const button = (action, label, isOff) => html`<button type="button" disabled=${Boolean(busy) || isOff} onClick=${() => act(action)}>
+    ${busy === action ? `${label}…` : label}
+  </button>`;
+  const isStopped = now.state === "stopped";
+  return html`
+    <p><${Link} to="/servers" go=${go}>All servers<//></p>
+    <div class="row"><h1>${name}</h1><span role="status"><${Badge} text=${now.state} /></span></div>
+    ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}
+    <div class="row">
+      ${button("start", "Start", !isStopped && !isDown(now.state))} ${button("restart", "Restart", isStopped)} ${button("stop", "Stop", isStopped)}
+      ${server.takesLogin ? html`<a href=${`/login/${encodeURIComponent(name)}`}>Log in to it</a>` : null}
+      <button type="button" class="danger end" onClick=${() => setRemoving(true)}>Remove</button>
+    </div>
+    ${isDown(now.state) ? html`<div class="failure">
+      <p><strong>It is not available:</strong> ${now.lastError}</p>
+      <p>${now.hint ?? "Read its last output below, correct its settings, and start it again."} <code>toolpost doctor ${name}</code> tries each step by itself.</p>
+    </div>` : null}
+    <dl class="facts">
+      <dt>Process</dt><dd>${now.pids.length ? now.pids.join(", ") : "–"} · ${bytes(now.memoryBytes)}</dd>
+      <dt>Restarts</dt><dd>${now.restarts}</dd>
+      <dt>Speaks</dt><dd>${server.transport} ${server.version ?? ""}</dd>
+      <dt>Tools</dt><dd>
+        <${Link} to=${`/tools?server=${encodeURIComponent(name)}`} go=${go}>${count(server.tools, "tool")}<//>
+        ${Object.keys(server.contracts).length ? html` · <${Link} to=${`/contracts?server=${encodeURIComponent(name)}`} go=${go}>${Object.keys(server.contracts).length} changed<//>` : null}
+        ${server.refused.length ? ` · ${server.refused.length} refused` : ""}
+      </dd>
+      <dt>Calls</dt><dd><${Link} to=${`/calls?tool=${encodeURIComponent(`${name}__*`)}`} go=${go}>of its tools<//></dd>
+      ${now.lastError ? html`<dt>Last error</dt><dd>${now.lastError} (${time(server.lastErrorAt)})</dd>` : null}
+      ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
+    </dl>
+    ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
+    <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
+    ${now.lines?.length ?? server.lastWords.length
+      ? html`<${Code} label="Output" text=${(now.lines ?? server.lastWords).join("\n")} />`
+      : html`<p class="dim">It has written nothing.</p>`}
+    ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
+    ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous
+      text="Its calls in flight still get their answers."
+      onClose=${(isDone) => (setRemoving(false), isDone && go("/servers"))} />` : null}
+  `;
+}
+
+// A form or a pasted file; then what would change.
+function Add({ onClose }) {
+  const [form, setForm] = useState({ kind: "command", name: "", command: "", args: "", env: "", url: "", headers: "", text: "" });
+  const [planned, setPlanned] = useState(null);
+  const [keepSecrets, setKeepSecrets] = useState(false);
+  const set = (key) => (event) => setForm({ ...form, [key]: event.target.value });
+  if (planned) {
+    return html`<${Change} title="Add to toolpost.toml" path="/servers" body=${{ ...planned, keepSecrets }} verb="Add" onClose=${onClose}
+      text="New servers are started first: if one does not start, nothing is changed." onBack=${() => setPlanned(null)}>
+      <label class="check"><input type="checkbox" checked=${keepSecrets} onChange=${(event) => setKeepSecrets(event.target.checked)} />
+        Write secrets into the file, instead of names of variables</label>
+    <//>`;
+  }
+  const submit = (event) => {
+    event.preventDefault();
+    setPlanned(form.kind === "text" ? { text: form.text } : { name: form.name, entry: entryOf(form) });
+  };
+  const field = (key, label, options = {}) => html`<label><span>${label}</span><input value=${form[key]} onInput=${set(key)} ...${options} /></label>`;
+  const area = (key, label, rows) => html`<label><span>${label}</span><textarea rows=${rows} value=${form[key]} onInput=${set(key)} spellcheck=${false}></textarea></label>`;
+  return html`<${Dialog} title="Add a server" onClose=${() => onClose(false)}>
+    <form onSubmit=${submit}>
+      <label><span>What it is</span><select value=${form.kind} onChange=${set("kind")}>
+        <option value="command">A program on this machine</option>
+        <option value="url">An address</option>
+        <option value="text">A pasted .mcp.json</option>
+      </select></label>
+      ${form.kind === "text" ? area("text", "The file: { \"mcpServers\": { … } }", 10) : field("name", "Name", { required: true, pattern: "[A-Za-z0-9_\\-]+", placeholder: "github" })}
+      ${form.kind === "command" ? html`${field("command", "Command", { required: true, placeholder: "npx" })} ${area("args", "Arguments, one in each line", 3)} ${area("env", "Environment, NAME=value in each line; ${VAR} is filled in", 2)}` : null}
+      ${form.kind === "url" ? html`${field("url", "Address", { required: true, type: "url", placeholder: "https://example.com/mcp" })} ${area("headers", "Headers, Name: value in each line; ${VAR} is filled in", 2)}` : null}
+      <div class="row"><button type="submit" class="primary">Show what changes</button>
+        <button type="button" onClick=${() => onClose(false)}>Cancel</button></div>
+    </form>
+  <//>`;
+}
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+const pairs = (text, mark) =>
+  Object.fromEntries(lines(text).map((line) => [line.split(mark)[0].trim(), line.split(mark).slice(1).join(mark).trim()]));
+
+function entryOf(form) {
+  if (form.kind === "url") return { url: form.url, headers: pairs(form.headers, ":") };
+  return { command: form.command, args: lines(form.args), env: pairs(form.env, "=") };
+}

@@ -1,0 +1,84 @@
+"""The console as a part of a gateway: on unless `[console] enabled = false`, open when HTTP is served."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from toolpost.part_base import Part
+from toolpost.parts.console.settings import CONSOLE
+from toolpost.registry import BUNDLED
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.auth.roster import Admission
+    from toolpost.endpoints.http.request import HttpRequest
+    from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+
+
+PAGES: Final = {
+    "Overview": "/",
+    "Tools": "/tools",
+    "Servers": "/servers",
+    "Contracts": "/contracts",
+    "Calls": "/calls",
+    "Callers": "/callers",
+}
+"""The views of the page, as other pages link to them."""
+
+
+class ConsolePart(Part):
+    """The web console."""
+
+    name = "console"
+    sections = (CONSOLE,)
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "console")
+    migrations = "toolpost.parts.console.migrations"
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Serve the page and its API."""
+        from toolpost.host import Provided
+
+        if not CONSOLE.of(host.config).enabled or host.is_brief:
+            yield Provided()
+            return
+        from toolpost.parts.console.gateway_id import make_gateway_id, port_of
+        from toolpost.parts.console.sessions import ConsoleSessions, check_browser
+        from toolpost.parts.console.timings import CallTimings
+
+        timings = CallTimings()
+        sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
+        await sessions.open()
+
+        def make(http: "HttpContext") -> "Sequence[Routes]":
+            from toolpost.parts.console.api import make_routes
+
+            return make_routes(host, http, sessions, timings)
+
+        def check_change(request: "HttpRequest", admission: "Admission") -> None:
+            if admission.is_anonymous:
+                check_browser(sessions, request)
+
+        async def welcome(url: str) -> Sequence[str]:
+            return [f"console: {url}/#secret={await sessions.issue(port_of(url))}"]
+
+        @asynccontextmanager
+        async def run(gateway: "Gateway") -> AsyncIterator[None]:
+            import anyio
+
+            from toolpost.parts.console.definitions import DefinitionHistory
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(DefinitionHistory(host.store).run, gateway)
+                yield
+                tasks.cancel_scope.cancel()
+
+        yield Provided(
+            routes=make,
+            check_change=check_change,
+            pages=PAGES,
+            welcome=welcome,
+            run=run,
+            on_recorded=timings.note,
+        )

@@ -1,0 +1,63 @@
+"""How long each step of the latest calls took. In memory: the audit has the duration of every call, and nothing of its steps."""
+
+from itertools import pairwise
+from struct import Struct
+from typing import Final
+
+from toolpost.base.ids import Json, JsonObject
+from toolpost.middleware import Call
+
+KEPT: Final = 2_000
+"""Calls whose steps are kept."""
+
+_RECORD: Final = Struct("=48s?d5q")
+"""The id of a call, whether its tool is a server's, when it began in seconds of the monotonic clock, and its moments."""
+_SIZE: Final = _RECORD.size
+_pack: Final = _RECORD.pack_into
+
+
+class CallTimings:
+    """The steps of the latest calls of this process.
+
+    A ring of bytes, in which nothing is kept alive: thousands of small objects that live a little longer than their calls would
+    scatter the memory that all other calls use, which costs them more than what is done here.
+    """
+
+    def __init__(self) -> None:
+        self._ring = bytearray(KEPT * _SIZE)
+        self._at = 0
+
+    def note(self, call: Call) -> None:
+        """Keep when a call reached its steps; its audit entry is written."""
+        if (moments := call.moments) is not None:
+            at = self._at
+            _pack(self._ring, at, call.id.encode(), call.tool.is_remote, call.started, *moments)
+            at += _SIZE
+            self._at = at if at < len(self._ring) else 0
+
+    def find(self, call_id: str) -> Json:
+        """Return the steps of a call, in their order, as JSON; None if they are not kept, or no longer."""
+        wanted = call_id.encode().ljust(48, b"\0")
+        for name, is_remote, started_s, *moments in _RECORD.iter_unpack(self._ring):
+            if name == wanted:
+                return _describe(is_remote=is_remote, started=int(started_s * 1e9), moments=moments)
+        return None
+
+
+def _describe(*, is_remote: bool, started: int, moments: list[int]) -> list[JsonObject]:
+    queued, locked, checked, answered, recorded = moments
+    reached = [("admission", started)]
+    if queued:
+        reached.append(("queue", queued))
+    if locked:
+        reached.append(("validation", locked))
+    elif checked:
+        # On the fast path nothing comes before validation.
+        reached = [("validation", started)]
+    if checked:
+        reached.append(("server" if is_remote else "function", checked))
+    reached += [("audit", answered), ("", recorded)]
+    return [
+        {"step": step, "startMs": (began - started) / 1e6, "durationMs": max(0, ended - began) / 1e6}
+        for (step, began), (_, ended) in pairwise(reached)
+    ]

@@ -1,0 +1,195 @@
+"""Changes of the servers in `toolpost.toml`: planned, shown, tried out, and only then written.
+
+A plan is made of the file as it is now, and says what the whole file would be. It is carried out in an order in which nothing
+is half done: the new servers are started first, all or none; if one does not start, neither the gateway nor the file has
+changed. Then the file is replaced, unless another program has changed it since: then the gateway goes back to what the file
+says.
+"""
+
+import hashlib
+import json
+import logging
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from toolpost.app import specs_of
+from toolpost.base.events import event
+from toolpost.base.ids import CallerId, Json, JsonObject
+from toolpost.cli.clients.conversion import Variables, convert_server
+from toolpost.cli.clients.safe_files import read_text, write_atomically
+from toolpost.cli.clients.server_toml import add_servers, parse_servers, remove_server, render_server, set_server_key
+from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError
+from toolpost.host import Host
+from toolpost.parts.console.diff import side_by_side
+from toolpost.parts.console.shown_toml import conceal_secrets
+from toolpost.providers.server_host import ServerHost
+from toolpost.reload import first_error
+from toolpost.settings import Config, ServerSettings, load_config
+from toolpost.settings.client_files import read_client_text
+from toolpost.settings.loader import convert_settings, is_client_file
+from toolpost.settings.secrets import redact_server
+
+_log = logging.getLogger("toolpost.console")
+
+PASTED: Final = "the pasted text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigChange:
+    """What the file is, and what it would be."""
+
+    path: Path
+    before: str | None
+    """None if there is no file yet."""
+    after: str
+    servers: tuple[str, ...]
+    """Those that are added, removed or changed."""
+    action: str
+    """What is done with them: `add`, `remove` or `set KEY`."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> str:
+        """Identify the file that the change was planned on, so that it is carried out on no other."""
+        return hashlib.sha256((self.before or "").encode()).hexdigest()
+
+    def to_json(self) -> JsonObject:
+        return {
+            "file": str(self.path),
+            "isNew": self.before is None,
+            "base": self.base,
+            "servers": list(self.servers),
+            "notes": list(self.notes),
+            "diff": side_by_side(*conceal_secrets(self.before or "", self.after)),
+        }
+
+
+def plan_addition(host: Host, text: str, *, keep_secrets: bool) -> ConfigChange:
+    """Plan to add the servers of a client's JSON, such as `{"mcpServers": {"time": {"command": "uvx"}}}`."""
+    path, before = _read(host)
+    folder = path.parent.absolute()
+    try:
+        found = read_client_text(text, folder / ".mcp.json", folder=folder)
+    except BadConfiguration as error:
+        # The name of the file is one that there is not.
+        raise InvalidRequest(
+            error.message.replace(str(folder / ".mcp.json"), PASTED), hint='paste {"mcpServers": {…}}'
+        ) from error
+    if not found.has_place or not found.servers:
+        raise InvalidRequest(f"There are no servers in {PASTED}.", hint='paste {"mcpServers": {"NAME": {…}}}')
+    present = parse_servers(before or "", path)
+    variables = Variables()
+    tables: dict[str, str] = {}
+    for server in found.servers:
+        if server.problem is not None:
+            raise InvalidRequest(f"servers.{server.name}: {server.problem}.")
+        if server.name in present:
+            raise InvalidRequest(
+                f"There is a server `{server.name}` in {path.name} already.",
+                hint="remove it first, or use another name",
+            )
+        settings = convert_server(server, folder=folder, variables=variables, keep_secrets=keep_secrets)
+        variables.count(server.name, settings)
+        tables[server.name] = render_server(server.name, settings)
+    after = add_servers(before or "", path, tables, may_show=False)
+    notes = [*found.notes, *_describe_variables(variables)]
+    if before is None:
+        notes.append(f"{path.name} is created: from the next start on, the settings of this folder are read from it")
+    return ConfigChange(path=path, before=before, after=after, servers=tuple(tables), action="add", notes=tuple(notes))
+
+
+def entry_text(name: str, entry: Mapping[str, Json]) -> str:
+    """Write one server as a client's JSON."""
+    return json.dumps({"mcpServers": {name: dict(entry)}})
+
+
+def plan_removal(host: Host, name: str) -> ConfigChange:
+    """Plan to remove a server."""
+    path, before = _read(host)
+    if name not in parse_servers(before or "", path):
+        raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
+    after = remove_server(before or "", path, name)
+    return ConfigChange(path=path, before=before, after=after, servers=(name,), action="remove")
+
+
+def plan_setting(host: Host, name: str, key: str, value: Json) -> ConfigChange:
+    """Plan to set one key of a server."""
+    path, before = _read(host)
+    if name not in parse_servers(before or "", path):
+        raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
+    after = set_server_key(before or "", path, name, key, value)
+    return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
+
+
+async def carry_out(change: ConfigChange, host: Host, servers: ServerHost, *, base: str, caller: CallerId) -> None:
+    """Try the new servers out, then write the file; raises, with nothing changed, if one of both is not possible."""
+    if change.base != base:
+        raise InvalidRequest(f"{change.path.name} was changed since this was shown.", hint="look at the changes again")
+    config = _parse(change.after, change.path)
+    # Before anything is started: a command that ends at once has run, and the file does not tell of it.
+    facts: JsonObject = {"caller": caller, "action": change.action, "servers": list(change.servers)}
+    if change.action == "add":
+        facts["runs"] = [_describe(config.servers[name]) for name in change.servers if name in config.servers]
+    event(_log, logging.INFO, "change of servers asked for", **facts)
+    try:
+        await servers.apply(specs_of(config, host.plugins))
+    except ExceptionGroup as group:
+        # Several servers may fail to start at once.
+        raise first_error(group) from group
+    try:
+        write_atomically(change.path, change.after, before=change.before)
+    except ToolpostError:
+        text = read_text(change.path)
+        current = _parse(text, change.path) if text is not None else host.config
+        await servers.apply(specs_of(current, host.plugins))
+        raise
+
+
+def read_server_settings(host: Host, name: str) -> ServerSettings | None:
+    """Return a server as the file has it; None if it is not there, or there is no file."""
+    path = host.config_path
+    if path is None or not path.exists():
+        return None
+    return load_config(path).servers.get(name)
+
+
+def _describe(server: ServerSettings) -> str:
+    shown = redact_server(server)
+    return shlex.join([shown.command, *shown.args]) if shown.command else shown.url or ""
+
+
+def _read(host: Host) -> tuple[Path, str | None]:
+    path = host.config_path
+    if path is None:
+        raise InvalidRequest(
+            "This gateway was opened by a program, which decides about its servers.", hint="change it there"
+        )
+    if host.config.plugins.only is not None:
+        raise InvalidRequest("This gateway serves one plugin only.", hint="start `toolpost serve` without `--only`")
+    text = read_text(path)
+    if text is not None and is_client_file(path, text):
+        raise InvalidRequest(
+            f"{path} belongs to another program, and is not changed from here.",
+            hint=f"`toolpost import --from {path}` makes a toolpost.toml of it",
+        )
+    return path, text
+
+
+def _parse(text: str, path: Path) -> Config:
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadConfiguration(f"{path} is not TOML: {error}.") from error
+    return convert_settings(values, place=str(path))
+
+
+def _describe_variables(variables: Variables) -> list[str]:
+    return [
+        f"{name}: {'is set' if variables.is_set(name) else 'set it before Toolpost starts'}; used by {', '.join(users)}"
+        for name, users in variables.used_by.items()
+        if name in variables.origins or not variables.is_set(name)
+    ]

@@ -1,0 +1,75 @@
+"""Export and retention of the audit as a part: its sections, its table, its loops."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolpost.part_base import Part, PartDoctor
+from toolpost.parts.export.settings import EXPORTS, RETENTION
+
+if TYPE_CHECKING:
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+
+
+class ExportPart(Part):
+    """Passes the audit on, and removes what is old. Does nothing unless it is configured."""
+
+    name = "export"
+    sections = (EXPORTS, RETENTION)
+    migrations = "toolpost.parts.export.migrations"
+
+    def doctor(self) -> PartDoctor:
+        """Look for secrets that are missing."""
+        from toolpost.parts.export.doctor import ExportDoctor
+
+        return ExportDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Start what is configured, once tools can be called."""
+        from toolpost.host import Provided
+
+        exports, retention = EXPORTS.of(host.config), RETENTION.of(host.config)
+        if host.is_brief or not (exports or retention.is_limited):
+            yield Provided()
+            return
+        import anyio
+
+        from toolpost.metrics import Counter
+        from toolpost.parts.export.destinations import open_destination
+        from toolpost.parts.export.exporter import AuditExporter
+        from toolpost.parts.export.retention import run_retention
+
+        project, network = Path(host.config.project), host.config.resolve_network()
+        failures = Counter(
+            "toolpost_export_failures_total", "Attempts to deliver the audit that failed.", label="export"
+        )
+        host.metrics.add(failures)
+        exporters = [
+            AuditExporter(
+                host.store, name, export, open_destination(name, export, project=project, network=network), failures
+            )
+            for name, export in exports.items()
+        ]
+
+        @asynccontextmanager
+        async def run(_gateway: "Gateway") -> AsyncIterator[None]:
+            async with anyio.create_task_group() as tasks:
+                for exporter in exporters:
+                    tasks.start_soon(exporter.run)
+                if retention.is_limited:
+                    tasks.start_soon(run_retention, host.store, retention, tuple(exports), project)
+                yield
+                tasks.cancel_scope.cancel()
+
+        yield Provided(
+            run=run,
+            gauges=lambda: {
+                "toolpost_export_waiting": (
+                    "Audit entries that a destination does not have yet, of the one that is most behind.",
+                    max((exporter.waiting for exporter in exporters), default=0),
+                )
+            },
+        )

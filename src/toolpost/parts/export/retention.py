@@ -1,0 +1,115 @@
+"""Removes the oldest records of the audit, in sealed segments: what is left stays verifiable (`store/segments.py`)."""
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from toolpost.base.events import event
+from toolpost.base.ids import Digest
+from toolpost.parts.export.exporter import read_floor
+from toolpost.parts.export.settings import RetentionSettings
+from toolpost.store import AuditFilter, AuditRecord, Store
+from toolpost.store.audit_file import digest_lines, record_line, row_of, write_archive
+from toolpost.store.chain import BEGINNING, ChainVerifier
+from toolpost.store.scripts import Script, Statement
+from toolpost.store.segments import AuditSegment, seal
+
+SEGMENT: Final = 5_000
+"""Records in a segment, at most: they are removed in one transaction, which calls have to wait for."""
+FIRST_S: Final = 5.0
+EVERY_S: Final = 300.0
+_SAMPLED: Final = 1_000
+
+_log = logging.getLogger("toolpost.export")
+
+
+async def run_retention(store: Store, settings: RetentionSettings, exports: Sequence[str], project: Path) -> None:
+    """Remove what is older than wanted, again and again, until cancelled."""
+    archive = project / settings.archive if settings.archive else None
+    await anyio.sleep(FIRST_S)
+    while True:
+        try:
+            await apply_retention(store, settings, exports, archive)
+        except OSError as error:
+            event(_log, logging.ERROR, "audit not removed: its archive cannot be written", reason=str(error))
+        except Exception as error:  # noqa: BLE001 (a store that is away ends no gateway)
+            event(_log, logging.ERROR, "audit not removed", exception=error)
+        await anyio.sleep(EVERY_S)
+
+
+async def apply_retention(
+    store: Store, settings: RetentionSettings, exports: Sequence[str], archive: Path | None
+) -> int:
+    """Seal and remove what is older than wanted and was delivered everywhere; returns how many records. Raises `OSError`."""
+    removed = 0
+    while (segment_end := await _find_end(store, settings, exports)) is not None:
+        segments = await store.audit.segments()
+        first, previous = (segments[-1].last + 1, segments[-1].hash) if segments else (1, BEGINNING)
+        last = min(segment_end, first + SEGMENT - 1)
+        records = await store.audit.entries(AuditFilter(), after=first - 1, limit=last - first + 1)
+        made = await anyio.to_thread.run_sync(_make_segment, records, first, previous)
+        if isinstance(made, str):
+            # What was tampered with is evidence: it stays.
+            event(_log, logging.ERROR, "audit not removed: the chain is broken", reason=made)
+            return removed
+        segment, lines = made
+        if archive is not None:
+            await anyio.to_thread.run_sync(write_archive, archive, segment, lines)
+        if await store.scripts.run(partial(seal, segment)):
+            removed += len(records)
+    if removed:
+        event(_log, logging.INFO, "audit entries sealed and removed", entries=removed)
+    return removed
+
+
+def _make_segment(
+    records: Sequence[AuditRecord], first: int, previous: Digest
+) -> tuple[AuditSegment, list[bytes]] | str:
+    verifier = ChainVerifier(first - 1, previous)
+    rows = [row_of(record) for record in records]
+    if (verdict := verifier.check_rows(rows)) is not None:
+        return f"entry {verdict.broken_seq}: {verdict.reason}"
+    lines = [record_line(row) for row in rows]
+    segment = AuditSegment(
+        first=first, last=verifier.seq, previous=records[0].previous, hash=verifier.hash, digest=digest_lines(lines)
+    )
+    return segment, lines
+
+
+async def _find_end(store: Store, settings: RetentionSettings, exports: Sequence[str]) -> int | None:
+    """Return the last record that may be removed, None if none may."""
+    before = None
+    if settings.days is not None:
+        moment = datetime.fromtimestamp(time.time() - settings.days * 86_400, UTC)
+        before = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    first, end = await store.scripts.read(lambda: _find_expired(before))
+    newest = await store.audit.newest()
+    if settings.mb is not None and newest >= first:
+        sample = await store.audit.entries(AuditFilter(), after=first - 1, limit=_SAMPLED)
+        size = sum(len(record_line(row_of(record))) for record in sample) / max(1, len(sample))
+        end = max(end, newest - int(settings.mb * 1_000_000 / max(1.0, size)))
+    floor = await store.scripts.read(lambda: read_floor(exports))
+    # The newest record stays: the chain is continued from it.
+    end = min(end, newest - 1, *(() if floor is None else (floor,)))
+    return end if end >= first else None
+
+
+def _find_expired(before: str | None) -> Script[tuple[int, int]]:
+    """Return the seq of the first record, and the last of those at the beginning that are older than this."""
+    rows = yield Statement("SELECT max(last_seq) FROM audit_segments")
+    first = (rows[0][0] or 0) + 1
+    if before is None:
+        return first, first - 1
+    # Not by the minimum of all newer ones: a clock that jumped must not keep, or remove, what lies between.
+    rows = yield Statement("SELECT seq FROM audit WHERE at_utc >= ?1 ORDER BY seq LIMIT 1", (before,))
+    if rows:
+        return first, rows[0][0] - 1
+    rows = yield Statement("SELECT seq FROM audit_head")
+    return first, rows[0][0]

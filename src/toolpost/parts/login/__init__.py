@@ -1,0 +1,24 @@
+"""Login for clients: an OAuth 2.1 authorization server for MCP clients that support only browser login.
+
+    client           browser                          gateway
+      | GET /mcp -> 401, metadata ------------------------> |
+      | POST /register, or a client id that is a URL -----> |
+      | opens -----> | GET /authorize --------------------> |  a request, bound to this browser by a cookie
+      |              | GET and POST /authorize/consent ---> |  who it is, then what is allowed
+      | <-- code --- | <-- redirect ----------------------- |
+      | POST /token: code and PKCE verifier --------------> |  a grant: access token, rotating refresh token
+
+The SDK (`mcp.server.auth`) implements the protocol's endpoints. Ours are what is kept, who the person is, and the pages.
+
+settings    `[login]`
+records     what is stored, always as hashes, and the transactions on it
+server      the SDK's provider: requests, codes, tokens, revocation
+clients     registered clients, and those whose client id is the URL of a document
+passphrase  hashes of passphrases, and who may try how often
+provider    people of an OpenID Connect provider
+pages       the HTML of the pages
+routes      the HTTP paths of clients and of the pages
+api         /api/logins: who is logged in, and an end to it
+commands    the same at the command line
+part        what the gateway is given
+"""

@@ -1,0 +1,86 @@
+"""The authorization server as a part: its section, its tables, its paths, its checks."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from toolpost.part_base import Part, PartDoctor
+from toolpost.parts.login.settings import LOGIN, check_login, find_url, read_client_secret
+from toolpost.registry import BUNDLED
+
+if TYPE_CHECKING:
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+    from toolpost.settings import Config
+
+KEY = "login provider"
+MIGRATIONS = "toolpost.parts.login.migrations"
+
+
+class LoginPart(Part):
+    """Login in the browser for MCP clients. Open where `login.enabled` is set."""
+
+    name = "login"
+    sections = (LOGIN,)
+    migrations = MIGRATIONS
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "login")
+
+    def doctor(self) -> PartDoctor:
+        """Check the settings, and the server from outside."""
+        from toolpost.parts.login.doctor import LoginDoctor
+
+        return LoginDoctor()
+
+    def must_open(self, config: "Config") -> bool:
+        """Without it no one could log in, and a gateway without other callers would accept every request."""
+        return LOGIN.of(config).enabled
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring the authorization server."""
+        from toolpost.host import Provided
+
+        settings = LOGIN.of(host.config)
+        if not settings.enabled:
+            yield Provided()
+            return
+        check_login(host.config)
+        import anyio
+
+        from toolpost.parts.login.api import routes_of
+        from toolpost.parts.login.clients import Clients
+        from toolpost.parts.login.provider import OpenIdProvider
+        from toolpost.parts.login.routes import LoginRoutes
+        from toolpost.parts.login.server import AuthorizationServer
+
+        url, network = find_url(host.config), host.config.resolve_network()
+        clients = Clients(host.store, url=url, takes_documents=settings.client_documents, network=network)
+        key = await host.store.keys.of(KEY)
+        server = AuthorizationServer(host.store, clients, settings, url=url, key=key)
+        provider = None
+        if settings.provider.issuer:
+            provider = OpenIdProvider(
+                settings.provider, read_client_secret(host.config), url=url, key=key, network=network
+            )
+        running: list[Gateway] = []
+
+        @asynccontextmanager
+        async def run(gateway: "Gateway") -> AsyncIterator[None]:
+            running.append(gateway)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(server.follow_revocations)
+                    yield
+                    tasks.cancel_scope.cancel()
+            finally:
+                running.clear()
+
+        yield Provided(
+            login=server,
+            routes=lambda http: [
+                LoginRoutes(http, server, settings, host.store, provider, lambda: running[0] if running else None),
+                routes_of(http, server, host.store),
+            ],
+            services=[server],
+            run=run,
+        )

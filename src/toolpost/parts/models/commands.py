@@ -1,0 +1,172 @@
+"""`toolpost models`: which models answer, what they were asked, and how to try one again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolpost.base.ids import JsonObject
+from toolpost.cli.examples import examples
+from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import show_failure
+from toolpost.cli.gateway import run_async
+from toolpost.cli.group import SuggestingGroup
+from toolpost.cli.options import config_option, json_option, load_cli_config, own_url, url_option
+from toolpost.cli.servers.client import NoGateway, RunningGateway, base_url
+from toolpost.cli.show import print_json_line, print_table, table
+from toolpost.parts import open_part_store
+from toolpost.parts.models.part import ModelsPart
+from toolpost.parts.models.plugin import render_totals
+from toolpost.parts.models.settings import GROUPS, MODELS
+from toolpost.parts.models.stats import Totals, select
+from toolpost.settings import Config
+from toolpost.store import store_exists
+
+API = "/api/models"
+
+
+@click.group(
+    cls=SuggestingGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        ("toolpost models", "the circuit of each, and what it was asked"),
+        ("toolpost models stats", "tokens, cost and latencies, also without a running gateway"),
+        ("toolpost models reset small", "ask it again before its pause is over"),
+    ),
+)
+@url_option
+@config_option
+@json_option("Print the models as one array, on one line.")
+@click.pass_context
+def models(context: click.Context, url: str | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
+    """Show the models and groups of the running gateway, their statistics, or reset a circuit.
+
+    A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
+    """
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    config = load_cli_config(config_path)
+    try:
+        found = _find_gateway(config, url).ask("GET", API)["models"]
+    except NoGateway as error:
+        if url is None:
+            _print_models(
+                [{"name": name, "circuit": {"state": state}} for name, state in _list_configured(config)], as_json
+            )
+        return show_failure(error, debug=False)
+    _print_models(found, as_json)
+    return ExitCode.OK
+
+
+@models.command(
+    epilog=examples(
+        ("toolpost models stats", "of all gateways of the store, since ever"),
+        ("toolpost models stats --json | jq '.[].cost' | paste -sd+ | bc", "what all of them cost"),
+    )
+)
+@config_option
+@json_option("Print the statistics as one array, on one line.")
+@click.pass_context
+def stats(context: click.Context, config_path: Path | None, *, as_json: bool) -> None:
+    """Show what models were asked: calls, failures, tokens, cost and latencies, from the store."""
+    outer = _outer(context)
+    known = run_async(_read_stats, load_cli_config(config_path or outer.get("config_path")))
+    shown = [{"name": name, **render_totals(totals)} for name, totals in sorted(known.items())]
+    if as_json or outer.get("as_json"):
+        print_json_line(shown)
+    elif not shown:
+        click.echo("no model was asked yet", err=True)
+    else:
+        columns = ("NAME", "CALLS", "FAILED", "TOKENS IN", "TOKENS OUT", "COST", "P50", "P95", "P99")
+        print_table(table(*columns, rows=[_make_stats_row(one) for one in shown]))
+
+
+@models.command(
+    epilog=examples(
+        ("toolpost models reset small", "one of them"),
+        ("toolpost models reset", "all of them"),
+    )
+)
+@click.argument("name", required=False)
+@url_option
+@config_option
+@json_option("Print the models as one array, on one line.")
+@click.pass_context
+def reset(
+    context: click.Context, name: str | None, url: str | None, config_path: Path | None, *, as_json: bool
+) -> None:
+    """Close the circuit of a model, or of `group/server`; of all without a name."""
+    outer = _outer(context)
+    gateway = _find_gateway(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
+    found = gateway.ask("POST", f"{API}/reset", {} if name is None else {"name": name})["models"]
+    _print_models(found, as_json or bool(outer.get("as_json")))
+
+
+def _outer(context: click.Context) -> Mapping[str, Any]:
+    """Return the options before the subcommand, which apply too."""
+    return context.parent.params if context.parent else {}
+
+
+def _find_gateway(config: Config, url: str | None) -> RunningGateway:
+    return RunningGateway(
+        url=base_url(url) if url else own_url(config, hint="give its address with --url"), token=config.token()
+    )
+
+
+def _list_configured(config: Config) -> list[tuple[str, str]]:
+    """Return the names of models and servers of groups that a gateway would have, with their states."""
+    found = [(name, "not running" if model.enabled else "disabled") for name, model in MODELS.of(config).items()]
+    return found + [
+        (f"{name}/{server}", "not running") for name, group in GROUPS.of(config).items() for server in group.servers
+    ]
+
+
+async def _read_stats(config: Config) -> dict[str, Totals]:
+    if not await store_exists(config.store_url):
+        return {}
+    assert ModelsPart.migrations is not None
+    async with open_part_store(config.store_url, ModelsPart.name, ModelsPart.migrations) as store:
+        return await store.scripts.read(select)
+
+
+def _print_models(found: list[JsonObject], as_json: bool) -> None:
+    if as_json:
+        print_json_line(found)
+    elif not found:
+        click.echo("no models are configured: add [models.NAME] with a `url` to toolpost.toml", err=True)
+    else:
+        columns = ("NAME", "CIRCUIT", "AGAIN IN", "CALLS", "FAILED", "COST", "P50")
+        print_table(table(*columns, rows=[_make_row(one) for one in found]))
+
+
+def _make_row(one: JsonObject) -> tuple[str, ...]:
+    circuit = one["circuit"]
+    again_ms = circuit.get("retry_after_ms", 0)
+    return (
+        one["name"],
+        circuit["state"],
+        f"{again_ms / 1000:.0f} s" if again_ms else "-",
+        str(one.get("calls", "-")),
+        str(one.get("failures", "-")),
+        _format_cost(one.get("cost")),
+        _format_ms(one.get("latency_ms", {}).get("p50")),
+    )
+
+
+def _make_stats_row(one: JsonObject) -> tuple[str, ...]:
+    latency = one["latency_ms"]
+    return (
+        one["name"],
+        *(str(one[key]) for key in ("calls", "failures", "input_tokens", "output_tokens")),
+        _format_cost(one["cost"]),
+        *(_format_ms(latency[key]) for key in ("p50", "p95", "p99")),
+    )
+
+
+def _format_cost(cost: float | None) -> str:
+    return "-" if cost is None else f"{cost:.6g}"
+
+
+def _format_ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f} ms"

@@ -1,0 +1,70 @@
+"""Large results as a part: its section, its tables, its plugin, and the limiter."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.part_base import Part, PartDoctor
+from toolpost.parts.results.settings import RESULTS, check_results
+
+if TYPE_CHECKING:
+    from toolpost.gateway import Gateway
+    from toolpost.host import Host, Provided
+
+
+class ResultsPart(Part):
+    """Large results. Does nothing unless a limit is set, or its plugin is loaded."""
+
+    name = "results"
+    sections = (RESULTS,)
+    migrations = "toolpost.parts.results.migrations"
+
+    def doctor(self) -> PartDoctor:
+        """Look at what cannot be read or kept."""
+        from toolpost.parts.results.doctor import ResultsDoctor
+
+        return ResultsDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring the limiter where there is a limit, and the plugin that reads what it keeps."""
+        from toolpost.host import Provided
+
+        settings = RESULTS.of(host.config)
+        check_results(settings)
+        # A gateway that serves one plugin alone serves nothing to read the rest with.
+        is_limited = settings.is_limited and host.config.plugins.only is None
+        if is_limited and (server := host.config.servers.get("results")) is not None and server.enabled:
+            raise BadConfiguration(
+                "servers.results takes the place of the plugin that reads the rest of large results.",
+                hint="rename the server, or remove the limits from [results]",
+            )
+        if not is_limited and not host.wants_plugin("results"):
+            yield Provided()
+            return
+        from toolpost.parts.results.kept import KeptResults
+        from toolpost.parts.results.limiter import Limiter, ResultMetrics
+        from toolpost.parts.results.limits import LimitTable
+        from toolpost.parts.results.plugin import results_plugin
+        from toolpost.parts.results.reader import ResultReader
+
+        kept = KeptResults(host.store, keep_s=settings.keep_s, limit_bytes=settings.keep_mb * 1_000_000)
+        plugin = results_plugin(ResultReader(kept))
+        limiter = None
+        if is_limited:
+            limiter = Limiter(kept, LimitTable(settings), ResultMetrics(host.metrics), small_bytes=settings.smallest)
+
+        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+            return nullcontext() if host.is_brief else kept.open_sweeping()
+
+        yield Provided(
+            plugins=[plugin],
+            companions=[plugin] if is_limited else [],
+            limiter=limiter,
+            gauges=lambda: {
+                "toolpost_results_kept": ("Large results that are kept, as of the last minute.", kept.count),
+                "toolpost_results_kept_bytes": ("Their bytes.", kept.total_bytes),
+            },
+            run=run,
+        )

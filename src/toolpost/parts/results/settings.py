@@ -1,0 +1,92 @@
+"""`[results]`: how large the results in answers may be, for whom, and what is kept of larger ones."""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.model import Seconds
+from toolpost.settings.section import Section
+
+TOKEN_BYTES: Final = 4
+"""Bytes of text that a token stands for, as in the search (`estimate_tokens`)."""
+
+LimitBytes = Annotated[int, Meta(ge=1_000, le=1_000_000_000)]
+LimitTokens = Annotated[int, Meta(ge=250, le=250_000_000)]
+
+
+class LimitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits for the calls that match every condition that is set. The first rule that matches counts."""
+
+    tools: Annotated[list[str] | None, Meta(description="patterns of tool names, such as `logs__*`; `!…` excludes")] = (
+        None
+    )
+    callers: Annotated[list[str] | None, Meta(description="callers by name, as the audit has them")] = None
+    limit_tokens: Annotated[LimitTokens | None, Meta(description="as `results.limit_tokens`")] = None
+    limit_bytes: Annotated[LimitBytes | None, Meta(description="as `results.limit_bytes`")] = None
+    blob_bytes: Annotated[LimitBytes | None, Meta(description="as `results.blob_bytes`, which it is if not set")] = None
+    whole: Annotated[bool, Meta(description="send results whole, whatever their size")] = False
+
+
+class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Large results: how much of one an answer has, and what is kept of the rest. Off without a limit."""
+
+    limit_tokens: Annotated[
+        LimitTokens | None, Meta(description="the text of a result, and its structured content, in tokens of 4 bytes")
+    ] = None
+    limit_bytes: Annotated[
+        LimitBytes | None, Meta(description="the same in bytes; of both limits, the smaller one counts")
+    ] = None
+    blob_bytes: Annotated[
+        LimitBytes, Meta(description="images, audio and files of a result together, in base64; others become links")
+    ] = 4_000_000
+    keep_s: Annotated[Seconds, Meta(description="how long the whole result can be read")] = 3_600.0
+    keep_mb: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="how much is kept for one caller, in MB; the oldest results go first"),
+    ] = 256
+    rules: Annotated[
+        dict[str, LimitRule], Meta(description="other limits for some tools and callers, in this order")
+    ] = {}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any result may have to be made smaller."""
+        return bool(self.smallest)
+
+    @property
+    def smallest(self) -> int:
+        """The size up to which every result is sent as it is, 0 without any limit."""
+        texts = [limit_of(self), *(limit_of(rule) for rule in self.rules.values())]
+        limits = [limit for limit in texts if limit is not None]
+        blobs = [rule.blob_bytes for rule in self.rules.values() if rule.blob_bytes is not None]
+        return min([*limits, *blobs, self.blob_bytes]) if limits else 0
+
+
+def limit_of(one: ResultSettings | LimitRule) -> int | None:
+    """Return the limit in bytes; None without one."""
+    limits = [
+        limit
+        for limit in (one.limit_bytes, None if one.limit_tokens is None else one.limit_tokens * TOKEN_BYTES)
+        if limit is not None
+    ]
+    return min(limits, default=None)
+
+
+def check_results(settings: ResultSettings) -> None:
+    """Raise `BadConfiguration` for a rule that says nothing, or two things at once."""
+    for name, rule in settings.rules.items():
+        place = f"results.rules.{name}"
+        has_limit = limit_of(rule) is not None
+        if rule.whole and (has_limit or rule.blob_bytes is not None):
+            raise BadConfiguration(f"{place} has a limit and `whole`.", hint="leave one of them out")
+        if not rule.whole and not has_limit:
+            raise BadConfiguration(
+                f"{place} has no limit.", hint="set limit_tokens or limit_bytes, or whole = true for no limit"
+            )
+        if any(pattern.removeprefix("!") == "" for pattern in rule.tools or ()):
+            raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "logs__*"')
+
+
+RESULTS: Final = Section(name="results", struct=ResultSettings, default=ResultSettings())

@@ -1,0 +1,156 @@
+"""Extensions of all servers: what they declare together, and which of them a method is for.
+
+MCP does not say which extension a method belongs to, nor has a gateway's client any other way to say which server it means. So
+the server is chosen, among those that the caller sees and that declare an extension, by the first of these that leaves one:
+
+1. `server` under `dev.toolpost/meta` in the request's `_meta`
+2. the name of the method, compared with those of the extensions (`match_extension`)
+3. a `uri` in the parameters that a server lists, or a `name` that begins with `server__`
+4. the only server there is
+
+A method is never tried on several servers: it may have effects.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from toolpost.base.ids import META_KEY, JsonObject, ToolName
+from toolpost.base.trace_context import TRACE_KEYS
+from toolpost.protocol.extensions import declares_extensions, match_extension, merge_extensions, select_extensions
+from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from toolpost.providers.relay import SEPARATOR, Relay, RelayProvider
+from toolpost.providers.requester import Requester
+from toolpost.providers.servers import ServerProvider
+from toolpost.upstreams.transport import ServerRefused, encode
+
+_ENVELOPE: Final = "io.modelcontextprotocol/"
+_OWN_META: Final = frozenset({META_KEY, "progressToken"})
+
+_HINT: Final = f"name one of them in the request's _meta: `server` in {META_KEY}"
+
+
+def find_declared(provider: RelayProvider, owner: str) -> JsonObject:
+    """Return the extensions that a plugin or server declares, also while it is down; empty if they do not pass."""
+    if not isinstance(provider, ServerProvider):
+        return select_extensions(provider.capabilities)
+    if not provider.spec.extensions:
+        return {}
+    own = provider.owned.find(owner) if provider.owned is not None else None
+    return (own or provider).profile.extensions
+
+
+class Extensions:
+    """The extensions of the servers that one caller sees."""
+
+    def __init__(self, relay: Relay, owner: str, shows: Callable[[str, RelayProvider], bool]) -> None:
+        """`relay` has all servers; `owner` is whose credentials the caller uses, `shows` says which servers it sees."""
+        self._relay = relay.select_visible(shows)
+        self._owner = owner
+
+    @property
+    def declared(self) -> dict[str, JsonObject]:
+        """What each plugin and server declares, in their order; those that declare nothing are left out."""
+        found = {name: find_declared(provider, self._owner) for name, provider in self._relay.providers.items()}
+        return {name: declared for name, declared in found.items() if declares_extensions(declared)}
+
+    @property
+    def instructions(self) -> dict[str, str]:
+        """The instructions of each server that has some which are not quarantined."""
+        found: dict[str, str] = {}
+        for name, provider in self._relay.providers.items():
+            if isinstance(provider, ServerProvider):
+                own = provider.owned.find(self._owner) if provider.owned is not None else None
+                found[name] = (own or provider).instructions.shown
+        return {name: text for name, text in found.items() if text}
+
+    @property
+    def merged(self) -> JsonObject:
+        """What all of them declare together."""
+        return merge_extensions(self.declared.values())
+
+    @property
+    def servers(self) -> dict[str, list[str]]:
+        """The servers that declare an extension, by its identifier or name."""
+        by_name: dict[str, list[str]] = {}
+        for server, declared in self.declared.items():
+            for name in {name: None for extensions in declared.values() for name in extensions}:
+                by_name.setdefault(name, []).append(server)
+        return by_name
+
+    async def call(self, method: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
+        """Send a request to the server that it is for, which has its own time limit; returns the server too.
+
+        Raises `ServerRefused` with -32601 if there is none, with -32602 if there are several.
+        """
+        server, provider = await self._choose(method, params, requester)
+        if requester.operation is not None:
+            requester.operation.enter(server, limit_s=provider.timeout_s)
+        params = _restore_name(server, provider, params)
+        return server, await self._relay.call_extension(server, method, params, requester, _select_meta(requester.meta))
+
+    async def notify(self, method: str, params: JsonObject, requester: Requester) -> str | None:
+        """Send a notification to the server that it is for, if it runs; returns the server, None if it does not run.
+
+        Raises as `call` does.
+        """
+        server, provider = await self._choose(method, params, requester)
+        fields = encode(_restore_name(server, provider, params) | _carry_meta(requester.meta))[1:-1]
+        return server if await self._relay.notify_server(server, method, fields, requester) else None
+
+    async def _choose(self, method: str, params: JsonObject, requester: Requester) -> tuple[str, ServerProvider]:
+        providers = self._relay.providers
+        servers = {name: one for name in self.declared if isinstance(one := providers.get(name), ServerProvider)}
+        if (named := requester.named_server) is not None:
+            if named not in providers:
+                raise ServerRefused(INVALID_PARAMS, f"Unknown server `{named[:128]}`", {"servers": [*servers]})
+            if named not in servers:
+                raise ServerRefused(METHOD_NOT_FOUND, f"The server `{named}` declares no extension", method)
+            return named, servers[named]
+        if not servers:
+            raise ServerRefused(METHOD_NOT_FOUND, "Method not found", method)
+        ranks = {name: match_extension(method, declared) for name, declared in self.declared.items() if name in servers}
+        best = max(ranks.values())
+        candidates = {name: servers[name] for name, rank in ranks.items() if rank == best}
+        if len(candidates) > 1:
+            candidates = await self._narrow(candidates, params, requester)
+        if len(candidates) > 1:
+            code = INVALID_PARAMS if best else METHOD_NOT_FOUND
+            message = f"{method} may be for any of several servers: {', '.join(candidates)}"
+            raise ServerRefused(code, message, {"method": method, "servers": [*candidates], "hint": _HINT})
+        return next(iter(candidates.items()))
+
+    async def _narrow(
+        self, candidates: Mapping[str, ServerProvider], params: JsonObject, requester: Requester
+    ) -> dict[str, ServerProvider]:
+        """Return the one candidate that a URI or name in the parameters is of; all of them if they say nothing."""
+        uri, name = params.get("uri"), params.get("name")
+        owner = None
+        if isinstance(name, str) and SEPARATOR in name:
+            owner = name.partition(SEPARATOR)[0]
+        if owner not in candidates and isinstance(uri, str):
+            owner = await self._relay.find_owner(uri, requester)
+        return {owner: candidates[owner]} if owner is not None and owner in candidates else dict(candidates)
+
+
+def _restore_name(server: str, provider: ServerProvider, params: JsonObject) -> JsonObject:
+    """Write a `name` as the server knows it: without the prefix that the gateway lists it under."""
+    name = params.get("name")
+    if not isinstance(name, str) or not name.startswith(f"{server}{SEPARATOR}"):
+        return params
+    tool = provider.tools.get(ToolName(name))
+    own = tool.contract.terms.name if tool is not None else name.removeprefix(f"{server}{SEPARATOR}")
+    return params | {"name": own}
+
+
+def _select_meta(meta: JsonObject) -> JsonObject:
+    """Select what a server gets of a request's `_meta`: all but what is between the client and the gateway."""
+    return {
+        key: value
+        for key, value in meta.items()
+        if key in TRACE_KEYS or (key not in _OWN_META and not key.startswith(_ENVELOPE))
+    }
+
+
+def _carry_meta(meta: JsonObject) -> JsonObject:
+    selected = _select_meta(meta)
+    return {"_meta": selected} if selected else {}

@@ -1,0 +1,14 @@
+"""Credentials with which the gateway reaches servers: kept encrypted, shared by all callers or one caller's own.
+
+vault       credentials by server, owner and name, on the store
+values      values of the owner in headers and environment variables
+keys        where the encryption key is kept: a file, a variable or the keychain
+keychain    the keychain of the operating system
+oauth       the access token of a server and an owner: read, renewed in time, replaced when it is refused
+grant       tokens and the client registration that got them, as they are stored
+login       one login: the URL that a person opens, and the redirect that comes back
+logins      logins through the gateway: whose they are, their address, and the calls that wait for them
+probe       asks a server as a stranger, to find its `challenge`
+discovery, tokens   the protocol, by functions of the SDK: where the authorization server is, registration, token requests
+fetch       requests to addresses that servers name, never into the gateway's own network
+"""

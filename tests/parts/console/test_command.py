@@ -1,0 +1,94 @@
+"""`toolpost serve` prints the console's address, and `toolpost console` makes another."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.browser.conftest import open_console
+from tests.cli.conftest import TOOLPOST
+
+pytestmark = pytest.mark.wire
+
+API = "/api/console"
+
+
+def console(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [TOOLPOST, "console", *options]
+    given = os.environ | environment
+    return subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=60, check=False)
+
+
+def log_in(address: str, **headers: str) -> int:
+    """Do what the page does with the secret in its address."""
+    url, secret = address.split("/#secret=")
+    answer = httpx2.post(f"{url}{API}/session", json={"secret": secret}, headers={"X-Toolpost": "1"} | headers)
+    return answer.status_code
+
+
+BROWSER = """
+import re, sys, urllib.request
+from pathlib import Path
+
+(url,) = sys.argv[1:]
+file = Path(url.removeprefix("file://"))
+Path("opened").write_text(f"{url}\\n{file.stat().st_mode & 0o777:o}\\n{file.read_text()}")
+address = re.search('url=(.*?)"', file.read_text())[1]
+url, secret = address.split("/#secret=")
+body = b'{"secret": "%b"}' % secret.encode()
+headers = {"X-Toolpost": "1", "Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(f"{url}/api/console/session", body, headers))
+"""
+"""A browser that opens what it is given, and notes it."""
+
+
+def test_each_address_lets_in_once(tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text("")
+    (tmp_path / "browser.py").write_text(BROWSER)
+    with open_console(tmp_path) as printed:
+        url = printed.partition("/#")[0]
+        made = console(tmp_path, "--no-browser", "--url", url)
+        opened = console(tmp_path, "--url", url, BROWSER=f"{sys.executable} {tmp_path / 'browser.py'} %s")
+        given, mode, page = (tmp_path / "opened").read_text().split("\n", 2)
+        found = re.search('url=(.*?)"', page)
+        assert found is not None
+        addresses = [printed, made.stdout.strip(), found[1]]
+        assert [log_in(address) for address in addresses * 2] == [200, 200, 403, 403, 403, 403]
+        nowhere = console(tmp_path, "--url", url, BROWSER="/no/such/browser %s")
+        assert log_in(nowhere.stdout.strip()) == 200
+    assert (opened.returncode, opened.stdout, opened.stderr) == (0, "", "")
+    assert len(set(addresses)) == 3
+    assert all(re.fullmatch(rf"{re.escape(url)}/#secret=[\w-]{{32}}", address) for address in addresses)
+    # Whoever lists the processes of the machine sees the name of a file that they cannot read.
+    assert addresses[2].partition("=")[2] not in given
+    assert (given.startswith("file:///"), mode) == (True, "600")
+    assert list((tmp_path / ".toolpost").glob("console-*")) == []
+
+
+def test_where_a_token_is_required_addresses_have_a_secret_too_which_is_nothing_without_the_token(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "toolpost.toml").write_text("")
+    token = {"TOOLPOST_TOKEN": "the-right-token-of-32-characters"}
+    bearer = {"Authorization": f"Bearer {token['TOOLPOST_TOKEN']}"}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with open_console(tmp_path, **token) as printed:
+        url = printed.partition("/#")[0]
+        made = console(tmp_path, "--no-browser", "--url", url, **token)
+        remote = console(elsewhere, "--no-browser", "--url", url, **token)
+        addresses = [printed, made.stdout.strip()]
+        assert [log_in(address) for address in addresses] == [401, 401]
+        assert [log_in(address, **bearer) for address in addresses * 2] == [200, 200, 403, 403]
+    assert remote.stdout.strip() == f"{url}/", "no store, and so no secret: the token is enough to look"
+
+
+def test_without_a_gateway_it_says_so(tmp_path: Path) -> None:
+    failed = console(tmp_path, "--no-browser", "--url", "http://127.0.0.1:1")
+
+    assert failed.returncode != 0
+    assert "toolpost serve" in failed.stderr

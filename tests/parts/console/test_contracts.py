@@ -1,0 +1,94 @@
+"""The contracts of the console: a tool that changed is shown, accepted, rejected or quarantined."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests.parts.console.conftest import OpenSite, Site
+from toolpost.cli.lock.states import LockFile
+
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+
+SCRIPT = Path(__file__).parent / "changing.py"
+
+
+def pay(**properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"to": {"type": "string"}, **properties}, "required": ["to", *properties]}
+    return {"name": "pay", "description": "Pay somebody.", "inputSchema": schema}
+
+
+LOOK = {"name": "look", "description": "Look.", "inputSchema": {"type": "object"}}
+OLD, NEW = [pay(), LOOK], [pay(amount={"type": "number"}), LOOK]
+
+
+def bank(folder: Path, more: str = "") -> str:
+    (folder / "tools.json").write_text(json.dumps(OLD))
+    words = json.dumps(["-S", "-E", str(SCRIPT), str(folder / "tools.json")])
+    return f"# the bank\n[servers.bank] # ours\ncommand = {json.dumps(sys.executable)}\nargs = {words} # quick\n{more}"
+
+
+async def wait(until: Callable[[], Any]) -> None:
+    with anyio.fail_after(20):
+        while not until():
+            await anyio.sleep(0.05)
+
+
+async def change_tool(site: Site) -> None:
+    (site.folder / "tools.json").write_text(json.dumps(NEW))
+    await site.change("/server/act", name="bank", action="restart")
+    bank = site.app.servers.providers
+    await wait(lambda: (found := bank["bank"].statuses.get("bank__pay")) and found.judgement is not None)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+async def test_a_changed_contract_is_explained_and_accepted(
+    site: OpenSite, tmp_path: Path, mode: str, store_url: str
+) -> None:
+    async with site(f'contracts = "{mode}"\n{bank(tmp_path)}', store=store_url, log_in=True) as opened:
+        assert (await opened.get("/contracts"))["tools"] == []
+        await change_tool(opened)
+        (listed,) = (await opened.get("/contracts"))["tools"]
+        shown = await opened.get("/contract", tool="bank__pay")
+        stale = await opened.post("/contract/accept", tool="bank__pay", digest="0" * 64)
+        accepted = await opened.change("/contract/accept", tool="bank__pay", digest=shown["digest"])
+        after = (await opened.get("/contracts"))["tools"]
+        locked = LockFile(tmp_path / "toolpost.lock").require_tools()
+        await wait(lambda: len(opened.app.gateway.catalog) == 2)
+
+    assert (listed["tool"], listed["verdict"], listed["isQuarantined"]) == ("bank__pay", "breaking", mode == "enforce")
+    (change,) = [each for each in shown["changes"] if each["rule"] == "input.required-added"]
+    assert change["verdict"] == "breaking"
+    assert change["example"].keys() == {"to"}
+    assert change["explanation"]
+    assert any(row["kind"] == "new" and "amount" in row["new"] for row in shown["diff"])
+    assert stale.status_code == 400
+    assert (accepted["written"], accepted["tools"], after) == (True, 2, [])
+    assert locked["bank__pay"].definition.to_json()["inputSchema"]["required"] == ["to", "amount"]
+
+
+async def test_a_change_is_rejected_or_quarantined_in_toolpost_toml(site: OpenSite, tmp_path: Path) -> None:
+    async with site(f'contracts = "observe"\n{bank(tmp_path)}', log_in=True) as opened:
+        file = tmp_path / "toolpost.toml"
+        await change_tool(opened)
+        providers = opened.app.servers.providers
+        body = {"tool": "bank__pay", "action": "quarantine"}
+        plan = await opened.change("/contract/plan", **body)
+        await opened.change("/contract/change", **body, base=plan["base"])
+        await wait(lambda: "bank__pay" in providers["bank"].quarantined)
+        assert '[servers.bank] # ours\ncontracts = "enforce"\n' in file.read_text()
+        body = {"tool": "bank__pay", "action": "reject"}
+        plan = await opened.change("/contract/plan", **body)
+        await opened.change("/contract/change", **body, base=plan["base"])
+        await wait(lambda: "bank__pay" not in {**providers["bank"].tools, **providers["bank"].quarantined})
+        assert (await opened.get("/contracts"))["tools"] == []
+        nonsense = await opened.post("/contract/plan", tool="bank__pay", action="forget")
+
+    text = file.read_text()
+    assert 'deny = ["pay"]' in text
+    assert text.count("# the bank") == text.count("# ours") == text.count("# quick") == 1
+    assert nonsense.status_code == 404

@@ -1,0 +1,74 @@
+"""The overview of the console: figures by minute, and what needs attention."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.parts.console.conftest import OpenSite
+from tests.parts.console.test_calls import call, desk
+from tests.parts.console.test_contracts import bank, change_tool
+from tests.parts.console.test_servers import SECRET, server
+from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
+from toolpost.parts.console.api.overview import _list_minutes
+
+pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+
+
+async def test_figures_are_of_the_last_hour_and_of_the_callers_own_calls(
+    site: OpenSite,
+    callers: str,  # noqa: F811
+    store_url: str,
+) -> None:
+    async with site(callers, desk, token=ANN, store=store_url) as opened:
+        bob = {"Authorization": f"Bearer {BOB}"}
+        await call(opened, "desk__add", {"a": 1, "b": 2})
+        await call(opened, "desk__fail", {}, **bob)
+        everything = await opened.get("/overview")
+        own = (await opened.http.get("/api/console/overview", headers=bob)).json()
+
+    assert [sum(everything["total"][name]) for name in ("calls", "failed")] == [2, 1]
+    assert len(everything["total"]["calls"]) == 60
+    assert sum(everything["total"]["meanMs"]) > 0
+    assert [sum(own["total"][name]) for name in ("calls", "failed")] == [1, 1]
+    assert (everything["inFlight"], own["inFlight"]) == (0, None)
+
+
+async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite, tmp_path: Path) -> None:
+    text = f'contracts = "enforce"\n{bank(tmp_path)}\n{server("dead", "dies")}'
+    async with site(text, log_in=True) as opened:
+        await change_tool(opened)
+        found = (await opened.get("/overview"))["attention"]
+
+    failed, changed = found
+    assert failed["title"] == "The server dead is not available"
+    assert "it said: small server here, token (redacted)" in failed["text"]
+    assert failed["lines"] == []  # its only line is quoted already
+    assert (failed["path"], failed["command"]) == ("/servers/dead", "toolpost doctor dead")
+    assert changed["title"] == "bank__pay has changed and is quarantined"
+    assert changed["command"] == "toolpost lock --accept bank__pay"
+    assert SECRET not in str(found)
+
+
+async def test_parts_say_what_waits_for_whom(
+    site: OpenSite,
+    callers: str,  # noqa: F811
+) -> None:
+    rule = '[approvals.rules.all]\ntools = ["desk__*"]\nvoters = ["ann"]\nvotes = 1\nwait = false\n'
+    async with site(f"{rule}{callers}", desk, token=ANN) as opened:
+        bob = {"Authorization": f"Bearer {BOB}"}
+        await call(opened, "desk__add", {"a": 1, "b": 2}, **bob)
+        waiting = (await opened.get("/overview"))["attention"]
+        others = (await opened.http.get("/api/console/overview", headers=bob)).json()["attention"]
+        await opened.http.post("/api/approvals/vote", json={"round_id": "1", "choice": "approve"})
+        after = (await opened.get("/overview"))["attention"]
+
+    assert [(item["title"], item["path"]) for item in waiting] == [("bob waits for your vote", "/approvals")]
+    assert (others, after) == ([], [])
+
+
+def test_minutes_end_with_this_one() -> None:
+    minutes = _list_minutes(time.mktime((2026, 1, 1, 0, 5, 59, 0, 0, 0)) - time.timezone)
+
+    assert len(set(minutes)) == 60
+    assert minutes == sorted(minutes)

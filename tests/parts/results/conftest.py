@@ -1,0 +1,51 @@
+"""What the tests of large results share: the stores, and a gateway with limits."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.postgres import Postgres
+from tests.ways import IN_MEMORY
+from toolpost.app import open_app
+from toolpost.parts import open_part_store
+from toolpost.parts.results.kept import KeptResults
+from toolpost.parts.results.part import ResultsPart
+from toolpost.parts.results.settings import RESULTS, ResultSettings
+from toolpost.running import App
+from toolpost.settings import Config, StoreSettings
+
+LIMIT = 2_000
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new place in each kind of store."""
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_url()
+    return f"sqlite:{tmp_path / 'store.db'}"
+
+
+@asynccontextmanager
+async def open_kept(url: str, *, keep_s: float = 3600.0, limit_bytes: int = 10_000_000) -> AsyncIterator[KeptResults]:
+    """Open the kept results of a store; several of them are several gateways."""
+    async with open_part_store(url, ResultsPart.name, ResultsPart.migrations or "") as store:
+        yield KeptResults(store, keep_s=keep_s, limit_bytes=limit_bytes)
+
+
+def limited(config: Config = IN_MEMORY, *, url: str | None = None, **settings: Any) -> Config:
+    """Return a configuration with limits."""
+    if url is not None:
+        config = msgspec.structs.replace(config, store=StoreSettings(url=url))
+    return RESULTS.put(config, ResultSettings(**({"limit_bytes": LIMIT} | settings)))
+
+
+@asynccontextmanager
+async def open_limited(config: Config, *references: Any, **options: Any) -> AsyncIterator[App]:
+    """Open a gateway that serves these plugins and what reads their results."""
+    async with open_app(config, plugins=references, bundled=False, **options) as app:
+        yield app

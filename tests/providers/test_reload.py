@@ -1,0 +1,157 @@
+"""Plugins that are loaded again, and where their errors are."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from mcp import Client
+
+from tests.upstreams.behind import until
+from toolpost import Plugin
+from toolpost.cli.dev import reload_plugin
+from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.settings import Config
+from toolpost.settings.model import PluginSettings
+from toolpost.testing import IN_MEMORY, client_of, open_test_app
+
+pytestmark = pytest.mark.anyio
+
+GOOD = """
+from toolpost import Plugin
+
+plugin = Plugin("again")
+plugin.on_stop(lambda: print("stopped"))
+
+
+@plugin.tool
+async def say() -> str:
+    "Say a word."
+    return "word"
+"""
+
+
+def config_with(reference: str) -> Config:
+    return msgspec.structs.replace(IN_MEMORY, plugins=PluginSettings(load=[reference], bundled=[]))
+
+
+async def test_a_plugin_that_never_loaded_is_served_once_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    code = tmp_path / "again_plugin.py"
+    code.write_text("import toolpost\n\ndef broken(:\n    pass\n")
+    async with open_test_app(config=config_with("again_plugin:plugin")) as app:
+        [failed] = app.plugin_host.plugins
+        assert failed.state == "failed"
+        assert f"SyntaxError: invalid syntax (again_plugin.py, line 3) ({code}:3)" in failed.problems[0]
+
+        code.write_text(GOOD)
+        assert await reload_plugin(app, "again_plugin:plugin")
+        [served] = app.plugin_host.plugins
+        assert (served.name, served.state) == ("again", "healthy")
+
+        code.write_text(GOOD + "1 / 0\n")
+        assert not await reload_plugin(app, "again_plugin:plugin")
+        assert app.plugin_host.plugins == [served]
+        assert f"ZeroDivisionError: division by zero ({code}:12)" in capsys.readouterr().err
+
+        code.write_text(GOOD.replace("@plugin.tool", "@plugin.tool(aliases=['not a name'])"))
+        assert not await reload_plugin(app, "again_plugin:plugin")
+        assert app.plugin_host.plugins == [served]
+        assert f"({code}:8)" in capsys.readouterr().err, "a tool that cannot be listed is named with its place"
+
+        code.write_text(GOOD)
+        assert await reload_plugin(app, "again_plugin:plugin"), "a failed one leaves nothing behind"
+        assert capsys.readouterr().out == "stopped\n", "the former one is stopped only now"
+
+
+OBJECT = """
+from mcp.server.mcpserver import MCPServer
+
+mcp = MCPServer("object")
+
+
+@mcp.tool()
+async def say() -> str:
+    "Say a word."
+    return "WORD"
+"""
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_server_object_is_replaced_and_a_broken_one_is_not(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    code, reference = tmp_path / "again_object.py", "again_object:mcp"
+    code.write_text("1 / 0\n")
+    async with open_test_app(config=config_with(reference)) as app:
+        code.write_text(OBJECT.replace("WORD", "one"))
+        assert await reload_plugin(app, reference), "one that never loaded"
+        assert app.plugin_host.plugins == []
+        await until(lambda: len(app.gateway.catalog))
+
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as client:
+
+            async def say() -> object:
+                return (await client.call_tool("object__say", {})).structured_content
+
+            assert await say() == {"result": "one"}
+            code.write_text(OBJECT.replace("WORD", "two"))
+            before = app.gateway.catalog
+            assert await reload_plugin(app, reference)
+            await until(lambda: app.gateway.catalog is not before)
+            assert await say() == {"result": "two"}
+            assert "reloaded: object, with 1 tool\n" in capsys.readouterr().err
+
+            code.write_text(OBJECT.replace('MCPServer("object")', 'MCPServer("object", lifespan=lambda _: 1 / 0)'))
+            assert not await reload_plugin(app, reference)
+            assert "ZeroDivisionError" in capsys.readouterr().err
+            assert await say() == {"result": "two"}
+
+            code.write_text(GOOD.replace("plugin", "mcp"))
+            assert not await reload_plugin(app, reference)
+            assert "it was a server object and is a plugin now" in capsys.readouterr().err
+            assert await say() == {"result": "two"}
+
+
+async def test_a_tool_that_cannot_be_made_is_named_with_its_parameter() -> None:
+    plugin = Plugin("notes")
+    with pytest.raises(TypeError, match="tool `read`: `path` is a `Thing`, which callers cannot send as JSON"):
+
+        @plugin.tool
+        def read(number: int, path: Thing) -> str:
+            return str(path)
+
+
+async def test_the_style_of_a_plugin_is_that_of_its_tools() -> None:
+    plugin = Plugin("notes", style="plain")
+
+    @plugin.tool
+    async def one() -> int:
+        """Return 1."""
+        return 1
+
+    @plugin.tool(style="envelope")
+    async def two() -> int:
+        """Return 2."""
+        return 2
+
+    async with client_of(plugin) as client:
+        answers = [await client.call_tool(f"notes__{name}", {}) for name in ("one", "two")]
+    assert [answer.structured_content for answer in answers] == [None, {"ok": True, "data": 2}]
+
+
+class Thing:
+    """A type that has no schema."""
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_failed_assertion_is_shown_by_itself(mode: str) -> None:
+    with pytest.raises(AssertionError, match="mine") as raised:
+        async with client_of(Plugin("notes"), mode=mode):
+            raise AssertionError("mine")
+    assert raised.value.__context__ is None
+    assert len(raised.traceback) == 1, "the line of the test alone"

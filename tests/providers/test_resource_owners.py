@@ -1,0 +1,56 @@
+"""Which server has a resource."""
+
+import pytest
+
+from toolpost.providers.resource_owners import ResourceOwners
+
+
+def owners_of(**templates: list[str]) -> ResourceOwners:
+    owners = ResourceOwners()
+    for server, found in templates.items():
+        owners.note_templates(server, found)
+    return owners
+
+
+def test_the_first_server_that_lists_a_uri_and_is_visible_has_it() -> None:
+    owners = ResourceOwners()
+    owners.note_uri("book://one", "a")
+    owners.note_uri("book://one", "b")
+
+    assert owners.find("book://one", ["a", "b"]) == "a"
+    assert owners.find("book://one", ["b"]) == "b"
+    assert owners.find("book://one", ["c"]) is None
+    owners.forget("a")
+    assert owners.find("book://one", ["a", "b"]) == "b"
+
+
+def test_the_template_with_the_most_literal_text_wins() -> None:
+    owners = owners_of(all=["file:///{+path}"], logs=["file:///logs/{day}"], late=["file:///{+name}"])
+
+    assert owners.find("file:///logs/today", ["all", "logs", "late"]) == "logs"
+    assert owners.find("file:///etc/hosts", ["late", "all"]) == "late"
+    assert owners.find("http://example.com", ["all", "logs"]) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "fits"),
+    [
+        ("a://{x}/b/{y}/c", "a://1/b/2/c", True),
+        ("a://{x}/b/{y}/c", "a://1/c", False),
+        ("a://b{?q,r}", "a://b?q=1", True),
+        ("a://b{?q,r}", "a://b{?q,r}", True),
+        ("a://ab{x}ba", "a://aba", False),
+        ("a://fixed", "a://fixed", True),
+        ("a://fixed", "a://fixed/more", False),
+        ("{+anything}", "a://b", False),
+        ("{scheme}://b", "a://b", False),
+    ],
+)
+def test_a_template_is_compared_by_its_literals(template: str, uri: str, fits: bool) -> None:
+    assert (owners_of(one=[template]).find(uri, ["one"]) == "one") is fits
+
+
+def test_a_template_made_to_be_slow_is_not() -> None:
+    owners = owners_of(hostile=["a:" + "{+x}a" * 5_000 + "!"])
+
+    assert owners.find("a:" + "a" * 50_000, ["hostile"]) is None
