@@ -211,23 +211,32 @@ def test_many_idle_connections_are_served_beside(gateway: Gateway) -> None:
     "the process goes on, says so in its log once, answers 503 with Retry-After, and recovers by itself",
 )
 def test_the_server_survives_without_descriptors(tmp_path: Path) -> None:
-    with serving(tmp_path) as gateway, gateway.connect() as known:
+    with serving(tmp_path) as gateway, contextlib.ExitStack() as connections:
+        known = connections.enter_context(gateway.connect())
         known.sendall(post({"text": "before"}))
         assert answer_of(known)[0] == 200
         soft, hard = resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (psutil.Process(gateway.pid).num_fds(), hard))
+        highest = max(int(file.name) for file in Path(f"/proc/{gateway.pid}/fd").iterdir())
+        resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (highest + 1, hard))
         refused = []
-        for _ in range(20):
-            with gateway.connect() as caller:
-                refused.append(answer_of(caller))
+        # Descriptors may still become free, as those of modules that are loaded: connections that are served keep them.
+        for _ in range(highest + 100):
+            caller = connections.enter_context(gateway.connect())
+            with contextlib.suppress(ConnectionError):  # the server may have closed by now
+                caller.sendall(post({"text": "one more"}))
+            answer = answer_of(caller)
+            assert answer[0] in (200, 503)
+            refused += [answer] if answer[0] == 503 else []
+            if len(refused) == 20:
+                break
         known.sendall(post({"text": "meanwhile"}))
         meanwhile = answer_of(known)
         time.sleep(1)
         log = gateway.log.read_text()
         resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
-        assert {status for status, _, _ in refused} == {503}
-        assert refused[0][1][b"retry-after"].isdigit()
+        assert len(refused) == 20
+        assert all(fields[b"retry-after"].isdigit() for _, fields, _ in refused)
         assert meanwhile[0] == 200
         assert log.count("out of file descriptors") == 1
         gateway.serves()

@@ -93,19 +93,19 @@ class CallHandler:
         if view.owner:
             await self._open_owner(view.owner)
         async with self._narrowing_lock:
-            if self.is_ready(view):
-                return
-            listing = self.listing
-            if len(self.gateway.catalog) > INLINE_VIEW_TOOLS:
-                await to_thread.run_sync(listing.narrow, view)
-            else:
-                listing.narrow(view)
-            ready = self._narrowed[1] if self._narrowed[0] is listing else {}
-            # Half of what the caches of catalog and listing hold of this kind: what counts as ready is then in both.
-            limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
-            of_its_kind = [known for known in ready if (known.path == EVERYTHING) == (view.path == EVERYTHING)]
-            gone = set(of_its_kind[: len(of_its_kind) - limit + 1]) if len(of_its_kind) >= limit else set[View]()
-            self._narrowed = listing, dict.fromkeys([*(known for known in ready if known not in gone), view])
+            # Tools may change while a thread computes: what it made then belongs to a listing that is gone.
+            while not self.is_ready(view):
+                listing = self.listing
+                if len(self.gateway.catalog) > INLINE_VIEW_TOOLS:
+                    await to_thread.run_sync(listing.narrow, view)
+                else:
+                    listing.narrow(view)
+                ready = self._narrowed[1] if self._narrowed[0] is listing else {}
+                # Half of what the caches of catalog and listing hold of this kind: what counts as ready is then in both.
+                limit = (SCOPES_LIMIT if view.path == EVERYTHING else VIEWS_LIMIT) // 2
+                of_its_kind = [known for known in ready if (known.path == EVERYTHING) == (view.path == EVERYTHING)]
+                gone = set(of_its_kind[: len(of_its_kind) - limit + 1]) if len(of_its_kind) >= limit else set[View]()
+                self._narrowed = listing, dict.fromkeys([*(known for known in ready if known not in gone), view])
 
     def list_tools(
         self,

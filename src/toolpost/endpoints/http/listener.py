@@ -72,6 +72,9 @@ class _Acceptor:
             await asyncio.wait(self._opening)
 
     def _accept(self) -> None:
+        # Another thread may have taken the spare descriptor while it was released. The next one that becomes free is
+        # the spare again, not a connection's: without it nothing could be answered until one more is free.
+        self._reserve()
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 accepted, _ = self._listener.accept()
@@ -114,7 +117,7 @@ class _Acceptor:
                 refused.setblocking(False)
                 refused.send(write_refusal(exhausted()))
         if self._spare is None:
-            # Another part of the process took the spare descriptor: without a pause the loop would only try again.
+            # Without a pause the loop would only try again.
             self._loop.remove_reader(self._listener)
             self._timer = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._listener, self._accept)
 
