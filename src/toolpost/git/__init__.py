@@ -10,6 +10,5 @@ objects      the tree of a commit
 config       settings of the repository and the user
 ignore       rules of .gitignore, info/exclude and the user
 changes      whether the work tree differs from HEAD
-open_below   open files without following links
-files        bounded reads
+files        opens and reads files, without following links and within limits
 """

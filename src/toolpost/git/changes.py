@@ -15,11 +15,10 @@ from typing import Final, Literal
 
 from toolpost.base.ids import JsonObject
 from toolpost.git.config import is_true, read_user_config
-from toolpost.git.files import Unreadable
+from toolpost.git.files import RealFolders, Unreadable, open_below
 from toolpost.git.ignore import IgnoreRules, rules_of
 from toolpost.git.index import LINK, SUBMODULE, GitIndex, IndexEntry, hash_object, is_unchecked, read_index
 from toolpost.git.objects import tree_of
-from toolpost.git.open_below import RealFolders, open_below
 from toolpost.git.repository import (
     GitHead,
     GitRepository,
@@ -152,26 +151,30 @@ class _FileComparer:
         has_other_mode = self._has_modes and mode != LINK and bool(mode & 0o100) != bool(status.st_mode & 0o100)
         if not is_kind or has_other_mode:
             return "differs"
-        if self._has_same_stat(entry, status):
+        # An index has 32 bits for a size.
+        is_same_size = size == status.st_size & 0xFFFFFFFF
+        if is_same_size and self._has_same_times(entry, status):
             return "same"
         # git writes size 0 for an entry that it has to check again ("racily clean").
-        if size not in (0, status.st_size & 0xFFFFFFFF):
-            return "differs"
-        return self._compare_content(path, entry, status)
+        return self._compare_content(path, entry, status) if is_same_size or size == 0 else "differs"
 
-    def _has_same_stat(self, entry: IndexEntry, status: os.stat_result) -> bool:
-        ctime_ns, mtime_ns, _, size, _, _ = entry
-        if size != status.st_size & 0xFFFFFFFF or not _is_same_time(mtime_ns, status.st_mtime_ns):
+    def _has_same_times(self, entry: IndexEntry, status: os.stat_result) -> bool:
+        ctime_ns, mtime_ns = entry[:2]
+        if not _is_same_time(mtime_ns, status.st_mtime_ns) or not _is_same_time(ctime_ns, status.st_ctime_ns):
             return False
         # A file written at the time of the index or later may have been written again with the same times.
-        return _is_same_time(ctime_ns, status.st_ctime_ns) and mtime_ns < self._tree.index.mtime_ns
+        return mtime_ns < self._tree.index.mtime_ns
 
     def _compare_content(self, path: str, entry: IndexEntry, status: os.stat_result) -> DiffState:
         if status.st_size > self._hash_bytes or time.monotonic() > self._deadline:
             return "unknown"
         self._hash_bytes -= status.st_size
         try:
-            content = _read_content(self._root, path, status)
+            if stat.S_ISLNK(status.st_mode):
+                content = os.fsencode((self._root / path).readlink())
+            else:
+                with open(open_below(self._root, path), "rb") as file:  # noqa: PTH123 (a descriptor)
+                    content = file.read(status.st_size + 1)
         except OSError:
             return "differs"
         if hash_object(b"blob %d\0" % len(content) + content, self._id_bytes) == entry[4]:
@@ -197,13 +200,6 @@ def _is_same_time(entry_ns: int, found_ns: int) -> bool:
     if entry_ns % 1_000_000_000 == 0:
         return entry_ns in (0, found_ns // 1_000_000_000 * 1_000_000_000)
     return entry_ns == found_ns
-
-
-def _read_content(root: Path, path: str, status: os.stat_result) -> bytes:
-    if stat.S_ISLNK(status.st_mode):
-        return os.fsencode((root / path).readlink())
-    with open(open_below(root, path), "rb") as file:  # noqa: PTH123 (a descriptor)
-        return file.read(status.st_size + 1)
 
 
 def _may_convert(tree: WorkTree) -> bool:

@@ -16,35 +16,38 @@ def read_config(folder: Path, name: str = "config") -> dict[str, list[str]]:
     Raises `Unreadable`.
     """
     data = read_file(folder, name, _LIMIT)
-    return parse_config(data.decode("utf-8", "replace")) if data else {}
+    # Like git, skip the byte order mark that some editors write: it would hide the first section.
+    return parse_config(data.decode("utf-8-sig", "replace")) if data else {}
 
 
 def read_user_config() -> dict[str, list[str]]:
     """Return the settings of the system and the user, which are trusted; unreadable files count as empty."""
+    chosen = os.environ.get("GIT_CONFIG_GLOBAL")
+    files = [chosen] if chosen else [f"{_user_folder()}/config", "~/.gitconfig"]
+    if not os.environ.get("GIT_CONFIG_NOSYSTEM"):
+        files.insert(0, os.environ.get("GIT_CONFIG_SYSTEM", "/etc/gitconfig"))
     found: dict[str, list[str]] = {}
-    for path in _user_config_files():
+    for name in files:
         try:
             # Resolved, because people link these files to a folder of dotfiles.
-            real = path.resolve()
+            real = Path(name).expanduser().resolve()
             settings = read_config(real.parent, real.name)
         except (Unreadable, OSError, RuntimeError):
+            # A user without a home directory, as in many containers, has no settings of its own.
             continue
         for key, values in settings.items():
             found.setdefault(key, []).extend(values)
     return found
 
 
-def _user_config_files() -> list[Path]:
-    environment = os.environ
-    system = [] if environment.get("GIT_CONFIG_NOSYSTEM") else [environment.get("GIT_CONFIG_SYSTEM", "/etc/gitconfig")]
-    if chosen := environment.get("GIT_CONFIG_GLOBAL"):
-        return [Path(name) for name in (*system, chosen)]
-    return [*map(Path, system), user_folder() / "config", Path("~/.gitconfig").expanduser()]
+def find_user_ignore_file() -> Path:
+    """Return where the user's own ignore rules are; raises `RuntimeError` or `OSError` for a user without a home directory."""
+    chosen = read_user_config().get("core.excludesfile")
+    return Path(chosen[-1] if chosen and chosen[-1] else f"{_user_folder()}/ignore").expanduser().resolve()
 
 
-def user_folder() -> Path:
-    """Return the folder of the user's `config` and `ignore`."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
+def _user_folder() -> str:
+    return f"{os.environ.get('XDG_CONFIG_HOME') or '~/.config'}/git"
 
 
 def is_true(settings: dict[str, list[str]], key: str, *, default: bool) -> bool:

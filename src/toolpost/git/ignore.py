@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.git.config import read_user_config, user_folder
+from toolpost.git.config import find_user_ignore_file
 from toolpost.git.files import Unreadable, read_file
 from toolpost.git.repository import GitRepository
 
@@ -56,9 +56,7 @@ class IgnoreRules:
 def rules_of(repository: GitRepository) -> IgnoreRules:
     found = [_read_rules(repository.common_dir, "info/exclude")]
     try:
-        chosen = read_user_config().get("core.excludesfile")
-        path = Path(chosen[-1]).expanduser() if chosen and chosen[-1] else user_folder() / "ignore"
-        path = path.resolve()
+        path = find_user_ignore_file()
         found.insert(0, _read_rules(path.parent, path.name))
     except (OSError, RuntimeError):
         pass  # No home directory, or a user's file that cannot be read: git goes on without it too.
@@ -77,37 +75,39 @@ def is_ignored(path: str, rules: Rules, *, is_folder: bool) -> bool:
 
 
 def _read_rules(folder: Path, name: str) -> Any:
-    """Compile a file of patterns; None if it is missing, empty, too large or not a regular file."""
+    """Compile a file of patterns; None if it is missing, empty, too large or not a regular file.
+
+    Raises `CapabilityMissing` without `pathspec`.
+    """
     try:
         data = read_file(folder, name, _FILE_LIMIT)
     except Unreadable:
         return None
     if not data:
         return None
-    lines = data.decode("utf-8", "replace").splitlines()[:_LINES_LIMIT]
+    # Like git, skip a byte order mark: with it the first pattern would match nothing.
+    lines = data.decode("utf-8-sig", "replace").splitlines()[:_LINES_LIMIT]
     lines = [line for line in lines if line.strip() and not line.startswith("#") and len(line) <= _LINE_LIMIT]
-    return _compile(lines) if lines else None
-
-
-def _compile(lines: list[str]) -> Any:
+    if not lines:
+        return None
     spec = _load_spec_type()
     try:
         return spec.from_lines(lines)
     except ValueError:
         # git skips an invalid pattern, and the others count.
-        return spec.from_lines([line for line in lines if _is_valid(line)])
+        return spec.from_lines([line for line in lines if _is_valid(spec, line)])
 
 
-def _is_valid(line: str) -> bool:
+def _is_valid(spec: Any, line: str) -> bool:
     try:
-        _load_spec_type().from_lines([line])
+        spec.from_lines([line])
     except ValueError:
         return False
     return True
 
 
 def _load_spec_type() -> Any:
-    """Import `pathspec` when it is first used: it is part of an extra. Raises `CapabilityMissing`."""
+    # Imported when it is first used: it is part of an extra.
     try:
         return importlib.import_module("pathspec").GitIgnoreSpec
     except ImportError as error:

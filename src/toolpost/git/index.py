@@ -1,13 +1,15 @@
 """Read git's index: the tracked files with size, times, mode and id. Versions 2 to 4, split and sparse.
 
-The format is at https://git-scm.com/docs/index-format. The file is untrusted: lengths are checked before they are used, and
+The format is at https://git-scm.com/docs/index-format: a header, the entries sorted by path, then extensions. Version 4 writes
+a path as the number of bytes to drop from the previous one, and the text to append: after `src/a.py`, `src/b.py` is `4, "b.py"`.
+A split index has only what changed since a shared one: two bitmaps in its `link` extension say which entries of that are
+deleted, and which are replaced by entries without a name. The file is untrusted: lengths are checked before they are used, and
 paths out of the work tree are refused.
 """
 
 import hashlib
 import heapq
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -57,8 +59,36 @@ class GitIndex:
             self.entries.popitem()
 
     def tree_id(self, id_bytes: int) -> bytes:
-        """Return the id of the tree that a commit of this index would have; computed from names, modes and ids."""
-        return _tree_id(self.entries, lambda data: hash_object(data, id_bytes))
+        """Return the id of the tree that a commit of this index would have; computed from names, modes and ids.
+
+        Folders are hashed from the innermost outward. The entries of an index are in the order in which its trees list them, so
+        that one pass with a stack of open folders suffices.
+        """
+        folders: list[tuple[bytes, bytearray]] = [(b"", bytearray())]
+
+        def close_last() -> bytes:
+            name, content = folders.pop()
+            digest = hash_object(b"tree %d\0" % len(content) + content, id_bytes)
+            if folders:
+                folders[-1][1].extend(b"40000 " + name + b"\0" + digest)
+            return digest
+
+        for name, entry in self.entries.items():
+            mode, object_id, flags = entry[2], entry[4], entry[5]
+            # Neither a conflict nor what `git add --intent-to-add` announced is part of a commit.
+            if flags & _STAGE or (flags >> 16) & _INTENT_TO_ADD:
+                continue
+            *parents, last = name.encode("utf-8", "surrogateescape").rstrip(b"/").split(b"/")
+            depth = 0
+            while depth < len(parents) and depth + 1 < len(folders) and folders[depth + 1][0] == parents[depth]:
+                depth += 1
+            while len(folders) > depth + 1:
+                close_last()
+            folders.extend((parent, bytearray()) for parent in parents[depth:])
+            folders[-1][1].extend(b"%o %s\0" % (mode, last) + object_id)
+        while len(folders) > 1:
+            close_last()
+        return close_last()
 
 
 @dataclass(kw_only=True)
@@ -95,20 +125,14 @@ def read_index(repository: GitRepository) -> GitIndex:
     parsed = _parse(data, repository.id_bytes)
     entries = parsed.entries
     if parsed.link is not None:
-        entries = _merge(parsed, _read_shared(repository, parsed.link), repository.id_bytes)
+        name = f"sharedindex.{parsed.link[: repository.id_bytes].hex()}"
+        if (data := read_file(repository.git_dir, name, SIZE_LIMIT)) is None:
+            raise Unreadable(f"`{name}` in it is missing")
+        shared = _parse(data, repository.id_bytes)
+        if shared.link is not None or shared.nameless or shared.has_conflicts:
+            raise Unreadable(f"`{name}` in it is not a valid shared index")
+        entries = _merge(parsed, shared.entries, repository.id_bytes)
     return GitIndex(entries=entries, has_conflicts=parsed.has_conflicts, mtime_ns=mtime_ns)
-
-
-def _read_shared(repository: GitRepository, link: bytes) -> dict[str, IndexEntry]:
-    """Read the shared index of a split one."""
-    name = f"sharedindex.{link[: repository.id_bytes].hex()}"
-    data = read_file(repository.git_dir, name, SIZE_LIMIT)
-    if data is None:
-        raise Unreadable(f"`{name}` in it is missing")
-    shared = _parse(data, repository.id_bytes)
-    if shared.link is not None or shared.nameless or shared.has_conflicts:
-        raise Unreadable(f"`{name}` in it is not a valid shared index")
-    return shared.entries
 
 
 def _parse(data: bytes, id_bytes: int) -> _Parsed:
@@ -138,7 +162,7 @@ def _parse_entries(data: bytes, version: int, count: int, id_bytes: int) -> _Par
             flags |= (data[at] << 8 | data[at + 1]) << 16
             at += 2
         if version == 4:
-            drop, at = _read_varint(data, at)
+            drop, at = read_varint(data, at)
             if drop > len(path):
                 raise Unreadable("its index is damaged")
             path = path[: len(path) - drop]
@@ -174,13 +198,17 @@ def _is_safe(name: str, mode: int) -> bool:
     return not name or not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length number of version 4; return it and the position after it."""
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number of variable length, as indexes and packs write it; return it and the position after it.
+
+    Seven bits in each byte, the highest first; one is added for each byte that follows, so that no number has two forms.
+    Raises `IndexError` or `ValueError`.
+    """
     byte = data[at]
     value, end = byte & 0x7F, at + 1
     while byte & 0x80:
         if end - at > 8:
-            raise Unreadable("it is damaged")
+            raise ValueError("a number of more than nine bytes")
         byte = data[end]
         value, end = ((value + 1) << 7) | (byte & 0x7F), end + 1
     return value, end
@@ -245,29 +273,3 @@ def _read_bitmap(data: bytes, at: int, limit: int) -> tuple[list[int], int]:
         number += 1 + literals
     # The last four bytes are the position of the last marker, which only writers need.
     return found, at + 8 * count + 4
-
-
-def _tree_id(entries: dict[str, IndexEntry], digest: Callable[[bytes], bytes]) -> bytes:
-    """Hash folders from the innermost outward; an index has the same order as its trees."""
-    folders: list[tuple[bytes, bytearray]] = [(b"", bytearray())]
-
-    def close_last() -> None:
-        name, content = folders.pop()
-        folders[-1][1].extend(b"40000 " + name + b"\0" + digest(b"tree %d\0" % len(content) + content))
-
-    for name, entry in entries.items():
-        mode, object_id, flags = entry[2], entry[4], entry[5]
-        if flags & _STAGE or (flags >> 16) & _INTENT_TO_ADD:
-            continue
-        *parents, last = name.encode("utf-8", "surrogateescape").rstrip(b"/").split(b"/")
-        depth = 0
-        while depth < len(parents) and depth + 1 < len(folders) and folders[depth + 1][0] == parents[depth]:
-            depth += 1
-        while len(folders) > depth + 1:
-            close_last()
-        folders.extend((parent, bytearray()) for parent in parents[depth:])
-        folders[-1][1].extend(b"%o %s\0" % (mode, last) + object_id)
-    while len(folders) > 1:
-        close_last()
-    content = folders[0][1]
-    return digest(b"tree %d\0" % len(content) + content)

@@ -1,4 +1,9 @@
-"""Find the tree of a commit, in a loose object or a pack. Objects of other repositories (alternates) are not read."""
+"""Find the tree of a commit, in a loose object or a pack. Objects of other repositories (alternates) are not read.
+
+A commit is compressed text that begins with `tree ID`. It is a file of its own, `objects/ab/cdef…` for the id `abcdef…`, or in a
+pack: `pack-X.idx` has the sorted ids with their offsets in `pack-X.pack`, where an object is whole, or a delta against an earlier
+one (https://git-scm.com/docs/gitformat-pack). All of it is untrusted: every length is bounded before it is used.
+"""
 
 import os
 import re
@@ -7,8 +12,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from toolpost.git.files import Unreadable, read_file
-from toolpost.git.open_below import open_below
+from toolpost.git.files import Unreadable, open_below, read_file
+from toolpost.git.index import read_varint
 from toolpost.git.repository import GitRepository
 
 _COMMIT_LIMIT: Final = 1024 * 1024
@@ -25,7 +30,7 @@ def tree_of(repository: GitRepository, commit: str) -> bytes | None:
     objects = repository.common_dir / "objects"
     try:
         content = _read_loose(objects, commit) or _read_packed(objects, bytes.fromhex(commit))
-    except (OSError, struct.error, IndexError, zlib.error) as error:
+    except (OSError, struct.error, IndexError, ValueError, zlib.error) as error:
         raise Unreadable("its objects are damaged or cannot be read") from error
     if content is None:
         return None
@@ -76,6 +81,7 @@ def _find_offset(objects: Path, name: str, wanted: bytes) -> int | None:
             if found == wanted:
                 offsets = len(head) + total * (len(wanted) + 4)
                 near = int.from_bytes(_read_at(file, offsets + middle * 4, 4))
+                # In packs over 2 GiB the highest bit marks a row of the table of eight-byte offsets at the end.
                 far = offsets + total * 4 + (near & 0x7FFFFFFF) * 8
                 return int.from_bytes(_read_at(file, far, 8)) if near & 0x80000000 else near
             low, high = (middle + 1, high) if found < wanted else (low, middle)
@@ -103,19 +109,12 @@ def _read_object(pack: BinaryIO, offset: int, depth: int = 0) -> bytes:
         return _inflate(pack, offset + at)
     if kind != _BY_OFFSET:  # Deltas by id occur only in packs in transit.
         return b""
-    back, at = _read_back_offset(head, at)
+    # The base is that many bytes before this object: always earlier in the pack, so that a chain of deltas ends.
+    back, at = read_varint(head, at)
     if not 0 < back < offset:
         raise Unreadable("its objects are damaged")
     base = _read_object(pack, offset - back, depth + 1)
     return _apply_delta(base, _inflate(pack, offset + at))
-
-
-def _read_back_offset(head: bytes, at: int) -> tuple[int, int]:
-    value = head[at] & 0x7F
-    while head[at] & 0x80:
-        at += 1
-        value = ((value + 1) << 7) | (head[at] & 0x7F)
-    return value, at + 1
 
 
 def _inflate(pack: BinaryIO, offset: int) -> bytes:
@@ -135,6 +134,7 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
         operation = delta[at]
         at += 1
         if operation & 0x80:
+            # Copy: seven bits say which bytes of a four-byte offset and a three-byte size follow; the others are zero.
             fields = [0] * 7
             for bit in range(7):
                 if operation >> bit & 1:

@@ -8,14 +8,12 @@ its branch and commits.
 import os
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from toolpost.git.config import read_config, read_user_config
-from toolpost.git.files import Unreadable, read_text
-from toolpost.git.open_below import open_below
+from toolpost.git.files import Unreadable, open_below, read_text
 
 _ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF: Final = re.compile(r"refs(?:/[^/\x00-\x20\x7f~^:?*\[\\.][^/\x00-\x20\x7f~^:?*\[\\]*)+")
@@ -47,7 +45,10 @@ class GitRepository:
 
 @dataclass(frozen=True, kw_only=True)
 class GitHead:
-    """The checked-out commit and branch; None if unknown, detached (branch) or without commits (commit)."""
+    """The checked-out commit and branch; None if unknown, detached (branch) or without commits (commit).
+
+    Bytes of the branch that are not UTF-8 are replaced, so that it can be shown and written as JSON.
+    """
 
     commit: str | None = None
     branch: str | None = None
@@ -167,6 +168,7 @@ def read_head(repository: GitRepository) -> GitHead:
             branch = name.removeprefix("refs/heads/") if _REF.fullmatch(name) else None
             if branch is None:
                 raise Unreadable("HEAD names no ref (the reftable format is not supported)")
+            branch = branch.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return GitHead(commit=_resolve(repository, name), branch=branch)
     except Unreadable as error:
         return GitHead(note=f"HEAD is not known: {error}.")
@@ -190,22 +192,19 @@ def _resolve(repository: GitRepository, name: str) -> str | None:
 
 
 def _find_packed_ref(repository: GitRepository, name: str) -> str | None:
-    wanted = f" {name}".encode()
-    for line in _read_packed_refs(repository):
-        if line.endswith(wanted) and _ID.fullmatch(found := line[: -len(wanted)].decode("ascii", "replace")):
-            return found
-    return None
-
-
-def _read_packed_refs(repository: GitRepository) -> Iterator[bytes]:
+    """Search `packed-refs`, whose lines are an id and a ref; read line by line, because it may have 32 MiB of them."""
     try:
         descriptor = open_below(repository.common_dir, "packed-refs")
     except (FileNotFoundError, NotADirectoryError):
-        return
-    left = _PACKED_LIMIT
+        return None
+    # A branch may have any bytes as its name.
+    wanted, left = f" {name}".encode("utf-8", "surrogateescape"), _PACKED_LIMIT
     with open(descriptor, "rb") as file:  # noqa: PTH123 (a descriptor)
         while line := file.readline(_LINE_LIMIT):
             left -= len(line)
             if left < 0:
                 raise Unreadable(f"`packed-refs` in it is larger than {_PACKED_LIMIT:,} bytes")
-            yield line.rstrip(b"\r\n")
+            commit, is_wanted, rest = line.rstrip(b"\r\n").partition(wanted)
+            if is_wanted and not rest and _ID.fullmatch(found := commit.decode("ascii", "replace")):
+                return found
+    return None

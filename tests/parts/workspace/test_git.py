@@ -14,7 +14,7 @@ import pytest
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.parts.workspace.repos import FILES, USERS, git, make_repo, write
 from toolpost.git.changes import open_work_tree
-from toolpost.git.config import parse_config
+from toolpost.git.config import parse_config, read_user_config
 from toolpost.git.files import Unreadable
 from toolpost.git.index import read_index
 from toolpost.git.repository import RepositoryRefused, find_repository, read_head
@@ -124,7 +124,19 @@ def ignoring(root: Path) -> None:
     git(root, "add", "--force", "tracked/z.log")
 
 
-KINDS: list[Callable[[Path], None]] = [version_4, flags, split, sparse, packed, detached, conflict, ignoring]
+def with_byte_order_marks(root: Path) -> None:
+    """Have files as some editors of Windows write them: git skips the mark."""
+    write(root, {".gitignore": "\ufeff*.log\n", "a.log": "1\n"})
+    config = root / ".git/config"
+    config.write_text("\ufeff" + config.read_text().replace("filemode = true", "filemode = false"), "utf-8")
+    (root / "src.b").chmod(0o755)
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "second")
+
+
+KINDS: list[Callable[[Path], None]] = [
+    *(version_4, flags, split, sparse, packed, detached, conflict, ignoring, with_byte_order_marks),
+]
 
 
 @pytest.mark.parametrize("change", KINDS, ids=lambda change: change.__name__)
@@ -204,6 +216,33 @@ def test_a_repository_without_commits(tmp_path: Path) -> None:
     assert state_at(root) == {"head": None, "branch": "trunk", "dirty": False}
     write(root, {"a.py": "1\n"})
     assert state_at(root) == {"head": None, "branch": "trunk", "dirty": True}
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_branch_may_have_any_bytes_as_its_name(is_packed: bool, tmp_path: Path) -> None:
+    root = make_repo(tmp_path)
+    commit = git(root, "rev-parse", "HEAD")
+    (root / ".git/HEAD").write_bytes(b"ref: refs/heads/caf\xe9\n")
+    if is_packed:
+        (root / ".git/packed-refs").write_bytes(commit.encode() + b" refs/heads/caf\xe9\n")
+    repository = find_repository(root)
+    assert repository is not None
+
+    head = read_head(repository)
+
+    assert (head.commit, head.branch, head.note) == (commit if is_packed else None, "caf\ufffd", None)
+
+
+def test_a_user_without_a_home_directory_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_repo(tmp_path)
+    expected = state_at(root)
+    for name in ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user that the system does not know
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+    assert read_user_config() == {}
+    assert state_at(root) == expected
 
 
 def test_what_only_a_filter_could_tell_is_said_to_be_unknown(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from toolpost.base.credentials import mask
-from toolpost.git.open_below import NotARegularFile, open_below
+from toolpost.git.files import NotARegularFile, open_below
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.build_order import BuildOrder, BuildStep, BuildSummary
 from toolpost.parts.workspace.chunks import Chunk, chunks_of

@@ -10,8 +10,8 @@ from typing import Final
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolFailed
 from toolpost.git.changes import WorkTree, describe_state, open_work_tree
+from toolpost.git.files import RealFolders
 from toolpost.git.ignore import IgnoreRules, is_ignored
-from toolpost.git.open_below import RealFolders
 from toolpost.git.repository import RepositoryRefused
 from toolpost.parts.workspace.manifest import SkippedRow, Stamp
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
