@@ -1,5 +1,8 @@
 """Every rule is met by a change, and its verdict, its place and its example hold."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -295,3 +298,27 @@ def test_an_argument_that_is_gone_is_ignored_or_refused_and_that_is_said(is_open
     assert change.example == {"b": "text"}
     assert ("it is ignored" in change.message) == is_open
     assert compile_schema(new, root_object=False).is_valid(change.example) == is_open
+
+
+@pytest.mark.wire
+def test_a_judgement_is_the_same_in_every_process() -> None:
+    """The order of a set differs from process to process, and must not choose an example or the order of the changes."""
+    old = tool(**takes(q=TEXT), **gives(x=TEXT, y=TEXT))
+    new = tool(inputSchema=of(*"abcdefgh", q=TEXT), **gives(x=TEXT))
+    program = (
+        "import sys, msgspec; from toolpost.contracts import Definition, judge;"
+        "pair = [Definition.from_json(one) for one in msgspec.json.decode(sys.stdin.buffer.read())];"
+        "sys.stdout.buffer.write(msgspec.json.encode(judge(*pair).to_json()))"
+    )
+    judgements = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            input=msgspec.json.encode([old.to_json(), new.to_json()]),
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+
+    assert len(judgements) == 1

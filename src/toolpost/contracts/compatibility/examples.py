@@ -132,7 +132,9 @@ class Sampler:
         for keyword in ("anyOf", "oneOf"):
             for branch in branches_of(node, keyword):
                 yield self.sample(Node(branch.place, _merge([_without(node.schema, keyword), branch.schema])))
-        for kind in types_of(node.schema):
+        # In a fixed order: that of a set differs from process to process, and a lock is checked again and again.
+        types = types_of(node.schema)
+        for kind in (kind for kind in _ORDER if kind in types):
             yield self._sample_type(kind, Node(node.place, node.schema | {"type": kind}), 0)
 
     def _resolve(self, node: Node, steps: tuple[Step, ...], depth: int) -> Node:

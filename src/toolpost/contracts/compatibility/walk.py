@@ -285,10 +285,10 @@ class SchemaWalk:
 
     def _compare_required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         old_names, new_names = _required_names(old.schema), _required_names(new.schema)
-        for name in new_names - old_names:
+        for name in sorted(new_names - old_names):
             answer = Containment.NO if self._old_is_narrow else Containment.YES
             yield self._record("required-added", "required", old, new, steps, answer, name)
-        for name in old_names - new_names:
+        for name in sorted(old_names - new_names):
             answer = Containment.YES if self._old_is_narrow else Containment.NO
             yield self._record("required-dropped", "required", old, new, steps, answer, name)
 
