@@ -8,11 +8,9 @@ import pytest
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.hostile.schemas import RECURSIVE, chain, holding
 from toolpost.contracts.closing import close_schema
-from toolpost.contracts.document import References
-from toolpost.contracts.expansion import PATHS_LIMIT, InPlaceCycle, measure_expansion
-from toolpost.contracts.patterns import estimate_pattern_size
+from toolpost.contracts.document import References, walk_subschemas
+from toolpost.contracts.expansion import PATHS_LIMIT, InPlaceCycle, estimate_pattern_size, measure_expansion
 from toolpost.contracts.schema import QUICK_COST, SchemaProblem, compile_schema
-from toolpost.contracts.subschemas import walk_subschemas
 
 TEXT = {"type": "string"}
 T = {"$ref": "#/$defs/t"}

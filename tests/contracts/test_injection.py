@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from toolpost.contracts import Definition
-from toolpost.contracts.decoding import decode_hidden
-from toolpost.contracts.findings import FindingKind, inspect_definition, scan_definition
+from toolpost.contracts.findings import FindingKind, decode_hidden, inspect_definition, scan_definition
 from toolpost.contracts.injection import PIECE, THRESHOLD, assess, normalize
 
 OWN = Path(__file__).parent / "findings"

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from tests.collected import DEFINITION_SETS, load_definitions
 from tests.hostile.attacks import attack
 from toolpost.contracts.closing import close_schema
+from toolpost.contracts.document import rewrite_boolean_bounds
 from toolpost.contracts.schema import DEPTH_LIMIT, Schema, SchemaProblem, as_object_schema, compile_schema
-from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"

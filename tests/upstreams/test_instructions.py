@@ -14,7 +14,7 @@ from tests.upstreams.wires import duplex_wire
 from tests.ways import IN_MEMORY, limited
 from toolpost.app import open_app
 from toolpost.base.caller import Scope
-from toolpost.contracts.instructions import define_instructions, name_instructions
+from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
 from toolpost.contracts.lockfile import LockedTool, lock_text
 from toolpost.discovery import View
 from toolpost.providers.servers import ServerProvider

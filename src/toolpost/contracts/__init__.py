@@ -2,15 +2,15 @@
 
 contract     a tool's contract, compiled once and enforced on every call
 schema       JSON Schema compiled; the only module that knows the validator
-expansion, patterns   what a schema costs a validator, estimated before it is compiled
+document     a schema document: the schemas inside it, and where references lead
+expansion    what a schema costs a validator, estimated before it is compiled
 closing      the closed form in which native tools publish their schemas
-subschemas, document  the schemas inside a schema, and where references lead
 issues/      what is wrong with a value, worded for the model that sent it
 display      values and schemas shortened for messages
 envelope     the two styles of an answer, and the schema of what is sent
+apps         the `ui://` resources of MCP Apps in definitions
 compatibility/  whether callers notice that a definition changed: `judge`
-findings, injection, decoding  what in a definition may be meant for the model and not for the person
-instructions  a server's instructions as a definition
+findings, injection  what in a definition may be meant for the model and not for the person
 lockfile     `toolpost.lock` as text, and how live tools differ from it
 errors       every error, by who can fix it
 digest       SHA-256 digests of JSON

@@ -1,15 +1,24 @@
-"""Close a schema against properties that it does not name: how the schemas of native tools are published."""
+"""Close a schema against properties that it does not name: how the schemas of native tools are published.
+
+To close an object is to add `"additionalProperties": false`. That is only right where one schema describes the whole object: in
+
+    {"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}]}
+
+it would refuse `b`, which a branch declares, and a definition that others extend by `allOf` would refuse what they add. So an
+object is closed where nothing else describes it; the root by `unevaluatedProperties`, which sees branches too, where it has some.
+"""
 
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.document import REFERENCES, References
-from toolpost.contracts.subschemas import (
+from toolpost.contracts.document import (
     ONE_SUBSCHEMA,
+    REFERENCES,
     SUBSCHEMA_KEYWORDS,
     SUBSCHEMA_LIST,
+    References,
     draft_of,
     resolve_pointer,
     schemas_under,
@@ -171,7 +180,8 @@ class _SchemaCloser:
             copy[keyword] = self._close_keyword(
                 keyword, value, f"{place}/{keyword}", may_close=may_close_here or keyword in _DEFINITIONS
             )
-        if place and may_close and _is_closable(schema):
+        is_plain = _CLOSERS.isdisjoint(schema) and "patternProperties" not in schema and not _is_combined(schema)
+        if place and may_close and schema.get("properties") and is_plain:
             copy["additionalProperties"] = False
         return copy
 
@@ -185,19 +195,17 @@ class _SchemaCloser:
         if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
             return self._close(value, place, may_close=may_close)
         if isinstance(value, dict) and keyword in SUBSCHEMA_KEYWORDS:
-            return {
-                name: self._close_named(keyword, child, place + to_pointer((name,)), may_close=may_close)
+            closed = {
+                name: self._close_child(child, place + to_pointer((name,)), may_close=may_close)
                 for name, child in value.items()
             }
+            for name, child in closed.items() if keyword == "properties" else ():
+                if isinstance(child, dict) and child.get("x-reserved") is True:
+                    closed[name] = self._refuse_reserved(child)
+            return closed
         if isinstance(value, list) and keyword in SUBSCHEMA_LIST:
             return [self._close_child(child, f"{place}/{n}", may_close=may_close) for n, child in enumerate(value)]
         return value
-
-    def _close_named(self, keyword: str, child: Json, place: str, *, may_close: bool) -> Json:
-        copy = self._close_child(child, place, may_close=may_close)
-        if keyword == "properties" and isinstance(copy, dict) and copy.get("x-reserved") is True:
-            return self._refuse_reserved(copy)
-        return copy
 
     def _close_child(self, child: Json, place: str, *, may_close: bool) -> Json:
         if child is True:
@@ -223,12 +231,6 @@ def _is_combined(schema: JsonObject) -> bool:
     if any(True for _ in schemas_under("dependencies", schema.get("dependencies"))):
         return True
     return not schema.keys().isdisjoint((_BRANCHES - {"dependencies"}) | {*REFERENCES})
-
-
-def _is_closable(schema: JsonObject) -> bool:
-    if not schema.get("properties") or not _CLOSERS.isdisjoint(schema):
-        return False
-    return "patternProperties" not in schema and not _is_combined(schema)
 
 
 def _is_one_or_null(schema: JsonObject) -> bool:

@@ -7,6 +7,7 @@
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,11 +18,11 @@ from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, PluginName, To
 from toolpost.contracts.apps import has_app, is_visible_to, qualify_definition, qualify_meta
 from toolpost.contracts.closing import close_schema
 from toolpost.contracts.digest import canonical_digest, quick_digest
+from toolpost.contracts.document import rewrite_boolean_bounds
 from toolpost.contracts.envelope import ResultStyle, wrap_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.issues import Issue, find_issues
 from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
-from toolpost.contracts.subschemas import rewrite_boolean_bounds
 
 DEFAULT_TIMEOUT_S = 60.0
 NAME_LIMIT = 64
@@ -187,8 +188,7 @@ def contract_of(
     `is_bare` leaves the plugin's name out of the tool's name.
     """
     name = _check_name(terms.name, plugin, is_bare=is_bare)
-    _check_description(terms, plugin)
-    _check_numbers(terms, plugin)
+    _check_terms(terms, plugin)
     arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, plugin, close=True)
     result_schema = None
     if terms.output_schema is not None:
@@ -274,16 +274,14 @@ def _check_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> Tool
     raise _make_refusal(plugin, name, "name", reason)
 
 
-def _check_description(terms: Terms, plugin: PluginName) -> None:
+def _check_terms(terms: Terms, plugin: PluginName) -> None:
+    # Declared as `object`: an author may have written anything, whatever the hints say.
     description: object = terms.description
     if not isinstance(description, str) or not description.strip():
         reason = (
             "it has no description, by which a model decides when to call it; write a docstring, or give `description`"
         )
         raise _make_refusal(plugin, terms.name, "description", reason)
-
-
-def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     version: object = terms.schema_version
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise _make_refusal(plugin, terms.name, "schemaVersion", "a schema version is a whole number from 1")
@@ -293,13 +291,11 @@ def _check_numbers(terms: Terms, plugin: PluginName) -> None:
     concurrency: object = terms.concurrency
     if not isinstance(concurrency, Keyed) and concurrency not in ("parallel", "serial"):
         raise _make_refusal(plugin, terms.name, "concurrency", 'concurrency is "parallel", "serial" or Keyed(argument)')
-    if isinstance(concurrency, Keyed) and concurrency.argument not in _properties(terms.input_schema):
-        raise _make_refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
-
-
-def _properties(schema: Json) -> Mapping[str, Any]:
-    found = schema.get("properties") if isinstance(schema, dict) else None
-    return found if isinstance(found, dict) else {}
+    if isinstance(concurrency, Keyed):
+        schema: object = terms.input_schema
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        if not isinstance(properties, dict) or concurrency.argument not in properties:
+            raise _make_refusal(plugin, terms.name, "concurrency", f"there is no argument `{concurrency.argument}`")
 
 
 def _compile_for_tool(
@@ -312,25 +308,18 @@ def _compile_for_tool(
     close: bool = False,
     kind: str = "plugin",
 ) -> Schema:
+    """Compile a schema as it is listed: with what clients insist on, and closed."""
     try:
-        return compile_schema(_prepare_schema(raw, root_object=root_object, close=close), root_object=root_object)
+        # First: what is too large must not even be walked.
+        check_bounds(raw)
+        if isinstance(raw, dict):
+            raw = rewrite_boolean_bounds(as_object_schema(raw) if root_object else raw)
+            # A schema too broken to be closed is refused when it is compiled, with place and reason.
+            with suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
+                raw = close_schema(raw) if close else raw
+        return compile_schema(raw, root_object=root_object)
     except SchemaProblem as problem:
         raise _make_refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
-
-
-def _prepare_schema(raw: JsonObject | bool, *, root_object: bool, close: bool) -> JsonObject | bool:
-    """Return a schema as it is listed: with what clients insist on, and closed.
-
-    A schema too broken for that is returned unchanged, and refused when it is compiled.
-    """
-    check_bounds(raw)
-    if not isinstance(raw, dict):
-        return raw
-    listed = rewrite_boolean_bounds(as_object_schema(raw) if root_object else raw)
-    try:
-        return close_schema(listed) if close else listed
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return listed
 
 
 def _make_refusal(plugin: PluginName, tool: str, place: str, reason: str, *, kind: str = "plugin") -> ContractRefused:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from toolpost.base.ids import Json
 from toolpost.base.values import Path, type_of
-from toolpost.contracts.subschemas import to_pointer
+from toolpost.contracts.document import to_pointer
 
 TEXT_LIMIT = 200
 LIST_LIMIT = 20

@@ -1,25 +1,233 @@
-"""Look things up in one schema document: where its references lead, which schemas describe a value, what is secret.
+"""One JSON Schema document: its draft, the schemas inside it, what in it asserts nothing, and where its references lead.
 
-Nothing outside the document is ever fetched. A *place* is the JSON Pointer of a schema in its document.
+A *place* is the JSON Pointer of a schema in its document; the root is the empty text. For example,
+
+    {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}
+
+has schemas at the root, at `/properties/a` and at `/$defs/A`, and the reference of the second leads to the third. Nothing outside
+the document is ever fetched.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import is_secret_name
 from toolpost.base.values import Path
-from toolpost.contracts.subschemas import (
-    Subschema,
-    declared_properties,
-    draft_of,
-    resolve_pointer,
-    schemas_under,
-    to_pointer,
-    walk_subschemas,
+
+# Keywords that hold schemas: one, a list, or a map by name. All others (`enum`, `const`, `default`, `examples`) hold values.
+ONE_SUBSCHEMA = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
 )
+SUBSCHEMA_LIST = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+SUBSCHEMA_MAP = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
+SUBSCHEMA_KEYWORDS = ONE_SUBSCHEMA | SUBSCHEMA_LIST | SUBSCHEMA_MAP
+
+_BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+_NEWEST = "json-schema.org/schema"
+_DRAFTS = {
+    "json-schema.org/draft-04/schema": 4,
+    "json-schema.org/draft-06/schema": 6,
+    "json-schema.org/draft-07/schema": 7,
+    "json-schema.org/draft/2019-09/schema": 2019,
+    "json-schema.org/draft/2020-12/schema": 2020,
+    _NEWEST: 2020,
+}
+
+
+def draft_of(raw: JsonObject) -> int | None:
+    """Return the number or the year of the schema's draft (4 to 2020), None for an unknown one."""
+    named = raw.get("$schema", _NEWEST)
+    uri = named.removesuffix("#") if isinstance(named, str) else ""
+    return _DRAFTS.get(uri.removeprefix("https://").removeprefix("http://"))
+
+
+def rewrite_boolean_bounds(raw: JsonObject) -> JsonObject:
+    """Write bounds of draft-04, `"minimum": 1, "exclusiveMinimum": true`, as later drafts do: `"exclusiveMinimum": 1`.
+
+    Generators from OpenAPI write them so and name no draft. As 2020-12 such a schema is invalid, and the APIs of models reject it
+    too, so reading it as draft-04 would not help. A schema that names its draft, or has no such bound, is returned as it is.
+    """
+    if "$schema" in raw or not _has_boolean_bound(raw):
+        return raw
+    try:
+        rewritten: JsonObject = _rewrite_bounds(raw)
+    except RecursionError:
+        return raw
+    return rewritten
+
+
+def _has_boolean_bound(raw: JsonObject) -> bool:
+    waiting = [raw]
+    while waiting:
+        schema = waiting.pop()
+        if any(isinstance(schema.get(exclusive), bool) for exclusive, _ in _BOUNDS):
+            return True
+        for keyword, value in schema.items():
+            waiting.extend(child for _, child in schemas_under(keyword, value))
+    return False
+
+
+def _rewrite_bounds(schema: Json) -> Json:
+    if not isinstance(schema, dict):
+        return schema
+    copy = map_subschemas(schema, _rewrite_bounds)
+    for exclusive, bound in _BOUNDS:
+        if copy.get(exclusive) is False:
+            del copy[exclusive]
+        elif copy.get(exclusive) is True and bound in copy:
+            copy[exclusive] = copy.pop(bound)
+    return copy
+
+
+def map_subschemas(schema: JsonObject, function: Callable[[Json], Json]) -> JsonObject:
+    """Return a copy of a schema in which `function` has replaced each schema directly inside it."""
+    copy: JsonObject = {}
+    for keyword, value in schema.items():
+        if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
+            copy[keyword] = {name: function(child) for name, child in value.items()}
+        elif isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+            copy[keyword] = [function(child) for child in value]
+        else:
+            copy[keyword] = function(value) if keyword in ONE_SUBSCHEMA else value
+    return copy
+
+
+class Subschema(NamedTuple):
+    """A schema inside a schema; `depth` is the number of schemas above it."""
+
+    place: str
+    depth: int
+    schema: JsonObject
+
+
+def walk_subschemas(raw: JsonObject) -> Iterator[Subschema]:
+    """Yield the schema and every object schema inside it, outer before inner, in document order."""
+    waiting = [Subschema("", 0, raw)]
+    while waiting:
+        subschema = waiting.pop()
+        yield subschema
+        inner = [
+            Subschema(subschema.place + place, subschema.depth + 1, child)
+            for keyword, value in subschema.schema.items()
+            for place, child in schemas_under(keyword, value)
+        ]
+        waiting.extend(reversed(inner))
+
+
+def schemas_under(keyword: str, value: Json) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the object schemas that a keyword holds, with their places relative to the schema around them."""
+    if keyword not in SUBSCHEMA_KEYWORDS:
+        return
+    if isinstance(value, dict) and keyword in ONE_SUBSCHEMA:
+        yield f"/{keyword}", value
+        return
+    children: Iterable[tuple[str | int, Json]] = ()
+    if isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list):
+        children = enumerate(value)
+    for step, child in children:
+        if isinstance(child, dict):
+            yield to_pointer((keyword, step)), child
+
+
+def declared_properties(place: str, schema: JsonObject) -> dict[str, tuple[str, Json]]:
+    """Return the properties in the schema's own `properties`, each with its place and schema."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    return {name: (place + to_pointer(("properties", name)), child) for name, child in properties.items()}
+
+
+def to_pointer(path: Iterable[str | int]) -> str:
+    """Write a path as a JSON Pointer."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def resolve_pointer(raw: Json, place: str) -> Json:
+    """Return the value that a JSON Pointer points at, None if there is none."""
+    found = raw
+    for step in place.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+# What a schema says without asserting it (JSON Schema's *annotations*)
+
+
+TEXT_KEYWORDS = frozenset({"title", "description", "$comment"})
+ANNOTATION_KEYWORDS = frozenset({"default", "examples", "example", "deprecated", "readOnly", "writeOnly"})
+"""Annotations other than texts; `default` has rules of its own."""
+
+
+def split_texts(schema: Json) -> tuple[Json, dict[str, str]]:
+    """Return the schema without its texts, and the texts by place."""
+    texts: dict[str, str] = {}
+    return _strip_texts(schema, (), texts), texts
+
+
+def strip_annotations(schema: Json) -> Json:
+    """Return the schema without the keywords that a validator is known to ignore."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        word: value
+        for word, value in schema.items()
+        if word not in TEXT_KEYWORDS | ANNOTATION_KEYWORDS and not word.startswith("x-")
+    }
+    if schema.get("x-reserved") is True:
+        # Toolpost's own keyword, which does assert: a reserved argument is refused.
+        kept["x-reserved"] = True
+    return map_subschemas(kept, strip_annotations)
+
+
+def _strip_texts(schema: Json, steps: Path, texts: dict[str, str]) -> Json:
+    if not isinstance(schema, dict):
+        return schema
+    kept: JsonObject = {}
+    for keyword, value in schema.items():
+        if keyword in TEXT_KEYWORDS and isinstance(value, str):
+            # The place is written out only here: names may be long, and every schema below would repeat them.
+            texts[to_pointer((*steps, keyword))] = value
+        else:
+            here = (*steps, keyword)
+            if isinstance(value, dict) and keyword in SUBSCHEMA_MAP:
+                kept[keyword] = {name: _strip_texts(child, (*here, name), texts) for name, child in value.items()}
+            elif isinstance(value, list) and keyword in SUBSCHEMA_LIST:
+                kept[keyword] = [_strip_texts(child, (*here, number), texts) for number, child in enumerate(value)]
+            else:
+                kept[keyword] = _strip_texts(value, here, texts) if keyword in ONE_SUBSCHEMA else value
+    return kept
+
+
+# References
+
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -88,7 +296,10 @@ class References:
             return None
         address, fragment = _split_reference(reference)
         fragment = unquote(fragment)
-        base = self._base_at(place)
+        # A reference may lead to where no schema is expected: what is there has the base of the schema around it.
+        while place and place not in self._bases:
+            place = place.rpartition("/")[0]
+        base = self._bases[place]
         if address:
             base = _join_uri(base, address)
         resource = self._resources.get(base)
@@ -98,12 +309,6 @@ class References:
             return self._anchors.get((base, fragment))
         target = resource + fragment
         return None if resolve_pointer(self._raw, target) is None else target
-
-    def _base_at(self, place: str) -> str:
-        # A reference may lead to where no schema is expected: what is there has the base of the schema around it.
-        while place and place not in self._bases:
-            place = place.rpartition("/")[0]
-        return self._bases[place]
 
 
 def _split_reference(reference: str) -> tuple[str, str]:

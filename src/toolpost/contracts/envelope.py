@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.document import SUBSCHEMA_MAP
 from toolpost.contracts.errors import ErrorCode
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -33,8 +34,6 @@ ERROR_SCHEMA: Final[JsonObject] = {
 }
 """The error object as a client validates it. Open, so that fields can be added without breaking clients."""
 
-_DATA_PLACE = "/properties/data"
-
 
 class ResultStyle(StrEnum):
     """How a tool's answers look on the wire."""
@@ -47,8 +46,13 @@ def wrap_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> 
     """Return the schema of what is sent, given the schema of what the tool returns."""
     if style is ResultStyle.PLAIN:
         return result_schema
-    inner = _move_schema(result_schema) if isinstance(result_schema, dict) else result_schema
-    dialect = {"$schema": inner.pop("$schema")} if isinstance(inner, dict) and "$schema" in inner else {}
+    inner: Json = result_schema
+    dialect: JsonObject = {}
+    if isinstance(result_schema, dict):
+        # A schema with an `$id` resolves its references against that, wherever it is.
+        has_id = "$id" in result_schema or "id" in result_schema
+        inner = dict(result_schema) if has_id else _move_references(result_schema)
+        dialect = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
     return dialect | {
         "type": "object",
         "properties": {"ok": {"type": "boolean"}, "data": inner, "error": ERROR_SCHEMA},
@@ -67,41 +71,30 @@ def success_payload(result: bytes, style: ResultStyle) -> bytes:
 
 
 def failure_payload(error: JsonObject, style: ResultStyle) -> bytes:
-    """Wrap an error object in the style's envelope."""
-    encoded = _encode_error(error)
+    """Wrap an error object in the style's envelope, whatever values its author put into it: the caller needs an answer."""
+    try:
+        encoded = _encode(error)
+    except ValueError:
+        # Half of a surrogate pair, as in a file name that is not UTF-8: parsers refuse it even escaped.
+        encoded = json.dumps(error, default=repr, ensure_ascii=False).encode("utf-8", "replace")
     return b'{"ok":false,"error":%b}' % encoded if style is ResultStyle.ENVELOPE else encoded
 
 
-def _encode_error(error: JsonObject) -> bytes:
-    """Encode an error whatever values its author put into it: the caller needs an answer."""
-    try:
-        return _encode(error)
-    except ValueError:
-        # Half of a surrogate pair, as in a file name that is not UTF-8: parsers refuse it even escaped.
-        return json.dumps(error, default=repr, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _move_schema(schema: JsonObject) -> JsonObject:
-    """Copy a schema for its place inside the envelope, with the references to its own root adjusted."""
-    if "$id" in schema or "id" in schema:
-        # A schema with an `$id` resolves its references against that, wherever it is.
-        return dict(schema)
-    moved = _move_references(schema)
-    assert isinstance(moved, dict)
-    return moved
-
-
-def _move_references(node: Json) -> Json:
+def _move_references(node: Json, *, is_map: bool = False) -> Json:
+    """Copy a schema for its place inside the envelope, with the references to its own root adjusted: `#/$defs/A` is at
+    `#/properties/data/$defs/A` there. The keys of a map are names, not keywords.
+    """
     if isinstance(node, list):
         return [_move_references(item) for item in node]
     if not isinstance(node, dict):
         return node
-    return {key: _move_reference(key, value) for key, value in node.items()}
-
-
-def _move_reference(key: str, value: Json) -> Json:
-    if key in ("const", "enum", "default", "examples"):
-        return value
-    if key in ("$ref", "$dynamicRef") and isinstance(value, str) and (value == "#" or value.startswith("#/")):
-        return f"#{_DATA_PLACE}{value[1:]}"
-    return _move_references(value)
+    moved: JsonObject = {}
+    for key, value in node.items():
+        is_local = isinstance(value, str) and (value == "#" or value.startswith("#/"))
+        if key in ("$ref", "$dynamicRef") and is_local:
+            moved[key] = f"#/properties/data{value[1:]}"
+        elif not is_map and key in ("const", "enum", "default", "examples"):
+            moved[key] = value  # It may look like a schema.
+        else:
+            moved[key] = _move_references(value, is_map=not is_map and key in SUBSCHEMA_MAP)
+    return moved

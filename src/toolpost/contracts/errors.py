@@ -88,7 +88,8 @@ class ToolpostError(Exception):
         stderr: str | None = None,
         **details: Any,
     ) -> None:
-        self.message = _bound(message or _fact_of(type(self)), MESSAGE_LIMIT)
+        text = message or (self.__doc__ or type(self).__name__).strip().splitlines()[0]
+        self.message = text if len(text) <= MESSAGE_LIMIT else f"{text[:MESSAGE_LIMIT]}…"
         self.hint = hint
         self.stdout = stdout
         self.stderr = stderr
@@ -104,20 +105,9 @@ class ToolpostError(Exception):
             error["details"] = dict(self.details)
         for stream in ("stdout", "stderr"):
             if text := getattr(self, stream):
-                error[stream] = _tail(text)
+                # The end of an output says why a command failed, not its beginning.
+                error[stream] = text if len(text) <= TAIL_LIMIT else f"…{text[-TAIL_LIMIT:]}"
         return error
-
-
-def _fact_of(kind: type[ToolpostError]) -> str:
-    return (kind.__doc__ or kind.__name__).strip().splitlines()[0]
-
-
-def _bound(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= TAIL_LIMIT else f"…{text[-TAIL_LIMIT:]}"
 
 
 class CallerError(ToolpostError):

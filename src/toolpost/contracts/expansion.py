@@ -14,13 +14,12 @@ on the way. So the paths are counted here, each schema once, in time proportiona
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.document import REFERENCES, References
-from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
-from toolpost.contracts.subschemas import Subschema, resolve_pointer, schemas_under
+from toolpost.contracts.document import REFERENCES, References, Subschema, resolve_pointer, schemas_under, to_pointer
 
 PATHS_LIMIT: Final = 2_000
 """More paths than this to one place of a value, and the schema is refused. The most among 6,000 real tools is 16."""
@@ -113,7 +112,11 @@ def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
     worst = max(nodes, key=lambda node: node.paths)
     if worst.paths > PATHS_LIMIT:
-        return Expansion(worst.paths, _find_origin(worst), math.inf)
+        # Named is the innermost schema that already has too many paths: where a repair should begin.
+        origin = worst
+        while inner := next((inner for inner, _ in origin.in_place if inner.paths > PATHS_LIMIT), None):
+            origin = inner
+        return Expansion(worst.paths, origin.place, math.inf)
     entries = _collect_entries(nodes[0], order)
     if entries is None:
         return Expansion(math.inf, "", math.inf)
@@ -123,13 +126,6 @@ def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
     # Items are compared whole, so that what lies in an array in an array is looked at once for each.
     cost *= min(1 + sum(node.is_unique for node in nodes), _NESTED_LIMIT)
     return Expansion(paths, "", cost)
-
-
-def _find_origin(node: _Node) -> str:
-    """Return the innermost schema that already has too many paths: where a repair should begin."""
-    while inner := next((inner for inner, _ in node.in_place if inner.paths > PATHS_LIMIT), None):
-        node = inner
-    return node.place
 
 
 def _weight(schema: JsonObject) -> float:
@@ -162,10 +158,7 @@ class _Graph:
         self._nodes: dict[str, _Node] = {}
         self._node_at("", raw)
         while self._waiting:
-            node, schema = self._waiting.pop()
-            times = _REEVALUATED if any(isinstance(schema.get(word), dict | bool) for word in _UNEVALUATED) else 1.0
-            self._link_inner(node, schema, times)
-            self._link_references(node, schema, times)
+            self._link(*self._waiting.pop())
 
     @property
     def nodes(self) -> list[_Node]:
@@ -181,7 +174,8 @@ class _Graph:
             self._waiting.append((node, schema))
         return node
 
-    def _link_inner(self, node: _Node, schema: JsonObject, times: float) -> None:
+    def _link(self, node: _Node, schema: JsonObject) -> None:
+        times = _REEVALUATED if any(isinstance(schema.get(word), dict | bool) for word in _UNEVALUATED) else 1.0
         for keyword, value in schema.items():
             for inner, child in schemas_under(keyword, value):
                 if keyword in _IN_PLACE:
@@ -189,8 +183,6 @@ class _Graph:
                 elif (key := _child_key(keyword, inner)) is not None:
                     held = node.children.setdefault(key, {})
                     held[self._node_at(node.place + inner, child)] = 1.0
-
-    def _link_references(self, node: _Node, schema: JsonObject, times: float) -> None:
         for keyword in REFERENCES:
             for place in self._references.find_targets(node.place, schema, keyword) if keyword in schema else ():
                 # A reference may lead to a schema under an unknown keyword, which `walk_subschemas` does not visit.
@@ -379,3 +371,66 @@ def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: di
             most[node] = highest + shed
             total[node] = math.inf if is_recursive else own[node] + deepest
     return most[groups[-1][0]]
+
+
+# Regular expressions: the estimated size of each, once every repetition is written out
+
+_REPEATED = re.compile(r"\{(\d{1,6})(?:,(\d{0,6}))?\}")
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*+\]", re.DOTALL)
+_NAMED_CLASS = re.compile(r"\\[pP]\{[^}]{0,64}+\}")
+_WIDE = 60
+"""A class such as `\\w` covers all of Unicode, and counts as this many characters."""
+
+_NAMED = 600
+"""As `_WIDE`, for a Unicode property: `\\p{L}`."""
+
+_SIZE_LIMIT = 10**9
+"""Larger sizes make no difference: without a limit, nested repetitions would be a number of many digits."""
+
+
+def patterns_of(schema: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the patterns of one schema with their places, without those of the schemas inside it."""
+    if isinstance(pattern := schema.get("pattern"), str):
+        yield "/pattern", pattern
+    if isinstance(named := schema.get("patternProperties"), dict):
+        for pattern in named:
+            yield to_pointer(("patternProperties", pattern)), pattern
+
+
+def estimate_pattern_size(pattern: str) -> int:
+    """Return about how many states the automaton of a pattern has."""
+    sizes, place, last = [0], 0, 0
+    # After the first class that is never closed, none is: searching again at every bracket would take quadratic time.
+    is_closed = True
+    while place < len(pattern):
+        letter = pattern[place]
+        if letter == "(":
+            sizes[-1] += last
+            sizes.append(0)
+            last = 0
+        elif letter == ")" and len(sizes) > 1:
+            last += sizes.pop()
+        elif letter == "{" and (found := _REPEATED.match(pattern, place)):
+            times = int(found[2] or found[1]) if found[2] != "" else int(found[1]) + 1
+            last = min(last * max(1, times), _SIZE_LIMIT)
+            place = found.end() - 1
+        elif letter == "[" and is_closed and (is_closed := bool(found := _CLASS.match(pattern, place))) and found:
+            sizes[-1], last = sizes[-1] + last, 1 + _atom_size(found[0])
+            place = found.end() - 1
+        elif letter == "\\" and (found := _NAMED_CLASS.match(pattern, place)):
+            sizes[-1], last = sizes[-1] + last, _NAMED
+            place = found.end() - 1
+        else:
+            is_escape = letter == "\\" and place + 1 < len(pattern)
+            sizes[-1], last = sizes[-1] + last, _atom_size(pattern[place : place + 2] if is_escape else letter)
+            place += is_escape
+        place += 1
+    size = sum(sizes) + last
+    # Case-insensitive: most characters have two or more forms.
+    return 4 * size if "(?i" in pattern else size
+
+
+def _atom_size(atom: str) -> int:
+    if "\\p" in atom or "\\P" in atom:
+        return _NAMED * (atom.count("\\p") + atom.count("\\P"))
+    return _WIDE if "\\" in atom or "^" in atom or atom == "." else 1

@@ -2,23 +2,28 @@
 
 A finding is never a proof, and no definition is refused for one; under `contracts = "enforce"` a change that brings one is
 quarantined. `scan_definition` reads one definition; `NameIndex` adds what can only be seen next to the tools of other servers.
-The instructions themselves are recognized in `injection`, encodings in `decoding`.
+The instructions themselves are recognized in `injection`.
 """
 
+import base64
+import binascii
+import codecs
+import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import chain, islice
-from typing import Literal
+from typing import Final, Literal
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.contract import NAME_LIMIT
-from toolpost.contracts.decoding import decode_hidden
 from toolpost.contracts.display import truncate
+from toolpost.contracts.document import to_pointer
 from toolpost.contracts.injection import THRESHOLD, Assessment, assess, split_pieces
 
 TEXT_LIMIT = 256 * 1024
@@ -30,6 +35,7 @@ DEPTH_LIMIT = 100
 PLACE_LIMIT = 4_096
 
 _AROUND = 40
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SHOWN_REASONS = 3
 
 
@@ -87,10 +93,10 @@ def scan_definition(definition: Definition, *, since: Definition | None = None) 
             unread.setdefault(text, Finding(kind=FindingKind.UNREAD, place=place, message=text, excerpt=""))
         # A text that only moved is not new, wherever it is now.
         elif text not in known and len(found) < PER_TOOL_LIMIT:
-            found += [
-                *_find_hidden_text(place, text),
-                *_find_instructions(place, _split_name(text) if kind == "name" else text),
-            ]
+            # A model reads `doNotTell` and `do_not_tell` as the words that they are made of.
+            is_name = kind == "name"
+            words = _CAMEL_CASE.sub(" ", text.replace("_", " ").replace("-", " ")) if is_name else text
+            found += [*_find_hidden_text(place, text), *_find_instructions(place, words)]
             if place != "/name" and len(mentions) < MENTION_LIMIT:
                 mentions = dict(islice(_find_mentions(place, text), MENTION_LIMIT)) | mentions
     return DefinitionScan(
@@ -175,18 +181,10 @@ def _walk_texts(definition: Definition) -> Iterator[tuple[str, str, Literal["tex
             yield place, f"is nested deeper than {DEPTH_LIMIT} levels, and not read", "unread"
         elif isinstance(value, dict):
             for key, inner in reversed(value.items()):
-                here = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+                here = place + to_pointer((key,))
                 waiting += [(here, inner, depth + 1, False), (here, key, depth + 1, True)]
         elif isinstance(value, list):
             waiting += [(f"{place}/{number}", inner, depth + 1, False) for number, inner in enumerate(value)][::-1]
-
-
-_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
-
-
-def _split_name(name: str) -> str:
-    """Return the words of a name: a model reads `doNotTell` and `do_not_tell` alike."""
-    return _CAMEL_CASE.sub(" ", name.replace("_", " ").replace("-", " "))
 
 
 # Hidden text
@@ -206,14 +204,13 @@ def _find_hidden_text(place: str, text: str) -> Iterator[Finding]:
         return
     for found in _HIDDEN.finditer(text):
         if not _is_legitimate(text, found):
-            what = ", ".join(_describe_character(letter) for letter in dict.fromkeys(found[0][:3]))
+            what = ", ".join(
+                f"U+{ord(letter):04X} {unicodedata.name(letter, 'control character').lower()}"
+                for letter in dict.fromkeys(found[0][:3])
+            )
             message = f"{what}: a person does not see it, a model reads it"
             yield _make_finding(FindingKind.HIDDEN_TEXT, place, message, text, *found.span())
             return
-
-
-def _describe_character(letter: str) -> str:
-    return f"U+{ord(letter):04X} {unicodedata.name(letter, 'control character').lower()}"
 
 
 def _is_legitimate(text: str, found: re.Match[str]) -> bool:
@@ -234,18 +231,18 @@ def _find_instructions(place: str, text: str) -> Iterator[Finding]:
     for piece in split_pieces(text):
         found = assess(piece)
         if found.weight >= THRESHOLD:
-            yield _order(FindingKind.INSTRUCTION, place, _join_reasons(found), found)
+            yield _make_instruction(FindingKind.INSTRUCTION, place, _join_reasons(found), found)
             return
         for how, decoded in decode_hidden(piece):
             found = assess(decoded)
             # Harmless text is hardly ever encoded: half of the weight is enough.
             if found.weight >= THRESHOLD / 2:
                 message = f"{how} that decodes to a text which {_join_reasons(found)}"
-                yield _order(FindingKind.ENCODED_TEXT, place, message, found)
+                yield _make_instruction(FindingKind.ENCODED_TEXT, place, message, found)
                 return
 
 
-def _order(kind: FindingKind, place: str, message: str, found: Assessment) -> Finding:
+def _make_instruction(kind: FindingKind, place: str, message: str, found: Assessment) -> Finding:
     return _make_finding(kind, place, message, found.text, found.matches[0].start, found.matches[0].end)
 
 
@@ -287,9 +284,91 @@ def _skeleton(name: str) -> str:
 
 def _make_finding(kind: FindingKind, place: str, message: str, text: str, start: int, end: int) -> Finding:
     around = text[max(0, start - _AROUND) : end + _AROUND]
-    return Finding(kind=kind, place=place, message=message, excerpt=truncate(_escape_hidden(around)))
+    # Escaped: an excerpt is printed at a terminal, and must show what it is about.
+    around = _TERMINAL_ESCAPE.sub(lambda found: f"⟨{found[0][1:]}⟩", around)
+    around = _HIDDEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), around)
+    return Finding(kind=kind, place=place, message=message, excerpt=truncate(around))
 
 
-def _escape_hidden(text: str) -> str:
-    plain = _TERMINAL_ESCAPE.sub(lambda found: f"⟨{found[0][1:]}⟩", text)
-    return _HIDDEN.sub(lambda found: "".join(f"⟨U+{ord(letter):04X}⟩" for letter in found[0]), plain)
+# Encodings: texts that a model can decode and a person does not read
+
+_SHORTEST_DECODED: Final = 8
+"""Shorter texts are ignored: they hold no instruction."""
+
+_DECODED_DEPTH: Final = 2
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
+_HEX: Final = re.compile(r"(?<![0-9A-Za-z])(?:0x)?((?:[0-9A-Fa-f]{2}){10,}|(?:[0-9A-Fa-f]{2}[ :,]){9,}[0-9A-Fa-f]{2})")
+_ESCAPE: Final = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u\{?([0-9A-Fa-f]{4,5})\}?|\\([0-7]{3})")
+_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})")
+_ENTITY: Final = re.compile(r"&#x?[0-9A-Fa-f]{2,5};")
+# A few escapes are ordinary; an encoded sentence has more.
+_MANY: Final = 6
+# Words that nearly every injected instruction has: decoding is tried where their ROT13 or reversed form occurs.
+_TELLTALE: Final = (
+    *("ignore", "previous", "instructions", "disregard", "system", "prompt", "password", "credentials", "secret"),
+    *("reveal", "forward", "user", "conversation"),
+)
+_ROT13: Final = re.compile("|".join(codecs.encode(word, "rot13") for word in _TELLTALE), re.IGNORECASE)
+_BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IGNORECASE)
+
+
+def decode_hidden(text: str, depth: int = _DECODED_DEPTH) -> Iterator[tuple[str, str]]:
+    """Yield how a text, or a run in it, may be decoded, and the decoded text; only results that are text again."""
+    for how, decoded in _decode_candidates(text):
+        if len(decoded) >= _SHORTEST_DECODED:
+            yield how, decoded
+            if depth > 1 and how not in {"backwards", "ROT13"}:
+                yield from decode_hidden(decoded, depth - 1)
+
+
+def _decode_candidates(text: str) -> Iterator[tuple[str, str]]:
+    for found in _BASE64.finditer(text):
+        if (plain := _decode_base64(found[0])) is not None:
+            yield "base64", plain
+    for found in _HEX.finditer(text):
+        digits = re.sub(r"[ :,]", "", found[1])
+        if (plain := _decode_utf8(bytes.fromhex(digits))) is not None:
+            yield "hex", plain
+    if "\\" in text and _has_many(_ESCAPE, text):
+        yield (
+            "escapes",
+            _ESCAPE.sub(lambda code: chr(int(code[3], 8) if code[3] else int(code[1] or code[2], 16)), text),
+        )
+    if "%" in text and _has_many(_PERCENT, text):
+        yield "percent-encoding", unquote_to_bytes(text).decode(errors="replace")
+    if "&#" in text and _has_many(_ENTITY, text):
+        yield "character references", html.unescape(text)
+    if _ROT13.search(text):
+        yield "ROT13", codecs.encode(text, "rot13")
+    if _BACKWARDS.search(text):
+        yield "backwards", text[::-1]
+
+
+def _has_many(pattern: re.Pattern[str], text: str) -> bool:
+    return sum(1 for _, _ in zip(pattern.finditer(text), range(_MANY), strict=False)) == _MANY
+
+
+def _decode_base64(run: str) -> str | None:
+    standard = run.replace("-", "+").replace("_", "/")
+    # A run may begin with characters of the word before it, or be cut in the middle of a group of four.
+    for start in range(4):
+        rest = standard[start : start + (len(standard) - start) // 4 * 4 + 4]
+        padded = rest + "=" * (-len(rest) % 4)
+        try:
+            text = _decode_utf8(base64.b64decode(padded)) or _decode_utf8(base64.b64decode(rest[: len(rest) // 4 * 4]))
+        except (binascii.Error, ValueError):
+            continue
+        if text is not None:
+            return text
+    return None
+
+
+def _decode_utf8(data: bytes) -> str | None:
+    """Return bytes as text if they are printable UTF-8, otherwise None."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    # `isprintable` is false for line breaks and tabs.
+    is_text = bool(text) and "".join(text.split()).isprintable()
+    return text if is_text else None

@@ -1,6 +1,9 @@
 """The lock file `toolpost.lock`: every tool definition as text, and how the live tools differ from it (`drifts`).
 
-Text in, text out: reading and writing the file is left to `cli.lock` and `settings.lock`.
+Text in, text out: reading and writing the file is left to `cli.lock` and `settings.lock`. A lock is JSON that a person reads in a
+diff: sorted, one fact on a line, and beside each definition its digests, so that an edit by hand is noticed. For example, a tool
+that takes fewer values than it did is a `Drift` of the kind `changed`, with the judgement of the change; if its `schemaVersion`
+is the same as before, its `failure` is `bump-missing`, and `toolpost check` fails.
 """
 
 import json
@@ -14,16 +17,23 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.definition import Definition, Digests
-from toolpost.contracts.compatibility.judgement import Judgement, Verdict
+from toolpost.contracts.compatibility.definition import (
+    Definition,
+    Digests,
+    define_instructions,
+    find_server_of_instructions,
+    name_instructions,
+)
+from toolpost.contracts.compatibility.rules import Judgement, Verdict
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import Finding, NameIndex, inspect_change, inspect_definition
-from toolpost.contracts.instructions import define_instructions, find_server, name_instructions
 
 FORMAT: Final = 1
 """Raised when the layout or the rule for digests changes: a lock of another format is not compared."""
 
 _KEY: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
+_RESTORE: Final = "restore it from version control, or remove it and run `toolpost lock`; nothing was overwritten"
+_UNDO: Final = "undo the edit; `toolpost lock --accept` is how a change is taken over"
 _CONFLICT: Final = re.compile(r"(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
 
 
@@ -46,20 +56,26 @@ LockedTools = Mapping[str, LockedTool]
 
 def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
     """Read the text of a lock; raises `BadLock`, which names the line. `name` is the file's name, for messages."""
-    _refuse_conflicts(text, name)
+    # First: what git leaves of a conflict is not JSON either, and its markers say more than where that breaks.
+    for number, line in enumerate(text.splitlines(), 1):
+        if _CONFLICT.match(line):
+            message = f"{name}, line {number}: a merge conflict is not resolved."
+            raise BadLock(message, hint="resolve it, then run `toolpost check`", line=number)
     content = _decode(text, name)
     if not isinstance(content, dict) or "toolpostLock" not in content:
         raise BadLock(f"{name} is not a Toolpost lock file.", hint=_RESTORE)
-    if content["toolpostLock"] != FORMAT:
-        raise _make_format_error(content["toolpostLock"], name)
+    if isinstance(found := content["toolpostLock"], int) and found > FORMAT:
+        message = f"{name} has the format {found}; this Toolpost writes {FORMAT}."
+        raise BadLock(message, hint="use a newer Toolpost; nothing was overwritten")
+    if found != FORMAT:
+        raise BadLock(f"{name}: `toolpostLock` is not a known format.", hint=_RESTORE)
     tools, instructions = content.get("tools"), content.get("instructions", {})
     if not isinstance(tools, dict) or not isinstance(instructions, dict):
         raise BadLock(f"{name}: `tools` is missing, or `instructions` is no object.", hint=_RESTORE)
-    found = [_parse_instructions(server, entry, text, name) for server, entry in instructions.items()]
-    return {
-        **{tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()},
-        **{one.definition.name: one for one in found},
-    }
+    found = {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
+    for server, entry in instructions.items():
+        found[name_instructions(server)] = _parse_instructions(server, entry, text, name)
+    return found
 
 
 def lock_text(tools: LockedTools) -> str:
@@ -71,7 +87,7 @@ def lock_text(tools: LockedTools) -> str:
             "text": tools[name].definition.description.split("\n"),
         }
         for name in sorted(tools)
-        if (server := find_server(name)) is not None
+        if (server := find_server_of_instructions(name)) is not None
     }
     content = {
         "toolpostLock": FORMAT,
@@ -84,7 +100,7 @@ def lock_text(tools: LockedTools) -> str:
                 "definition": tools[tool].definition.to_json(),
             }
             for tool in sorted(tools)
-            if find_server(tool) is None
+            if find_server_of_instructions(tool) is None
         },
     }
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -93,25 +109,12 @@ def lock_text(tools: LockedTools) -> str:
 def find_lines(tools: Collection[str], text: str) -> dict[str, int]:
     """Return the line of a lock's text on which each tool begins; 1 for tools that are not there."""
     # Instructions stand under the names of their servers, and before all tools.
-    wanted = {json.dumps(find_server(tool) or tool, ensure_ascii=False): tool for tool in tools}
+    wanted = {json.dumps(find_server_of_instructions(tool) or tool, ensure_ascii=False): tool for tool in tools}
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if (key := _KEY.match(line)) and (tool := wanted.get(key[1])) is not None:
             found.setdefault(tool, number)
     return dict.fromkeys(tools, 1) | found
-
-
-_RESTORE: Final = "restore it from version control, or remove it and run `toolpost lock`; nothing was overwritten"
-
-
-def _refuse_conflicts(text: str, name: str) -> None:
-    for number, line in enumerate(text.splitlines(), 1):
-        if _CONFLICT.match(line):
-            raise BadLock(
-                f"{name}, line {number}: a merge conflict is not resolved.",
-                hint="resolve it, then run `toolpost check`",
-                line=number,
-            )
 
 
 def _decode(text: str, name: str) -> Json:
@@ -146,37 +149,30 @@ def _decode(text: str, name: str) -> Json:
     return content
 
 
-def _make_format_error(found: Json, name: str) -> BadLock:
-    if isinstance(found, int) and found > FORMAT:
-        return BadLock(
-            f"{name} has the format {found}; this Toolpost writes {FORMAT}.",
-            hint="use a newer Toolpost; nothing was overwritten",
-        )
-    return BadLock(f"{name}: `toolpostLock` is not a known format.", hint=_RESTORE)
+def _make_entry_error(tool: str, reason: str, text: str, name: str, *, hint: str = _RESTORE) -> BadLock:
+    # The line is searched only for an error: in a long lock it takes a while.
+    line = find_lines([tool], text)[tool]
+    server = find_server_of_instructions(tool)
+    entry = tool if server is None else f"instructions.{server}"
+    return BadLock(f"{name}, line {line}: `{entry}`{reason}", hint=hint, line=line)
 
 
 def _parse_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
-    def bad(reason: str, hint: str) -> BadLock:
-        # Searched only for an error: in a long lock it takes a while.
-        line = find_lines([tool], text)[tool]
-        return BadLock(f"{name}, line {line}: `{tool}`{reason}", hint=hint, line=line)
-
     try:
         locked = msgspec.convert(entry, LockedTool)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise bad(f": {error}.", _RESTORE) from error
+        raise _make_entry_error(tool, f": {error}.", text, name) from error
     if locked.definition.name != tool:
-        raise bad(f" holds the definition of `{locked.definition.name}`.", _RESTORE)
+        reason = f" holds the definition of `{locked.definition.name}`."
+        raise _make_entry_error(tool, reason, text, name)
     try:
         digests = locked.definition.digests
     except (ValueError, RecursionError) as error:
         # Python's `json` accepts numbers beyond a double, NaN and lone surrogates, which are not JSON.
-        raise bad(" holds a value that no definition has.", _RESTORE) from error
+        raise _make_entry_error(tool, " holds a value that no definition has.", text, name) from error
     if locked.digests != digests:
-        raise bad(
-            ": the definition is not what its digests say; it was edited by hand.",
-            "undo the edit; `toolpost lock --accept` is how a change is taken over",
-        )
+        reason = ": the definition is not what its digests say; it was edited by hand."
+        raise _make_entry_error(tool, reason, text, name, hint=_UNDO)
     return locked
 
 
@@ -189,23 +185,17 @@ def _parse_instructions(server: str, entry: Json, text: str, name: str) -> Locke
     try:
         locked = msgspec.convert(entry, _LockedInstructions)
         found = LockedTool.of(server, define_instructions(server, "\n".join(locked.text)))
-        is_edited = found.digests.wording != locked.digest
     except (ValueError, RecursionError) as error:
-        line = find_lines([name_instructions(server)], text)[name_instructions(server)]
-        raise BadLock(f"{name}, line {line}: `instructions.{server}`: {error}.", hint=_RESTORE, line=line) from error
-    if is_edited:
-        line = find_lines([name_instructions(server)], text)[name_instructions(server)]
-        raise BadLock(
-            f"{name}, line {line}: `instructions.{server}`: the text is not what its digest says; it was edited by hand.",
-            hint="undo the edit; `toolpost lock --accept` is how a change is taken over",
-            line=line,
-        )
+        raise _make_entry_error(name_instructions(server), f": {error}.", text, name) from error
+    if found.digests.wording != locked.digest:
+        reason = ": the text is not what its digest says; it was edited by hand."
+        raise _make_entry_error(name_instructions(server), reason, text, name, hint=_UNDO)
     return found
 
 
 def count_tools(tools: Collection[str]) -> int:
     """Return how many of these names are those of tools, not of instructions."""
-    return sum(find_server(name) is None for name in tools)
+    return sum(find_server_of_instructions(name) is None for name in tools)
 
 
 Judge = Callable[[Definition, Definition], Judgement]
@@ -248,7 +238,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """What it means for today's callers of the tool."""
-        is_broken = self.kind == "removed" and find_server(self.name) is None
+        is_broken = self.kind == "removed" and find_server_of_instructions(self.name) is None
         return Verdict.BREAKING if is_broken else self.judgement.verdict
 
     @property
@@ -268,7 +258,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
         """Why `toolpost check` fails; None if it does not."""
         if self.kind == "removed":
             # Nobody calls instructions: without them less is said, and nothing breaks.
-            return CheckFailure.REMOVED if find_server(self.name) is None else None
+            return CheckFailure.REMOVED if find_server_of_instructions(self.name) is None else None
         if self.old is None or self.new is None:
             return None
         before, now = self.old.schema_version, self.new.schema_version
@@ -325,7 +315,7 @@ def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[
     """
     successors = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
     renamed = {successors[name] for name in locked if name not in live and name in successors}
-    names = NameIndex(name for name in live if find_server(name) is None)
+    names = NameIndex(name for name in live if find_server_of_instructions(name) is None)
     for name in sorted(locked.keys() | live.keys()):
         if name in renamed:
             continue

@@ -15,17 +15,17 @@ import jsonschema_rs  # noqa: TID251  this is the one place
 from jsonschema_rs import CanonicalSchema, ValidationError, ValidationErrorKind  # noqa: TID251  this is the one place
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.document import REFERENCES, References
+from toolpost.contracts.document import REFERENCES, References, Subschema, draft_of, to_pointer, walk_subschemas
 from toolpost.contracts.expansion import (
     PATHS_LIMIT,
     PLACES_LIMIT,
     Expansion,
     InPlaceCycle,
     PlacesTooLong,
+    estimate_pattern_size,
     measure_expansion,
+    patterns_of,
 )
-from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
-from toolpost.contracts.subschemas import Subschema, draft_of, to_pointer, walk_subschemas
 
 __all__ = [
     "CanonicalSchema",

@@ -23,10 +23,10 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
 from toolpost.base.trace_context import TRACE_KEYS
 from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
 from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
-from toolpost.contracts.instructions import define_instructions, name_instructions
 from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption

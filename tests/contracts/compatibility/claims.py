@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tests.collected import SHARED
 from toolpost.contracts.compatibility.containment import Containment
 from toolpost.contracts.compatibility.cost import Budget
-from toolpost.contracts.compatibility.schemas import decide_containment
+from toolpost.contracts.compatibility.schema_changes import decide_containment
 
 CLAIMS = SHARED / "compat/claims.jsonl"
 

@@ -10,8 +10,8 @@ import pytest
 
 from toolpost.contracts import RULES, Change, Definition, Verdict, judge
 from toolpost.contracts.compatibility.projection import close_arguments, open_results
+from toolpost.contracts.document import resolve_pointer
 from toolpost.contracts.schema import compile_schema
-from toolpost.contracts.subschemas import resolve_pointer
 
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 1}

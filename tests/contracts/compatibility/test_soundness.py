@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.compatibility.fuzz import run
-from toolpost.contracts.compatibility.compared import ComparedSchema
-from toolpost.contracts.compatibility.containment import Comparison, Containment
+from toolpost.contracts.compatibility.containment import ComparedSchema, Comparison, Containment
 from toolpost.contracts.compatibility.cost import Budget
 from toolpost.contracts.compatibility.examples import ANY_VALUES
 from toolpost.contracts.compatibility.walk import SchemaWalk

@@ -19,8 +19,8 @@ from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.failures import as_clause
 from toolpost.cli.gateway import without_store
 from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
-from toolpost.contracts.instructions import name_instructions
 from toolpost.protocol.era import STATELESS
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config, PluginSettings

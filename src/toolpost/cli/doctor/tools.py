@@ -13,8 +13,8 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.cli.call.schemas import resolve
 from toolpost.cli.doctor.findings import Diagnosis, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
+from toolpost.contracts.document import declared_properties, draft_of, walk_subschemas
 from toolpost.contracts.errors import ContractRefused
-from toolpost.contracts.subschemas import declared_properties, draft_of, walk_subschemas
 from toolpost.providers import ProvidedTool
 
 TOOLS_LIMIT: Final = 128

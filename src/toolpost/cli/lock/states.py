@@ -18,8 +18,8 @@ from toolpost.cli.clients.safe_files import write_atomically
 from toolpost.cli.failures import warn
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
-from toolpost.contracts.instructions import name_instructions
 from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
 from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.providers import Provider

@@ -7,11 +7,18 @@ generous on purpose, and never measured at run time: the same pair gets the same
 from collections.abc import Iterator
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.compatibility.annotations import ANNOTATION_KEYWORDS, TEXT_KEYWORDS
-from toolpost.contracts.document import REFERENCES
-from toolpost.contracts.patterns import estimate_pattern_size, patterns_of
+from toolpost.contracts.document import (
+    ANNOTATION_KEYWORDS,
+    ONE_SUBSCHEMA,
+    REFERENCES,
+    SUBSCHEMA_LIST,
+    SUBSCHEMA_MAP,
+    TEXT_KEYWORDS,
+    draft_of,
+    resolve_pointer,
+)
+from toolpost.contracts.expansion import estimate_pattern_size, patterns_of
 from toolpost.contracts.schema import is_asserted_format
-from toolpost.contracts.subschemas import ONE_SUBSCHEMA, SUBSCHEMA_LIST, SUBSCHEMA_MAP, draft_of, resolve_pointer
 
 
 class Budget:

@@ -1,16 +1,18 @@
-"""A tool's whole definition as a lock keeps it: what is listed, and what is promised beside it."""
+"""A tool's whole definition as a lock keeps it: what is listed, and what is promised beside it.
+
+The instructions of a server are a definition too, so that they are locked, compared and scanned as the descriptions of tools are.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 
-from toolpost.base.ids import META_KEY, Digest, Json, JsonObject
+from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, ToolName
 from toolpost.contracts.apps import SEPARATOR, select_app
-from toolpost.contracts.compatibility.annotations import split_texts
 from toolpost.contracts.contract import Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.subschemas import rewrite_boolean_bounds
+from toolpost.contracts.document import rewrite_boolean_bounds, split_texts
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _ALWAYS = ("name", "inputSchema", "schemaVersion")
@@ -150,3 +152,22 @@ def _read_facts(facts: JsonObject) -> dict[str, Any]:
         if isinstance(names := facts.get(key), Sequence) and all(isinstance(name, str) for name in names):
             known[word] = tuple(sorted(names))
     return known
+
+
+# The instructions of a server: their name has a colon, which no tool's name has.
+
+_SUFFIX: Final = ":instructions"
+
+
+def name_instructions(server: str) -> ToolName:
+    """Return the name under which a server's instructions are locked, such as `weather:instructions`."""
+    return ToolName(f"{server}{_SUFFIX}")
+
+
+def find_server_of_instructions(name: str) -> str | None:
+    """Return the server whose instructions have this name; None for the name of a tool."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+
+
+def define_instructions(server: str, text: str) -> Definition:
+    return Definition(name=name_instructions(server), description=text)

@@ -12,7 +12,7 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import is_among
-from toolpost.contracts.compatibility.compared import ComparedSchema, Node, as_object, branches_of, matches
+from toolpost.contracts.compatibility.containment import ComparedSchema, Node, as_object, branches_of, matches
 from toolpost.contracts.compatibility.cost import Budget
 from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
 from toolpost.contracts.compatibility.regex import SEARCH_COST_S, UnsupportedPattern, find_text

@@ -8,13 +8,11 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import is_same_json
-from toolpost.contracts.compatibility.annotations import ANNOTATION_KEYWORDS, split_texts
-from toolpost.contracts.compatibility.compared import ComparedSchema, Node
+from toolpost.contracts.compatibility.containment import ComparedSchema, Node
 from toolpost.contracts.compatibility.cost import Budget
 from toolpost.contracts.compatibility.definition import Definition
-from toolpost.contracts.compatibility.judgement import Change
-from toolpost.contracts.compatibility.rules import make_change
-from toolpost.contracts.subschemas import resolve_pointer, to_pointer, walk_subschemas
+from toolpost.contracts.compatibility.rules import Change, make_change
+from toolpost.contracts.document import ANNOTATION_KEYWORDS, resolve_pointer, split_texts, to_pointer, walk_subschemas
 
 # The harmless value of each hint, and MCP's default where it is missing.
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}

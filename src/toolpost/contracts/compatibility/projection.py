@@ -7,8 +7,7 @@ of a result that they do not know, so an open result breaks no caller.
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.closing import close_schema
 from toolpost.contracts.compatibility.cost import is_draft_neutral
-from toolpost.contracts.document import REFERENCES
-from toolpost.contracts.subschemas import draft_of, map_subschemas, schemas_under
+from toolpost.contracts.document import REFERENCES, draft_of, map_subschemas, schemas_under
 
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _BRANCHES = frozenset({"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"})

@@ -10,18 +10,25 @@ from dataclasses import dataclass
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import is_same_json
-from toolpost.contracts.compatibility.annotations import (
+from toolpost.contracts.compatibility.containment import (
+    ComparedSchema,
+    Comparison,
+    Containment,
+    Node,
+    branches_of,
+    is_never,
+    matches,
+)
+from toolpost.contracts.compatibility.cost import Budget
+from toolpost.contracts.compatibility.keywords import SIMPLE_KEYWORDS, compare_keywords
+from toolpost.contracts.compatibility.regex import SEARCH_COST_S
+from toolpost.contracts.document import (
     ANNOTATION_KEYWORDS,
+    REFERENCES,
     TEXT_KEYWORDS,
     split_texts,
     strip_annotations,
 )
-from toolpost.contracts.compatibility.compared import ComparedSchema, Node, branches_of, is_never, matches
-from toolpost.contracts.compatibility.containment import Comparison, Containment
-from toolpost.contracts.compatibility.cost import Budget
-from toolpost.contracts.compatibility.keywords import SIMPLE_KEYWORDS, compare_keywords
-from toolpost.contracts.compatibility.regex import SEARCH_COST_S
-from toolpost.contracts.document import REFERENCES
 
 Step = tuple[str | int, ...]
 """One step from a schema to one inside it: a keyword, and a name or number below it."""

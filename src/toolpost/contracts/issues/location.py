@@ -11,10 +11,9 @@ from functools import cached_property
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import Path, is_among, type_of, unique, value_at
 from toolpost.contracts.display import fixed_values_of, shorten, to_json_text, truncate
-from toolpost.contracts.document import SchemaDocument, is_write_only
+from toolpost.contracts.document import SchemaDocument, is_write_only, to_pointer
 from toolpost.contracts.schema import ValidationError
 from toolpost.contracts.schema import ValidationErrorKind as Kind
-from toolpost.contracts.subschemas import to_pointer
 
 # Below these keywords a step is a property's name, which may be spelled like a keyword.
 _MAPS_BY_NAME = [[word] for word in ("dependencies", "dependentSchemas", "patternProperties", "properties")]
@@ -85,7 +84,11 @@ class BranchSelector:
         if joined := _merge_discriminators(branches, [base]):
             return joined
         value = value_at(self._value, base)
-        fitting = [number for number, branch in enumerate(branches) if not _misses_type(branch, base, value)]
+        fitting = [
+            number
+            for number, branch in enumerate(branches)
+            if not any(leaf.path == base and _is_type_mismatch(leaf, value) for leaf in branch)
+        ]
         if not fitting:
             # `null` is how a branch says "optional": with one other branch, that one was meant.
             others = [branch for branch in branches if not _accepts_null(branch)]
@@ -138,10 +141,6 @@ def _merge_discriminators(branches: list[list[LeafError]], paths: Iterable[Path]
 
 def _accepts_null(branch: list[LeafError]) -> bool:
     return any(isinstance(leaf.error.kind, Kind.Type) and leaf.error.kind.types == ["null"] for leaf in branch)
-
-
-def _misses_type(branch: list[LeafError], base: Path, value: Json) -> bool:
-    return any(leaf.path == base and _is_type_mismatch(leaf, value) for leaf in branch)
 
 
 def _is_type_mismatch(leaf: LeafError, value: Json) -> bool:

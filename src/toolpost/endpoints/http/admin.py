@@ -20,6 +20,7 @@ from anyio import to_thread
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.nearest import nearest_name
+from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import (
     ContractRefused,
     ErrorCode,
@@ -29,7 +30,6 @@ from toolpost.contracts.errors import (
     ToolpostError,
     UpstreamUnavailable,
 )
-from toolpost.contracts.instructions import name_instructions
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors

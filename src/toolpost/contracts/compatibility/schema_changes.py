@@ -16,13 +16,18 @@ import msgspec
 
 from toolpost.base.ids import Json
 from toolpost.base.values import is_among
-from toolpost.contracts.compatibility.compared import ComparedSchema, Node, is_never, matches
-from toolpost.contracts.compatibility.containment import Comparison, Containment
+from toolpost.contracts.compatibility.containment import (
+    ComparedSchema,
+    Comparison,
+    Containment,
+    Node,
+    is_never,
+    matches,
+)
 from toolpost.contracts.compatibility.cost import Budget, compile_cost_s, is_draft_neutral
 from toolpost.contracts.compatibility.examples import CounterexampleFinder, Example
-from toolpost.contracts.compatibility.judgement import Change, RuleId, Verdict
 from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
-from toolpost.contracts.compatibility.rules import RULES, make_change
+from toolpost.contracts.compatibility.rules import RULES, Change, RuleId, Verdict, make_change
 from toolpost.contracts.compatibility.walk import Difference, SchemaWalk
 from toolpost.contracts.display import to_json_text, truncate
 
