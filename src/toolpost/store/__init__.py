@@ -17,8 +17,7 @@ chain          the hash chain over the records; no I/O
 batches        collects audit entries while others are written
 credentials    encrypted credentials for servers, and who renews them
 keys           secrets that the gateways of one store share
-known_tools    the tools of each server, as they were last seen
-pins           the tools of each server, as they were first seen
+known_tools    the tools of each server, as they were first (pins) and last listed
 seen           which definitions each session has been sent
 threads        conversations: threads, messages, turns
 key_values     small values of plugins, for each caller
@@ -53,8 +52,7 @@ CONTRIBUTING.md says how a table is added.
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Outcome
 from toolpost.store.base import Store, StoreFacts, open_store, store_exists, verify_audit
-from toolpost.store.known_tools import KnownServer, KnownTools
-from toolpost.store.pins import Pins
+from toolpost.store.known_tools import KnownServer, KnownTools, Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.threads import Resumable, Thread, ThreadMessage, Threads, Turn, TurnEndRecord
 from toolpost.store.wakeups import Wake, Wakeups

@@ -14,8 +14,7 @@ from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.credentials import CredentialRows
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
-from toolpost.store.known_tools import KnownTools
-from toolpost.store.pins import Pins
+from toolpost.store.known_tools import KnownTools, Pins
 from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from types import EllipsisType
 from typing import Final
 
-from toolpost.store.scripts import NOW, Script, Scripts, Statement, change
+from toolpost.store.scripts import NOW, Script, Statement, TableAccess, change, reads, writes
 
 CredentialKey = tuple[str, str, str]
 """Server, owner and name."""
@@ -49,111 +49,85 @@ class CredentialRow:
     """Encrypted."""
 
 
-class CredentialRows:
+class CredentialRows(TableAccess):
     """The encrypted credentials of one store."""
 
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts = scripts
-
-    async def find(self, server: str, owner: str, name: str) -> bytes | None:
+    @reads
+    def find(self, server: str, owner: str, name: str) -> Script[bytes | None]:
         """Return the encrypted value, None if there is none."""
-        return await self._scripts.read(lambda: _find(server, owner, name))
+        return (yield from _find(server, owner, name))
 
-    async def names(self, server: str, owner: str) -> Mapping[str, float]:
+    @reads
+    def names(self, server: str, owner: str) -> Script[Mapping[str, float]]:
         """Return the names of what an owner has for one server, and when each was changed, on the clock of the store."""
-        return await self._scripts.read(lambda: _names(server, owner))
+        sql = "SELECT name, changed_at FROM credentials WHERE server = ?1 AND owner = ?2"
+        return dict((yield Statement(sql, (server, owner))))
 
-    async def list(self) -> list[CredentialRow]:
+    @reads
+    def list(self) -> Script[list[CredentialRow]]:
         """Return all of them, ordered by server, owner and name."""
-        return await self._scripts.read(_list)
+        rows = yield Statement(
+            "SELECT server, owner, name, changed_at, value FROM credentials ORDER BY server, owner, name"
+        )
+        return [
+            CredentialRow(server=server, owner=owner, name=name, changed_at=changed_at, value=bytes(value))
+            for server, owner, name, changed_at, value in rows
+        ]
 
-    async def write(
+    @writes()
+    def write(
         self, row: CredentialKey, new: bytes, *, check: bytes, old: bytes | EllipsisType | None = ...
-    ) -> Written:
+    ) -> Script[Written]:
         """Store an encrypted value while the key check is `check`; with `old`, only in the place of that one (None: of none)."""
-        return await self._scripts.run(lambda: _write(row, new, check, old))
+        # Locked, so that a rotation of the key, which replaces the check first, comes before this write or finds its value.
+        checked = yield Statement(f"SELECT value FROM credentials {_THIS} /*lock*/", CHECK)  # noqa: S608 - constants
+        if not checked or bytes(checked[0][0]) != check:
+            return Written.OTHER_KEY
+        # If this script is run again after it was committed, its own value is there.
+        if (current := (yield from _find(*row))) != new:
+            if not isinstance(old, EllipsisType) and current != old:
+                return Written.OTHER_VALUE
+            ((now,),) = yield NOW
+            yield Statement(_PUT, (*row, now, new))
+        return Written.DONE
 
-    async def add_check(self, new: bytes) -> bytes:
+    @writes()
+    def add_check(self, new: bytes) -> Script[bytes]:
         """Store the first key check, and return the one that is stored: another process may have been first."""
-        return await self._scripts.run(lambda: _add_check(new))
+        ((now,),) = yield NOW
+        yield Statement(f"{_INSERT} ON CONFLICT DO NOTHING", (*CHECK, now, new))
+        return (yield from _find(*CHECK)) or b""
 
-    async def encrypt_again(self, row: CredentialRow, new: bytes) -> None:
+    @writes()
+    def encrypt_again(self, row: CredentialRow, new: bytes) -> Script[None]:
         """Replace an encrypted value by the same one under another key, unless it has been changed since it was read."""
-        await self._scripts.run(lambda: _encrypt_again(row, new))
+        sql = f"UPDATE credentials SET value = ?5 {_THIS} AND value = ?4"  # noqa: S608 - constants
+        yield Statement(sql, (row.server, row.owner, row.name, row.value, new))
 
-    async def remove(self, server: str, owner: str, name: str | None = None) -> int:
+    @writes()
+    def remove(self, server: str, owner: str, name: str | None = None) -> Script[int]:
         """Delete a value, or without a name all of an owner for this server; returns how many there were."""
-        return await self._scripts.run(lambda: _remove(server, owner, name))
+        sql = "DELETE FROM credentials WHERE server = ?1 AND owner = ?2 AND (CAST(?3 AS TEXT) IS NULL OR name = ?3)"
+        return len((yield change(sql, (server, owner, name))))
 
-    async def lease(self, server: str, owner: str, name: str, *, holder: str, seconds: float) -> bool:
+    @writes(durable=False)
+    def lease(self, server: str, owner: str, name: str, *, holder: str, seconds: float) -> Script[bool]:
         """Take the lease of a credential, or extend it; False while another holder has it."""
-        return await self._scripts.run(lambda: _lease(server, owner, name, holder, seconds), durable=False)
+        ((now,),) = yield NOW
+        taken = yield change(
+            "INSERT INTO credential_leases (server, owner, name, holder, until) VALUES (?1, ?2, ?3, ?4, ?5)"
+            " ON CONFLICT (server, owner, name) DO UPDATE SET holder = excluded.holder, until = excluded.until"
+            " WHERE credential_leases.until <= ?6 OR credential_leases.holder = excluded.holder",
+            (server, owner, name, holder, now + seconds, now),
+        )
+        return bool(taken)
 
-    async def end_lease(self, server: str, owner: str, name: str, *, holder: str) -> None:
+    @writes(durable=False)
+    def end_lease(self, server: str, owner: str, name: str, *, holder: str) -> Script[None]:
         """Give a lease back; nothing happens if another holder has it by now."""
-        await self._scripts.run(lambda: _end_lease(server, owner, name, holder), durable=False)
+        yield Statement(f"DELETE FROM credential_leases {_THIS} AND holder = ?4", (server, owner, name, holder))  # noqa: S608
 
 
 def _find(server: str, owner: str, name: str) -> Script[bytes | None]:
     rows = yield Statement(f"SELECT value FROM credentials {_THIS}", (server, owner, name))  # noqa: S608 - constants
     return bytes(rows[0][0]) if rows else None
-
-
-def _names(server: str, owner: str) -> Script[dict[str, float]]:
-    rows = yield Statement("SELECT name, changed_at FROM credentials WHERE server = ?1 AND owner = ?2", (server, owner))
-    return dict(rows)
-
-
-def _list() -> Script[list[CredentialRow]]:
-    rows = yield Statement(
-        "SELECT server, owner, name, changed_at, value FROM credentials ORDER BY server, owner, name"
-    )
-    return [
-        CredentialRow(server=server, owner=owner, name=name, changed_at=changed_at, value=bytes(value))
-        for server, owner, name, changed_at, value in rows
-    ]
-
-
-def _write(row: CredentialKey, new: bytes, check: bytes, old: bytes | EllipsisType | None) -> Script[Written]:
-    # Locked, so that a rotation of the key, which replaces the check first, comes before this write or finds its value.
-    checked = yield Statement(f"SELECT value FROM credentials {_THIS} /*lock*/", CHECK)  # noqa: S608 - constants
-    if not checked or bytes(checked[0][0]) != check:
-        return Written.OTHER_KEY
-    # If this script is run again after it was committed, its own value is there.
-    if (current := (yield from _find(*row))) != new:
-        if not isinstance(old, EllipsisType) and current != old:
-            return Written.OTHER_VALUE
-        ((now,),) = yield NOW
-        yield Statement(_PUT, (*row, now, new))
-    return Written.DONE
-
-
-def _add_check(new: bytes) -> Script[bytes]:
-    ((now,),) = yield NOW
-    yield Statement(f"{_INSERT} ON CONFLICT DO NOTHING", (*CHECK, now, new))
-    return (yield from _find(*CHECK)) or b""
-
-
-def _encrypt_again(row: CredentialRow, new: bytes) -> Script[None]:
-    sql = f"UPDATE credentials SET value = ?5 {_THIS} AND value = ?4"  # noqa: S608 - constants
-    yield Statement(sql, (row.server, row.owner, row.name, row.value, new))
-
-
-def _remove(server: str, owner: str, name: str | None) -> Script[int]:
-    sql = "DELETE FROM credentials WHERE server = ?1 AND owner = ?2 AND (CAST(?3 AS TEXT) IS NULL OR name = ?3)"
-    return len((yield change(sql, (server, owner, name))))
-
-
-def _lease(server: str, owner: str, name: str, holder: str, seconds: float) -> Script[bool]:
-    ((now,),) = yield NOW
-    taken = yield change(
-        "INSERT INTO credential_leases (server, owner, name, holder, until) VALUES (?1, ?2, ?3, ?4, ?5)"
-        " ON CONFLICT (server, owner, name) DO UPDATE SET holder = excluded.holder, until = excluded.until"
-        " WHERE credential_leases.until <= ?6 OR credential_leases.holder = excluded.holder",
-        (server, owner, name, holder, now + seconds, now),
-    )
-    return bool(taken)
-
-
-def _end_lease(server: str, owner: str, name: str, holder: str) -> Script[None]:
-    yield Statement(f"DELETE FROM credential_leases {_THIS} AND holder = ?4", (server, owner, name, holder))  # noqa: S608 - constants

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.store.scripts import NOW, Row, Script, Scripts, Statement, change
+from toolpost.store.scripts import NOW, Row, Script, Statement, TableAccess, change, reads, writes
 
 _COLUMNS: Final = "SELECT owner, id, value FROM shelf WHERE plugin = ?1"
 _PUT: Final = (
@@ -25,57 +25,42 @@ class Item:
     value: JsonObject
 
 
-class KeyValueStore:
+class KeyValueStore(TableAccess):
     """The values of all plugins, separate for each caller."""
 
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts = scripts
-
-    async def items(self, plugin: str, owner: CallerId | None = None) -> list[Item]:
+    @reads
+    def items(self, plugin: str, owner: CallerId | None = None) -> Script[list[Item]]:
         """Return the items of a plugin for one caller, or for all, ordered by owner and id."""
-        return await self._scripts.read(lambda: _list_items(plugin, owner))
+        where = "AND (CAST(?2 AS TEXT) IS NULL OR owner = ?2) ORDER BY owner, id"
+        rows = yield Statement(f"{_COLUMNS} {where}", (plugin, owner))
+        return [_parse_item(row) for row in rows]
 
-    async def find(self, plugin: str, owner: CallerId, item: str) -> Item | None:
+    @reads
+    def find(self, plugin: str, owner: CallerId, item: str) -> Script[Item | None]:
         """Return the item of this id, None if there is none."""
-        return await self._scripts.read(lambda: _find(plugin, owner, item))
+        rows = yield Statement(f"{_COLUMNS} AND owner = ?2 AND id = ?3", (plugin, owner, item))
+        return _parse_item(rows[0]) if rows else None
 
-    async def put(self, plugin: str, item: Item) -> None:
+    @writes(durable=False)
+    def put(self, plugin: str, item: Item) -> Script[None]:
         """Store an item; one with the same id is replaced."""
-        await self._scripts.run(lambda: _put(plugin, item), durable=False)
+        ((now,),) = yield NOW
+        yield Statement(_PUT, (plugin, item.owner, item.id, now, _encode(item.value)))
 
-    async def swap(self, plugin: str, item: Item, value: JsonObject | None) -> bool:
+    @writes(durable=False, repeatable=False)
+    def swap(self, plugin: str, item: Item, value: JsonObject | None) -> Script[bool]:
         """Replace the value of an item, or with None delete it; False if its value is no longer the one given.
 
         Raises `StoreUnavailable` if the database was lost during the commit: it may have been replaced or not.
         """
-        return await self._scripts.run(lambda: _swap(plugin, item, value), durable=False, repeatable=False)
-
-
-def _list_items(plugin: str, owner: CallerId | None) -> Script[list[Item]]:
-    where = "AND (CAST(?2 AS TEXT) IS NULL OR owner = ?2) ORDER BY owner, id"
-    rows = yield Statement(f"{_COLUMNS} {where}", (plugin, owner))
-    return [_parse_item(row) for row in rows]
-
-
-def _find(plugin: str, owner: CallerId, item: str) -> Script[Item | None]:
-    rows = yield Statement(f"{_COLUMNS} AND owner = ?2 AND id = ?3", (plugin, owner, item))
-    return _parse_item(rows[0]) if rows else None
-
-
-def _put(plugin: str, item: Item) -> Script[None]:
-    ((now,),) = yield NOW
-    yield Statement(_PUT, (plugin, item.owner, item.id, now, _encode(item.value)))
-
-
-def _swap(plugin: str, item: Item, value: JsonObject | None) -> Script[bool]:
-    this = (plugin, item.owner, item.id, _encode(item.value))
-    if value is None:
-        changed = yield change(f"DELETE FROM shelf {_THIS}", this)  # noqa: S608 - constants
-    else:
-        ((now,),) = yield NOW
-        sql = f"UPDATE shelf SET changed_at = ?5, value = ?6 {_THIS}"  # noqa: S608 - constants
-        changed = yield change(sql, (*this, now, _encode(value)))
-    return bool(changed)
+        this = (plugin, item.owner, item.id, _encode(item.value))
+        if value is None:
+            changed = yield change(f"DELETE FROM shelf {_THIS}", this)  # noqa: S608 - constants
+        else:
+            ((now,),) = yield NOW
+            sql = f"UPDATE shelf SET changed_at = ?5, value = ?6 {_THIS}"  # noqa: S608 - constants
+            changed = yield change(sql, (*this, now, _encode(value)))
+        return bool(changed)
 
 
 def _encode(value: JsonObject) -> str:

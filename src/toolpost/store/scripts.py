@@ -9,6 +9,9 @@ A script knows no connection, so that the same generator runs on both databases.
 
     await store.scripts.run(lambda: rename("t-1", "Plans"))
 
+The methods of a class that stands for one table (`TableAccess`) are scripts themselves: `reads` and `writes` make coroutine
+functions of them.
+
 Its SQL keeps to what both databases share:
 
 - parameters are `?1`, `?2`…; one whose type PostgreSQL cannot infer is cast (`CAST(?1 AS TEXT) IS NULL`);
@@ -22,13 +25,15 @@ was lost while it was committed. So it changes nothing but the database, and doe
 or a search for its own id first). One that cannot promise this is run with `repeatable=False`.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 Row = tuple[Any, ...]
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False):
@@ -117,3 +122,40 @@ class Scripts(Protocol):
     def wall(self, at: float) -> float:
         """Convert a time of the store to the wall clock, for people and other programs."""
         ...
+
+
+class TableAccess:
+    """One table, or a few that belong together: a class whose methods are scripts, made coroutine functions."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+
+_Method = Callable[Concatenate[Any, Parameters], Script[Result]]
+_Runs = Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Result]]
+
+
+def reads(script: _Method[Parameters, Result]) -> _Runs[Parameters, Result]:
+    """Make a method of a `TableAccess`, a script that changes nothing, run by `Scripts.read`."""
+
+    @wraps(script)
+    async def run(access: TableAccess, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return await access._scripts.read(lambda: script(access, *args, **kwargs))  # noqa: SLF001 (its own method)
+
+    return run
+
+
+def writes(
+    *, durable: bool = True, repeatable: bool = True
+) -> Callable[[_Method[Parameters, Result]], _Runs[Parameters, Result]]:
+    """Make a method of a `TableAccess` run by `Scripts.run`, which explains the options."""
+
+    def decorate(script: _Method[Parameters, Result]) -> _Runs[Parameters, Result]:
+        @wraps(script)
+        async def run(access: TableAccess, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            make = lambda: script(access, *args, **kwargs)  # noqa: E731
+            return await access._scripts.run(make, durable=durable, repeatable=repeatable)  # noqa: SLF001 (its own method)
+
+        return run
+
+    return decorate

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import CallerId
-from toolpost.store.scripts import NOW, Script, Scripts, Statement, lock_name
+from toolpost.store.scripts import NOW, Script, Scripts, Statement, TableAccess, lock_name, reads, writes
 
 KEPT_S: Final = 30 * 60
 """How long a session is remembered after it was last used."""
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class SeenTools:
+class SeenTools(TableAccess):
     """What every session has been sent.
 
     A session belongs to its caller: the same name given by two callers is two sessions. Over the limit, the caller with the
@@ -42,36 +42,30 @@ class SeenTools:
     """
 
     def __init__(self, scripts: Scripts, *, limit: int = SESSIONS_LIMIT) -> None:
-        self._scripts = scripts
+        super().__init__(scripts)
         self._limit = limit
 
-    async def recall(self, caller: CallerId, session: str) -> Mapping[str, str]:
+    @reads
+    def recall(self, caller: CallerId, session: str) -> Script[Mapping[str, str]]:
         """Return the digests of what a session has been sent, by the names of tools; empty if it is not remembered."""
-        return await self._scripts.read(lambda: _recall(caller, session))
+        ((now,),) = yield NOW
+        rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
+        return _decode(rows[0][0]) if rows else {}
 
-    async def remember(self, caller: CallerId, session: str, sent: Mapping[str, str]) -> None:
+    @writes(durable=False)
+    def remember(self, caller: CallerId, session: str, sent: Mapping[str, str]) -> Script[None]:
         """Add to what a session has been sent, and note that it was used now."""
-        await self._scripts.run(lambda: _remember(caller, session, sent, self._limit), durable=False)
-
-
-def _recall(caller: CallerId, session: str) -> Script[Mapping[str, str]]:
-    ((now,),) = yield NOW
-    rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
-    return _decode(rows[0][0]) if rows else {}
-
-
-def _remember(caller: CallerId, session: str, sent: Mapping[str, str], limit: int) -> Script[None]:
-    # Two gateways may serve one session, and each would overwrite what the other adds.
-    yield lock_name(f"seen {caller} {session}")
-    ((now,),) = yield NOW
-    rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
-    before = _decode(rows[0][0]) if rows else {}
-    # A tool that is sent again moves to the end: those at the beginning are forgotten first.
-    tools = list(({name: digest for name, digest in before.items() if name not in sent} | dict(sent)).items())
-    yield Statement(_KEEP, (caller, session, now, _encode(dict(tools[-TOOLS_LIMIT:])).decode()))
-    if not rows:
-        yield Statement("DELETE FROM seen_tools WHERE used_at <= ?1", (now - KEPT_S,))
-        yield from _enforce_limit(limit)
+        # Two gateways may serve one session, and each would overwrite what the other adds.
+        yield lock_name(f"seen {caller} {session}")
+        ((now,),) = yield NOW
+        rows = yield Statement(_FIND, (caller, session, now - KEPT_S))
+        before = _decode(rows[0][0]) if rows else {}
+        # A tool that is sent again moves to the end: those at the beginning are forgotten first.
+        tools = list(({name: digest for name, digest in before.items() if name not in sent} | dict(sent)).items())
+        yield Statement(_KEEP, (caller, session, now, _encode(dict(tools[-TOOLS_LIMIT:])).decode()))
+        if not rows:
+            yield Statement("DELETE FROM seen_tools WHERE used_at <= ?1", (now - KEPT_S,))
+            yield from _enforce_limit(self._limit)
 
 
 def _enforce_limit(limit: int) -> Script[None]:

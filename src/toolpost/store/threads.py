@@ -13,7 +13,7 @@ import msgspec
 from toolpost.base.ids import AgentSessionId, CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.base.turns import TurnState
 from toolpost.store.rows import Table
-from toolpost.store.scripts import Row, Script, Scripts, Statement, marks
+from toolpost.store.scripts import Row, Script, Statement, TableAccess, marks, reads, writes
 
 Role = Literal["user", "assistant"]
 
@@ -106,210 +106,162 @@ _MESSAGES: Final = f"SELECT {', '.join(_MESSAGE)} FROM thread_messages"  # noqa:
 _TURNS: Final = f"SELECT {', '.join(_TURN)} FROM thread_turns"  # noqa: S608 - constants
 
 
-class Threads:
+class Threads(TableAccess):
     """Every conversation. A method that names a thread or turn which does not exist changes nothing."""
 
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts = scripts
-
-    async def create(self, thread: Thread, *, share: int | None = None, total: int | None = None) -> int | None:
+    @writes(durable=False)
+    def create(self, thread: Thread, *, share: int | None = None, total: int | None = None) -> Script[int | None]:
         """Store a new thread and return None; over a limit return how many its caller has, and store nothing.
 
         `share` is the limit of its caller, `total` that of all callers together.
         """
-        return await self._scripts.run(lambda: _create(thread, share, total), durable=False)
+        if share is not None and total is not None:
+            # The thread itself does not count: it is there already if this is run again.
+            count = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE id <> ?1{} LIMIT ?2) AS kept"
+            ((own,),) = yield Statement(count.format(" AND caller = ?3"), (thread.id, share, thread.caller))
+            ((kept,),) = yield Statement(count.format(""), (thread.id, total))
+            if own >= share or kept >= total:
+                return int(own)
+        values = tuple(getattr(thread, name) for name in _THREAD)
+        yield Statement(f"{_insert('threads', _THREAD)} ON CONFLICT (id) DO NOTHING", values)
+        return None
 
-    async def find(self, thread: ThreadId) -> Thread | None:
+    @reads
+    def find(self, thread: ThreadId) -> Script[Thread | None]:
         """Return a thread, None if there is none."""
-        return await self._scripts.read(lambda: _find(thread))
+        rows = yield Statement(f"{_THREADS} WHERE id = ?1", (thread,))
+        return _parse_thread(rows[0]) if rows else None
 
-    async def page(self, caller: CallerId | None, *, before: float | None = None, limit: int = 50) -> list[Thread]:
+    @reads
+    def page(self, caller: CallerId | None, *, before: float | None = None, limit: int = 50) -> Script[list[Thread]]:
         """Return threads of a caller, or of all, that changed before a time, the latest first."""
-        return await self._scripts.read(lambda: _page(caller, before, limit))
+        values: tuple[Any, ...]
+        where, values = "changed_at < ?1", (float("inf") if before is None else before, limit)
+        if caller is not None:
+            # Its own statement: with `?3 IS NULL OR caller = ?3` SQLite would not use the index on callers.
+            where, values = f"{where} AND caller = ?3", (*values, caller)
+        rows = yield Statement(f"{_THREADS} WHERE {where} ORDER BY changed_at DESC, id LIMIT ?2", values)
+        return [_parse_thread(row) for row in rows]
 
-    async def set(
+    @writes(durable=False)
+    def set(
         self, thread: ThreadId, *, title: str | None = None, agent: str | None = None, model: str | None = None
-    ) -> None:
+    ) -> Script[None]:
         """Change what a person may change of a thread; None leaves it, an empty agent or model unsets it."""
-        await self._scripts.run(lambda: _set(thread, title, agent, model), durable=False)
+        yield Statement(
+            "UPDATE threads SET title = COALESCE(?2, title), agent = NULLIF(COALESCE(?3, agent), ''),"
+            " model = NULLIF(COALESCE(?4, model), '') WHERE id = ?1",
+            (thread, title, agent, model),
+        )
 
-    async def delete(self, thread: ThreadId) -> None:
+    @writes(durable=False)
+    def delete(self, thread: ThreadId) -> Script[None]:
         """Delete a thread with its messages and turns."""
-        await self._scripts.run(lambda: _delete(thread), durable=False)
+        yield Statement("DELETE FROM thread_messages WHERE thread = ?1", (thread,))
+        yield Statement("DELETE FROM thread_turns WHERE thread = ?1", (thread,))
+        yield Statement("DELETE FROM threads WHERE id = ?1", (thread,))
 
-    async def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> list[ThreadMessage]:
+    @reads
+    def messages(self, thread: ThreadId, *, after: int = 0, limit: int = 100) -> Script[list[ThreadMessage]]:
         """Return the first messages past a `seq`, in order."""
-        return await self._scripts.read(lambda: _messages(thread, after, limit))
+        where = "thread = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
+        rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, limit))
+        return [_parse_message(row) for row in rows]
 
-    async def last_messages(self, thread: ThreadId, *, after: int, up_to: int, limit: int) -> list[ThreadMessage]:
+    @reads
+    def last_messages(self, thread: ThreadId, *, after: int, up_to: int, limit: int) -> Script[list[ThreadMessage]]:
         """Return the last messages of those past `after` and up to and with `up_to`, in order."""
-        return await self._scripts.read(lambda: _last_messages(thread, after, up_to, limit))
+        where = "thread = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT ?4"
+        rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, up_to, limit))
+        return [_parse_message(row) for row in reversed(rows)]
 
-    async def turns(self, thread: ThreadId, *, limit: int = 50) -> list[Turn]:
+    @reads
+    def turns(self, thread: ThreadId, *, limit: int = 50) -> Script[list[Turn]]:
         """Return a thread's turns, the latest first."""
-        return await self._scripts.read(lambda: _turns(thread, limit))
+        rows = yield Statement(f"{_TURNS} WHERE thread = ?1 ORDER BY started_at DESC, id LIMIT ?2", (thread, limit))
+        return [_parse_turn(row) for row in rows]
 
-    async def find_turn(self, turn: TurnId) -> Turn | None:
+    @reads
+    def find_turn(self, turn: TurnId) -> Script[Turn | None]:
         """Return a turn, None if there is none."""
-        return await self._scripts.read(lambda: _find_turn(turn))
+        rows = yield Statement(f"{_TURNS} WHERE id = ?1", (turn,))
+        return _parse_turn(rows[0]) if rows else None
 
-    async def begin(self, turn: Turn, text: str, details: JsonObject | None = None, *, title: str = "") -> int | None:
+    @writes(durable=False)
+    def begin(self, turn: Turn, text: str, details: JsonObject | None = None, *, title: str = "") -> Script[int | None]:
         """Store a message and the turn that it begins; returns its `seq`, None if there is no such thread.
 
         A thread without a title gets this one.
         """
-        return await self._scripts.run(lambda: _begin(turn, text, details, title), durable=False)
+        known = yield Statement("SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'user'", (turn.id,))
+        if known:
+            return int(known[0][0])  # run again
+        seq = yield from _next_seq(turn.thread, turn.started_at, title)
+        if seq is None:
+            return None
+        yield _insert_message(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
+        values = tuple(_encode(turn.error) if name == "error" else getattr(turn, name) for name in _TURN)
+        yield Statement(_insert("thread_turns", _TURN), values)
+        return seq
 
-    async def note(self, turn: TurnId, *, partial: str, at_utc: float) -> None:
+    @writes(durable=False)
+    def note(self, turn: TurnId, *, partial: str, at_utc: float) -> Script[None]:
         """Store what there is of an answer so far, and that its runner was alive at this time."""
-        await self._scripts.run(lambda: _note(turn, partial, at_utc), durable=False)
-
-    async def end(self, ending: TurnEndRecord, *, resumable: Resumable | None = None) -> int | None:
-        """End a running turn; returns the `seq` of its answer. One that has ended already stays as it is."""
-        return await self._scripts.run(lambda: _end(ending, resumable), durable=False)
-
-    async def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> list[Turn]:
-        """Ask the runners of a turn, or of all turns of a thread, to stop them, except the runner `but`; returns which."""
-        return await self._scripts.run(lambda: _ask_to_stop(thread, turn, but), durable=False)
-
-    async def asked_to_stop(self, runner: str) -> list[tuple[TurnId, bool]]:
-        """Return the turns that a runner is to stop, each with whether its whole thread is to stop."""
-        return await self._scripts.read(lambda: _asked_to_stop(runner))
-
-    async def running(self) -> list[Turn]:
-        """Return every turn that has not ended."""
-        return await self._scripts.read(_running)
-
-
-def _create(thread: Thread, share: int | None, total: int | None) -> Script[int | None]:
-    if share is not None and total is not None:
-        # The thread itself does not count: it is there already if this is run again.
-        count = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE id <> ?1{} LIMIT ?2) AS kept"
-        ((own,),) = yield Statement(count.format(" AND caller = ?3"), (thread.id, share, thread.caller))
-        ((kept,),) = yield Statement(count.format(""), (thread.id, total))
-        if own >= share or kept >= total:
-            return int(own)
-    values = tuple(getattr(thread, name) for name in _THREAD)
-    yield Statement(f"{_insert('threads', _THREAD)} ON CONFLICT (id) DO NOTHING", values)
-    return None
-
-
-def _find(thread: ThreadId) -> Script[Thread | None]:
-    rows = yield Statement(f"{_THREADS} WHERE id = ?1", (thread,))
-    return _parse_thread(rows[0]) if rows else None
-
-
-def _page(caller: CallerId | None, before: float | None, limit: int) -> Script[list[Thread]]:
-    values: tuple[Any, ...]
-    where, values = "changed_at < ?1", (float("inf") if before is None else before, limit)
-    if caller is not None:
-        # Its own statement: with `?3 IS NULL OR caller = ?3` SQLite would not use the index on callers.
-        where, values = f"{where} AND caller = ?3", (*values, caller)
-    rows = yield Statement(f"{_THREADS} WHERE {where} ORDER BY changed_at DESC, id LIMIT ?2", values)
-    return [_parse_thread(row) for row in rows]
-
-
-def _set(thread: ThreadId, title: str | None, agent: str | None, model: str | None) -> Script[None]:
-    yield Statement(
-        "UPDATE threads SET title = COALESCE(?2, title), agent = NULLIF(COALESCE(?3, agent), ''),"
-        " model = NULLIF(COALESCE(?4, model), '') WHERE id = ?1",
-        (thread, title, agent, model),
-    )
-
-
-def _delete(thread: ThreadId) -> Script[None]:
-    yield Statement("DELETE FROM thread_messages WHERE thread = ?1", (thread,))
-    yield Statement("DELETE FROM thread_turns WHERE thread = ?1", (thread,))
-    yield Statement("DELETE FROM threads WHERE id = ?1", (thread,))
-
-
-def _messages(thread: ThreadId, after: int, limit: int) -> Script[list[ThreadMessage]]:
-    where = "thread = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
-    rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, limit))
-    return [_parse_message(row) for row in rows]
-
-
-def _last_messages(thread: ThreadId, after: int, up_to: int, limit: int) -> Script[list[ThreadMessage]]:
-    where = "thread = ?1 AND seq > ?2 AND seq <= ?3 ORDER BY seq DESC LIMIT ?4"
-    rows = yield Statement(f"{_MESSAGES} WHERE {where}", (thread, after, up_to, limit))
-    return [_parse_message(row) for row in reversed(rows)]
-
-
-def _turns(thread: ThreadId, limit: int) -> Script[list[Turn]]:
-    rows = yield Statement(f"{_TURNS} WHERE thread = ?1 ORDER BY started_at DESC, id LIMIT ?2", (thread, limit))
-    return [_parse_turn(row) for row in rows]
-
-
-def _find_turn(turn: TurnId) -> Script[Turn | None]:
-    rows = yield Statement(f"{_TURNS} WHERE id = ?1", (turn,))
-    return _parse_turn(rows[0]) if rows else None
-
-
-def _begin(turn: Turn, text: str, details: JsonObject | None, title: str) -> Script[int | None]:
-    known = yield Statement("SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'user'", (turn.id,))
-    if known:
-        return int(known[0][0])  # run again
-    seq = yield from _next_seq(turn.thread, turn.started_at, title)
-    if seq is None:
-        return None
-    yield _insert_message(turn.thread, seq, turn.id, "user", text, turn.started_at, details)
-    values = tuple(_encode(turn.error) if name == "error" else getattr(turn, name) for name in _TURN)
-    yield Statement(_insert("thread_turns", _TURN), values)
-    return seq
-
-
-def _note(turn: TurnId, partial: str, at_utc: float) -> Script[None]:
-    yield Statement(
-        "UPDATE thread_turns SET partial = ?2, alive_at = ?3 WHERE id = ?1 AND state = 'running'",
-        (turn, partial, at_utc),
-    )
-
-
-def _end(ending: TurnEndRecord, resumable: Resumable | None) -> Script[int | None]:
-    rows = yield Statement(
-        "UPDATE thread_turns SET state = ?2, ended_at = ?3, error = ?4, partial = ''"
-        " WHERE id = ?1 AND state = 'running' RETURNING thread",
-        (ending.turn, ending.state, ending.at_utc, _encode(ending.error)),
-    )
-    if not rows:
-        find = "SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'assistant'"
-        known = yield Statement(find, (ending.turn,))
-        return int(known[0][0]) if known else None
-    thread = ThreadId(rows[0][0])
-    seq = None
-    if ending.text is not None:
-        seq = yield from _next_seq(thread, ending.at_utc)
-        if seq is not None:
-            yield _insert_message(thread, seq, ending.turn, "assistant", ending.text, ending.at_utc, ending.details)
-    if resumable is not None:
         yield Statement(
-            "UPDATE threads SET session = ?2, session_profile = ?3, session_told = last_seq WHERE id = ?1",
-            (thread, resumable.session, resumable.profile),
+            "UPDATE thread_turns SET partial = ?2, alive_at = ?3 WHERE id = ?1 AND state = 'running'",
+            (turn, partial, at_utc),
         )
-    return seq
 
+    @writes(durable=False)
+    def end(self, ending: TurnEndRecord, *, resumable: Resumable | None = None) -> Script[int | None]:
+        """End a running turn; returns the `seq` of its answer. One that has ended already stays as it is."""
+        rows = yield Statement(
+            "UPDATE thread_turns SET state = ?2, ended_at = ?3, error = ?4, partial = ''"
+            " WHERE id = ?1 AND state = 'running' RETURNING thread",
+            (ending.turn, ending.state, ending.at_utc, _encode(ending.error)),
+        )
+        if not rows:
+            find = "SELECT seq FROM thread_messages WHERE turn = ?1 AND role = 'assistant'"
+            known = yield Statement(find, (ending.turn,))
+            return int(known[0][0]) if known else None
+        thread = ThreadId(rows[0][0])
+        seq = None
+        if ending.text is not None:
+            seq = yield from _next_seq(thread, ending.at_utc)
+            if seq is not None:
+                yield _insert_message(thread, seq, ending.turn, "assistant", ending.text, ending.at_utc, ending.details)
+        if resumable is not None:
+            yield Statement(
+                "UPDATE threads SET session = ?2, session_profile = ?3, session_told = last_seq WHERE id = ?1",
+                (thread, resumable.session, resumable.profile),
+            )
+        return seq
 
-def _ask_to_stop(thread: ThreadId, turn: TurnId | None, but: str) -> Script[list[Turn]]:
-    where = "thread = ?1 AND state = 'running' AND runner <> ?2"
-    # To stop the whole thread includes to stop this turn, so that a request for the turn does not replace it.
-    asked = "'thread'" if turn is None else "COALESCE(stop_asked, 'turn')"
-    rows = yield Statement(
-        f"UPDATE thread_turns SET stop_asked = {asked} WHERE {where} AND (CAST(?3 AS TEXT) IS NULL OR id = ?3)"  # noqa: S608
-        f" RETURNING {', '.join(_TURN)}",
-        (thread, but, turn),
-    )
-    return [_parse_turn(row) for row in rows]
+    @writes(durable=False)
+    def ask_to_stop(self, thread: ThreadId, *, turn: TurnId | None, but: str) -> Script[list[Turn]]:
+        """Ask the runners of a turn, or of all turns of a thread, to stop them, except the runner `but`; returns which."""
+        where = "thread = ?1 AND state = 'running' AND runner <> ?2"
+        # To stop the whole thread includes to stop this turn, so that a request for the turn does not replace it.
+        asked = "'thread'" if turn is None else "COALESCE(stop_asked, 'turn')"
+        rows = yield Statement(
+            f"UPDATE thread_turns SET stop_asked = {asked} WHERE {where} AND (CAST(?3 AS TEXT) IS NULL OR id = ?3)"  # noqa: S608
+            f" RETURNING {', '.join(_TURN)}",
+            (thread, but, turn),
+        )
+        return [_parse_turn(row) for row in rows]
 
+    @reads
+    def asked_to_stop(self, runner: str) -> Script[list[tuple[TurnId, bool]]]:
+        """Return the turns that a runner is to stop, each with whether its whole thread is to stop."""
+        where = "state = 'running' AND runner = ?1 AND stop_asked IS NOT NULL"
+        rows = yield Statement(f"SELECT id, stop_asked FROM thread_turns WHERE {where}", (runner,))  # noqa: S608
+        return [(TurnId(turn), asked == "thread") for turn, asked in rows]
 
-def _asked_to_stop(runner: str) -> Script[list[tuple[TurnId, bool]]]:
-    where = "state = 'running' AND runner = ?1 AND stop_asked IS NOT NULL"
-    rows = yield Statement(f"SELECT id, stop_asked FROM thread_turns WHERE {where}", (runner,))  # noqa: S608
-    return [(TurnId(turn), asked == "thread") for turn, asked in rows]
-
-
-def _running() -> Script[list[Turn]]:
-    rows = yield Statement(f"{_TURNS} WHERE state = 'running' ORDER BY started_at")
-    return [_parse_turn(row) for row in rows]
+    @reads
+    def running(self) -> Script[list[Turn]]:
+        """Return every turn that has not ended."""
+        rows = yield Statement(f"{_TURNS} WHERE state = 'running' ORDER BY started_at")
+        return [_parse_turn(row) for row in rows]
 
 
 def _next_seq(thread: ThreadId, at_utc: float, title: str = "") -> Script[int | None]:
