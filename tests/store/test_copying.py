@@ -18,7 +18,7 @@ from toolpost.store import AuditEntry, AuditFilter, Store, open_store
 from toolpost.store.copying import CopyResult, copy_store
 from toolpost.store.known_tools import KnownServer
 from toolpost.store.migrate import list_migrations
-from toolpost.store.part_tables import find_part_tables
+from toolpost.store.part_migrations import find_part_tables
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 

@@ -14,7 +14,7 @@ import pytest
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.store import AuditEntry, open_store
 from toolpost.store.migrate import Migration, list_migrations
-from toolpost.store.sqlite.migrate import migrate
+from toolpost.store.sqlite.connection import migrate
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

@@ -132,7 +132,10 @@ async def test_after_the_disk_failed_nothing_is_called_done(
         await until_synced(held, 1)
         waiting = [asyncio.ensure_future(store.scripts.run(added(f"b{n}"), is_short=n > 0)) for n in range(3)]
         look = asyncio.ensure_future(store.scripts.read(names))
-        await asyncio.sleep(0.05)
+        with anyio.fail_after(30):
+            # Until the reader has read, and waits for the disk as well.
+            while store._writer._pending < 7:
+                await asyncio.sleep(0.01)
         held.end(OSError(errno.EIO, "Input/output error"))
         said = await asyncio.gather(*during, *waiting, look, return_exceptions=True)
         for is_short in (True, False):

@@ -22,8 +22,7 @@ from toolpost.settings.credentials import key_place_of
 from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import CopyResult, Progress, copy_store
-from toolpost.store.part_migrations import migrate_part
-from toolpost.store.part_tables import find_part_tables, parts_with_tables
+from toolpost.store.part_migrations import find_part_tables, migrate_part, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
 from toolpost.store.urls import parse_store_url, shown_url
 

@@ -6,8 +6,7 @@ urls           parses the URL of a store, and removes its password for display
 clock          the time that all processes of a store share, without jumps
 wakeups        wakes listeners in every process after a commit
 migrate        migrations/KIND/*.sql: which there are, which are missing
-part_migrations  the same for tables of parts, under their names
-part_tables    finds the tables of parts, for copying
+part_migrations  the same for tables of parts, and which there are
 
 audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict
@@ -27,23 +26,19 @@ rows           rows read and written whole
 copying        one store copied into another, of either kind
 
 sqlite/store          SqliteStore: one file
-sqlite/scripts        runs scripts
+sqlite/scripts        runs scripts, those that read on connections of their own
 sqlite/group_commit   the writer: commits queued scripts as one group
 sqlite/transactions   groups of scripts as transactions on one connection
 sqlite/sync           syncs the write-ahead log after a commit
 sqlite/journal        acknowledges audit entries that come alone before their commit
-sqlite/readers        connections that read
-sqlite/connection     how a file is opened, and what its errors mean
-sqlite/migrate        applies migrations
+sqlite/connection     how a file is opened and migrated, and what its errors mean
 sqlite/wakeups        wake-ups through a file that each process polls
 sqlite/verify         verifies the audit of a file without changing it
 
 postgres/store        PostgresStore: a schema of a database, shared by several gateways
 postgres/scripts      runs scripts
 postgres/audit        batches of audit entries, each in one statement
-postgres/connection   opens connections, retries transient errors, explains the others
-postgres/migrate      applies migrations, under a lock
-postgres/text         escapes texts that PostgreSQL cannot store
+postgres/connection   opens connections, escapes texts, retries transient errors, explains the others
 postgres/wakeups      wake-ups through LISTEN and NOTIFY
 
 CONTRIBUTING.md says how a table is added.

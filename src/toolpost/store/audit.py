@@ -173,8 +173,8 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
 
 
-def append_lost(entries: Sequence[AuditEntry]) -> Script[int]:
-    """Append the entries of calls that the audit does not have, and return how many; may be repeated."""
+def append_missing(entries: Sequence[AuditEntry]) -> Script[int]:
+    """Append the entries of those calls that the audit does not have, and return how many; may be repeated."""
     # The lock first: what a killed process had sent to the database is committed by now, or finds the head moved.
     yield Statement(f"{_HEAD} /*lock*/")
     missing: dict[str, Values] = {}

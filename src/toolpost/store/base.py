@@ -19,7 +19,7 @@ from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.threads import Threads
-from toolpost.store.urls import MEMORY, PostgresLocation, SqliteLocation, parse_store_url
+from toolpost.store.urls import PostgresLocation, SqliteLocation, parse_store_url
 from toolpost.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ async def store_exists(url: str | Path) -> bool:
     location = parse_store_url(url)
     if isinstance(location, PostgresLocation):
         return await _load_postgres().exists(location)
-    return _is_file(location.path)
+    return location.exists()
 
 
 async def verify_audit(url: str | Path) -> AuditVerdict:
@@ -110,10 +110,6 @@ async def verify_audit(url: str | Path) -> AuditVerdict:
         return await verify_file(location.path.expanduser())
     async with open_store(url) as store:
         return await store.audit.verify()
-
-
-def _is_file(path: str | Path) -> bool:
-    return path != MEMORY and Path(path).expanduser().exists()
 
 
 def _load_postgres() -> "type[PostgresStore]":

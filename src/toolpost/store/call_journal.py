@@ -145,7 +145,7 @@ class CallJournal:
         new = max(blocks, self._blocks * 2)
         try:
             _reserve(self._fd, new * BLOCK_BYTES)
-            # Mapped anew: macOS cannot resize a mapping.
+            # A new mapping: macOS cannot resize a mapping.
             before, self._map = self._map, mmap.mmap(self._fd, new * BLOCK_BYTES)
             before.close()
         except (OSError, ValueError) as error:
@@ -169,7 +169,7 @@ class AbandonedCalls:
 
     def __init__(self, prefix: Path) -> None:
         """Take the locks of all journals of a store whose process has ended; `close` lets go of them."""
-        self._files = list(_lock_abandoned(prefix))
+        self._files = list(lock_abandoned(prefix))
         self.entries = [entry for _, fd in self._files for entry in _entries_in(fd)]
         """What is to be recorded, of those that are not."""
 
@@ -185,20 +185,21 @@ class AbandonedCalls:
         self._files = []
 
 
-def _lock_abandoned(prefix: Path) -> Iterator[tuple[Path, int]]:
+def lock_abandoned(prefix: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files that begin with `prefix` and whose process has ended, open and locked."""
     if sys.platform == "win32":
         return
     for path in sorted(prefix.parent.glob(f"{prefix.name}*")):
         with contextlib.suppress(OSError):
             fd = os.open(path, os.O_RDWR)
-            if _is_abandoned(fd, path):
+            if try_lock(fd, path):
                 yield path, fd
             else:
                 os.close(fd)
 
 
-def _is_abandoned(fd: int, path: Path) -> bool:
-    """Take the lock of a file; False if its process lives, or another one has just deleted it."""
+def try_lock(fd: int, path: Path) -> bool:
+    """Take the lock of a file; False if its process lives, or the file was deleted since it was opened."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(fd).st_ino == path.stat().st_ino
@@ -210,15 +211,9 @@ def _entries_in(fd: int) -> Iterator[AuditEntry]:
     data = os.pread(fd, os.fstat(fd).st_size, 0)
     for start in range(0, len(data), BLOCK_BYTES):
         # A block within a slot may begin with anything: what follows is no JSON of a call then.
-        if data[start] == _TAKEN and (entry := _parse(data[start + 1 : data.find(_END, start + 1)])) is not None:
-            yield entry
-
-
-def _parse(encoded: bytes) -> AuditEntry | None:
-    try:
-        return lost_entry(_decode(encoded))
-    except (msgspec.DecodeError, TypeError):
-        return None
+        if data[start] == _TAKEN:
+            with contextlib.suppress(msgspec.DecodeError, TypeError):
+                yield lost_entry(_decode(data[start + 1 : data.find(_END, start + 1)]))
 
 
 def lost_entry(draft: Mapping[str, Any]) -> AuditEntry:

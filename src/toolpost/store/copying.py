@@ -13,7 +13,7 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import BadConfiguration, GatewayError
 from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
-from toolpost.store.part_tables import find_part_tables
+from toolpost.store.part_migrations import find_part_tables
 from toolpost.store.rows import Table
 from toolpost.store.segments import adopt
 from toolpost.store.tables import AUDIT, KEYS, TABLES

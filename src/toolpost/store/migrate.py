@@ -1,6 +1,6 @@
 """Migrations: numbered SQL files, forward only, each applied once and recorded with its digest.
 
-Which are missing is decided here for both databases; `sqlite/migrate.py` and `postgres/migrate.py` apply them.
+Which are missing is decided here for both databases; `sqlite/connection.py` and `postgres/store.py` apply them.
 """
 
 import sqlite3

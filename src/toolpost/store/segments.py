@@ -11,11 +11,9 @@ from typing import Final
 
 from toolpost.base.ids import Digest
 from toolpost.store.chain import BEGINNING
-from toolpost.store.rows import Table
 from toolpost.store.scripts import NOW, Script, Statement, change, lock_name, marks
 
 _NAMES: Final = ("first_seq", "last_seq", "previous", "hash", "digest", "sealed_at")
-SEGMENTS: Final = Table(name="audit_segments", key=("first_seq",), columns=_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,9 @@ class SqliteLocation:
 
     path: str | Path
 
+    def exists(self) -> bool:
+        return self.path != MEMORY and Path(self.path).expanduser().exists()
+
     @property
     def display_url(self) -> str:
         return f"sqlite:{self.path}"

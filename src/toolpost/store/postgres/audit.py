@@ -25,10 +25,10 @@ from toolpost.store.postgres.connection import (
     Connection,
     Database,
     ReconnectingConnection,
+    escape,
     is_transient,
     retry_transient,
 )
-from toolpost.store.postgres.text import escape
 
 Head = tuple[int, Digest]
 

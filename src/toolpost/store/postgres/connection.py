@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import asyncpg
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable, ToolpostError
-from toolpost.store.postgres.text import escape, unescape
 from toolpost.store.urls import PostgresLocation
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Database:
         connection = await asyncpg.connect(
             self.location.dsn, timeout=CONNECT_S, command_timeout=self.command_s, server_settings=self.settings
         )
-        await prepare(connection)
+        await _prepare(connection)
         return connection
 
     async def open_pool(self, size: int) -> Pool:
@@ -96,7 +95,7 @@ class Database:
             timeout=CONNECT_S,
             command_timeout=self.command_s,
             server_settings=self.settings,
-            init=prepare,
+            init=_prepare,
             # No job leaves state on its connection, so that the round trip to reset it is saved.
             reset=_nothing,
         )
@@ -131,9 +130,27 @@ class ReconnectingConnection:
                 connection.terminate()
 
 
-async def prepare(connection: Connection) -> None:
-    """Escape and unescape the texts of a connection (`text.py`)."""
+async def _prepare(connection: Connection) -> None:
     await connection.set_type_codec("text", schema="pg_catalog", encoder=escape, decoder=unescape, format="text")
+
+
+# PostgreSQL cannot store NUL in a text. It becomes a substitute character (U+001A) and `0`, the substitute character itself the
+# same and `1`, in every parameter and column of a connection. Arrays are escaped by the code that makes them.
+_SUBSTITUTE: Final = "\x1a"
+
+
+def escape(text: str) -> str:
+    """Return a text that PostgreSQL can store."""
+    if "\0" not in text and _SUBSTITUTE not in text:
+        return text
+    return text.replace(_SUBSTITUTE, f"{_SUBSTITUTE}1").replace("\0", f"{_SUBSTITUTE}0")
+
+
+def unescape(text: str) -> str:
+    """Return a text as it was before `escape`."""
+    if _SUBSTITUTE not in text:
+        return text
+    return text.replace(f"{_SUBSTITUTE}0", "\0").replace(f"{_SUBSTITUTE}1", _SUBSTITUTE)
 
 
 async def _nothing(_connection: Connection) -> None:

@@ -11,11 +11,11 @@ import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.metrics import Durations
-from toolpost.store.audit import AuditLog, append_lost
+from toolpost.store.audit import AuditLog, append_missing
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.call_journal import AbandonedCalls, CallJournal
 from toolpost.store.clock import StoreClock
-from toolpost.store.migrate import list_migrations
+from toolpost.store.migrate import find_missing, list_migrations, make_foreign_tables
 from toolpost.store.postgres.audit import ChainWriter
 from toolpost.store.postgres.connection import (
     COMMAND_S,
@@ -31,7 +31,6 @@ from toolpost.store.postgres.connection import (
     is_transient,
     retry_transient,
 )
-from toolpost.store.postgres.migrate import migrate
 from toolpost.store.postgres.scripts import PostgresScripts, synchronize_clock
 from toolpost.store.postgres.wakeups import PostgresWakeups
 from toolpost.store.urls import PostgresLocation
@@ -45,6 +44,23 @@ SELECT current_setting('server_version') AS version, (SELECT max(number) FROM mi
     (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
      JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r') AS size
 """
+
+_CREATE_MIGRATIONS: Final = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, applied_at TEXT NOT NULL
+)
+"""
+_RECORD_MIGRATION: Final = """
+INSERT INTO migrations (number, name, digest, applied_at)
+VALUES ($1, $2, $3, to_char(now() AT TIME ZONE 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+"""
+_TABLES: Final = "SELECT tablename::text FROM pg_tables WHERE schemaname = $1"
+_MIGRATION_COLUMNS: Final = """
+SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'migrations'
+"""
+
+MIGRATION_S: Final = 3_600.0
+"""Timeout of each step: a large table may take long, and so may another gateway that holds the lock."""
 
 
 class _CommitUnknown(Exception):
@@ -174,7 +190,7 @@ class PostgresStore(Store):
         """Record the calls that killed gateways have left in flight here, each once."""
         with closing(AbandonedCalls(prefix)) as abandoned:
             if abandoned.entries:
-                await self._scripts.run(lambda: append_lost(abandoned.entries))
+                await self._scripts.run(lambda: append_missing(abandoned.entries))
             abandoned.delete()
 
     async def _with_connection(self, job: PostgresJob[Result]) -> Result:
@@ -191,10 +207,26 @@ def _prefix_of(location: PostgresLocation, folder: Path) -> Path:
 
 
 async def _migrate(database: Database) -> None:
+    """Apply the missing migrations, all of them or none, under a lock: gateways that start together apply them once."""
+    schema = database.location.schema
     connection = await database.connect()
     try:
         await check_server(connection, database.location)
-        await migrate(connection, database.location.schema, list_migrations("postgres"))
+        async with connection.transaction():
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+            await connection.execute(lock, f"toolpost {schema} migrations", timeout=MIGRATION_S)
+            # Checked first: without the right to create schemas, even CREATE SCHEMA IF NOT EXISTS fails.
+            if await connection.fetchval("SELECT to_regnamespace($1::text) IS NULL", schema):
+                await connection.execute(f"CREATE SCHEMA {schema}")
+            tables = [row[0] for row in await connection.fetch(_TABLES, schema)]
+            columns = {row[0] for row in await connection.fetch(_MIGRATION_COLUMNS, schema)}
+            if tables and not {"number", "digest"} <= columns:
+                raise make_foreign_tables(tables)
+            await connection.execute(_CREATE_MIGRATIONS)
+            applied = {row[0]: row[1] for row in await connection.fetch("SELECT number, digest FROM migrations")}
+            for migration in find_missing(applied, list_migrations("postgres")):
+                await connection.execute(migration.sql, timeout=MIGRATION_S)
+                await connection.execute(_RECORD_MIGRATION, migration.number, migration.name, migration.digest)
         await connection.close(timeout=CONNECT_S)
     finally:
         connection.terminate()

@@ -1,15 +1,30 @@
-"""How a database file is opened, and what its errors mean."""
+"""How a database file is opened and migrated, and what its errors mean."""
 
 import os
 import sqlite3
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from toolpost.base.own_folder import make_folder
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.store.migrate import Migration, find_missing, make_foreign_tables, split_statements
 from toolpost.store.urls import MEMORY
 
-_FACTS = {
+_CREATE_MIGRATIONS: Final = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, applied_at TEXT NOT NULL
+)
+"""
+_RECORD_MIGRATION: Final = """
+INSERT INTO migrations (number, name, digest, applied_at)
+VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+"""
+_TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+
+_FACTS: Final = {
     sqlite3.SQLITE_BUSY: ("is held by another process", "see which other process has it open"),
     sqlite3.SQLITE_LOCKED: ("is held by another process", "see which other process has it open"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check that the folder exists and may be written to"),
@@ -38,17 +53,24 @@ def explain_error(error: Exception, path: str | Path, kind: type[ToolpostError])
 def open_writer(path: str | Path, *, durable: bool, busy_timeout_s: float) -> sqlite3.Connection:
     """Open the connection that writes; the file and its folder are made when missing, for the owner alone."""
     if path != MEMORY:
-        _make_private(Path(path))
+        make_folder(Path(path).parent, mode=0o700)
+        # SQLite would create it readable for all users; the files beside it (-wal, -shm) get the mode of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(connection, durable=durable, busy_timeout_s=busy_timeout_s)
+        if _use_wal(connection, deadline=time.monotonic() + busy_timeout_s) not in {"wal", "memory"}:
+            raise BadConfiguration(
+                "the store's folder cannot hold a write-ahead log", hint="keep the store on a local disk"
+            )
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def open_reader(path: Path, *, busy_timeout_s: float) -> sqlite3.Connection:
+def open_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a connection that cannot write."""
     url = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(url, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
@@ -62,22 +84,6 @@ def lenient_text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _make_private(path: Path) -> None:
-    make_folder(path.parent, mode=0o700)
-    # SQLite would create it readable for all users; the files beside it (-wal, -shm) get the mode of this one.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def _prepare(connection: sqlite3.Connection, *, durable: bool, busy_timeout_s: float) -> None:
-    mode = _use_wal(connection, deadline=time.monotonic() + busy_timeout_s)
-    if mode not in {"wal", "memory"}:
-        raise BadConfiguration(
-            "the store's folder cannot hold a write-ahead log", hint="keep the store on a local disk"
-        )
-    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
 def _use_wal(connection: sqlite3.Connection, *, deadline: float) -> str:
     # The busy timeout does not apply here: of two processes that open a new file, one fails at once.
     while True:
@@ -87,3 +93,33 @@ def _use_wal(connection: sqlite3.Connection, *, deadline: float) -> str:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
+
+
+@contextmanager
+def begin_immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that has the write lock from its beginning; rolled back if the block raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite itself ends the transaction when the disk fails.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def migrate(connection: sqlite3.Connection, known: Sequence[Migration]) -> None:
+    """Apply the missing migrations, all of them or none. Processes that open a file together apply them once."""
+    with begin_immediate(connection):
+        tables = [name for (name,) in connection.execute(_TABLES)]
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(migrations)")}
+        if tables and not {"number", "digest"} <= columns:
+            raise make_foreign_tables(tables)
+        connection.execute(_CREATE_MIGRATIONS)
+        applied = dict(connection.execute("SELECT number, digest FROM migrations").fetchall())
+        for migration in find_missing(applied, known):
+            # Not with `executescript`, which would commit the transaction that is the lock.
+            for statement in split_statements(migration.sql):
+                connection.execute(statement)
+            connection.execute(_RECORD_MIGRATION, (migration.number, migration.name, migration.digest))

@@ -26,7 +26,6 @@ import mmap
 import os
 import secrets
 import sqlite3
-import sys
 import zlib
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
@@ -39,12 +38,9 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit import AuditLog, Write
 from toolpost.store.audit_values import AuditEntry
-from toolpost.store.call_journal import CallJournal
+from toolpost.store.call_journal import CallJournal, lock_abandoned, try_lock
 from toolpost.store.chain import Values, values_of
 from toolpost.store.scripts import Scripts
-
-if sys.platform != "win32":
-    import fcntl
 
 _log = logging.getLogger("toolpost.store")
 
@@ -59,9 +55,6 @@ _END: Final = b"\0"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditEntry).decode
-
-Append = Callable[[sqlite3.Connection, Sequence[Values]], object]
-"""Appends entries to the audit, within the transaction that is open."""
 
 
 class _Done:
@@ -193,7 +186,7 @@ def open_journal(store: Path) -> EntryJournal | None:
     except OSError:
         return None
     try:
-        if _try_lock(fd, path):
+        if try_lock(fd, path):
             os.posix_fallocate(fd, 0, SIZE_BYTES)
             return EntryJournal(path, fd)
     except (OSError, ValueError) as error:
@@ -203,12 +196,11 @@ def open_journal(store: Path) -> EntryJournal | None:
     return None
 
 
-def recover_journals(store: Path, connection: sqlite3.Connection, append: Append) -> None:
-    """Commit the entries that killed processes have left in their journals, each once."""
-    for path, fd in _find_abandoned(store):
+def recover_journals(store: Path, append: Callable[[Sequence[AuditEntry]], None]) -> None:
+    """Have the entries that killed processes have left in their journals committed by `append`, unless the audit has them."""
+    for path, fd in lock_abandoned(store.with_name(f"{store.name}{_MARK}")):
         try:
-            entries = [entry for line in _read_lines(fd) if (entry := _decode_line(line)) is not None]
-            _commit(connection, entries, append)
+            append(list(_decode_lines(os.pread(fd, os.fstat(fd).st_size, 0))))
         except (GatewayError, sqlite3.Error, OSError) as error:
             event(_log, logging.WARNING, "audit journal not recovered", file=str(path), reason=str(error))
         else:
@@ -222,58 +214,14 @@ def count_journaled(store: Path) -> int:
     count = 0
     for path in store.parent.glob(f"{store.name}{_MARK}*"):
         with contextlib.suppress(OSError):
-            lines = path.read_bytes().partition(_END)[0].splitlines()
-            count += sum(_decode_line(line) is not None for line in lines)
+            count += sum(1 for _ in _decode_lines(path.read_bytes()))
     return count
 
 
-def _find_abandoned(store: Path) -> Iterator[tuple[Path, int]]:
-    if sys.platform == "win32":
-        return
-    for path in sorted(store.parent.glob(f"{store.name}{_MARK}*")):
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDWR)
-            if _try_lock(fd, path):
-                yield path, fd
-            else:
-                os.close(fd)
-
-
-def _try_lock(fd: int, path: Path) -> bool:
-    """Take the lock of a file; False if its process lives, or the file was deleted since it was opened."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(fd).st_ino == path.stat().st_ino
-    except OSError:
-        return False
-
-
-def _read_lines(fd: int) -> list[bytes]:
-    return os.pread(fd, os.fstat(fd).st_size, 0).partition(_END)[0].splitlines()
-
-
-def _decode_line(line: bytes) -> AuditEntry | None:
-    """Decode a line; None for one that is not whole, whose call was never answered."""
-    checksum, _, encoded = line.partition(b" ")
-    try:
-        return _decode(encoded) if int(checksum, 16) == zlib.crc32(encoded) else None
-    except (msgspec.DecodeError, ValueError):
-        return None
-
-
-def _commit(connection: sqlite3.Connection, entries: Sequence[AuditEntry], append: Append) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        # The process may have been killed between the commit and the clearing of its journal.
-        missing = [entry for entry in entries if not _is_recorded(connection, entry)]
-        if missing:
-            append(connection, [values_of(entry) for entry in missing])
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _is_recorded(connection: sqlite3.Connection, entry: AuditEntry) -> bool:
-    return connection.execute("SELECT 1 FROM audit WHERE call_id = ?", (entry.call_id,)).fetchone() is not None
+def _decode_lines(data: bytes) -> Iterator[AuditEntry]:
+    """Decode the lines of a journal, except one that is not whole: its call was never answered."""
+    for line in data.partition(_END)[0].splitlines():
+        checksum, _, encoded = line.partition(b" ")
+        with contextlib.suppress(msgspec.DecodeError, ValueError):
+            if int(checksum, 16) == zlib.crc32(encoded):
+                yield _decode(encoded)

@@ -3,14 +3,18 @@
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import anyio
+import anyio.to_thread
 
 from toolpost.base.clocks import boot_id, steady_s
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.clock import ClockReading, Correction, StoreClock
 from toolpost.store.scripts import NOW, Many, Result, Row, Script, Statement, Together
+from toolpost.store.sqlite.connection import open_reader
 from toolpost.store.sqlite.group_commit import GroupCommit
-from toolpost.store.sqlite.readers import SqliteReaders
 
 Make = Callable[[], Script[Any]]
 
@@ -41,6 +45,42 @@ class ScriptRunner:
         if waiting:
             _run_batched(cursor, waiting)
         return results
+
+
+class SqliteReaders:
+    """A few connections that cannot write, used in worker threads; opened when first needed, and kept."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float, most: int = 4) -> None:
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._most = most
+        self._limiter = anyio.CapacityLimiter(most)
+        self._idle: list[sqlite3.Connection] = []
+
+    async def read(self, job: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run a job that sees one state of the database from beginning to end."""
+
+        def read() -> Result:
+            connection = self._idle.pop() if self._idle else open_reader(self._path, self._busy_timeout_s)
+            try:
+                connection.execute("BEGIN")
+                result = job(connection)
+                connection.execute("ROLLBACK")
+            except BaseException:
+                connection.close()
+                raise
+            self._idle.append(connection)
+            return result
+
+        return await anyio.to_thread.run_sync(read, limiter=self._limiter)
+
+    async def aclose(self) -> None:
+        """Close the connections, once those in use are back."""
+        with anyio.CancelScope(shield=True):
+            for _ in range(self._most):
+                await self._limiter.acquire_on_behalf_of(object())
+        while self._idle:
+            self._idle.pop().close()
 
 
 class SqliteScripts:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -13,19 +13,18 @@ import anyio.to_thread
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration, GatewayError
-from toolpost.store.audit import AuditLog, append_entries, append_lost
+from toolpost.store.audit import AuditLog, append_entries, append_missing
+from toolpost.store.audit_values import AuditEntry
 from toolpost.store.base import Store, StoreFacts
 from toolpost.store.call_journal import AbandonedCalls, CallJournal
 from toolpost.store.chain import Values
 from toolpost.store.clock import StoreClock
 from toolpost.store.migrate import list_migrations
 from toolpost.store.scripts import Script, Statement
-from toolpost.store.sqlite.connection import explain_error, open_writer
+from toolpost.store.sqlite.connection import begin_immediate, explain_error, migrate, open_writer
 from toolpost.store.sqlite.group_commit import GroupCommit
 from toolpost.store.sqlite.journal import JournaledAuditLog, open_journal, recover_journals
-from toolpost.store.sqlite.migrate import migrate
-from toolpost.store.sqlite.readers import SqliteReaders
-from toolpost.store.sqlite.scripts import ScriptRunner, SqliteScripts, synchronize_clock
+from toolpost.store.sqlite.scripts import ScriptRunner, SqliteReaders, SqliteScripts, synchronize_clock
 from toolpost.store.sqlite.sync import LogSync
 from toolpost.store.sqlite.wakeups import SqliteWakeups
 from toolpost.store.urls import MEMORY
@@ -108,9 +107,14 @@ def _open(
             synchronize_clock(connection, runner.clock)
             if not isinstance(path, Path):
                 return connection, None
-            recover_journals(path, connection, lambda on, entries: runner.run_script(on, append_entries(entries)))
+
+            def append(entries: Sequence[AuditEntry]) -> None:
+                with begin_immediate(connection):
+                    runner.run_script(connection, append_missing(entries))
+
+            recover_journals(path, append)
             # After the journals: a call that was answered is in one of them.
-            _record_lost(path, connection, runner)
+            _record_lost(path, append)
             return connection, LogSync(path.with_name(path.name + "-wal"))
         except BaseException:
             connection.close()
@@ -123,17 +127,13 @@ def _calls_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-calls-")
 
 
-def _record_lost(path: Path, connection: sqlite3.Connection, runner: ScriptRunner) -> None:
+def _record_lost(path: Path, append: Callable[[Sequence[AuditEntry]], None]) -> None:
     """Record the calls that killed processes have left in flight, each once."""
     with closing(AbandonedCalls(_calls_of(path))) as abandoned:
         try:
             if abandoned.entries:
-                connection.execute("BEGIN IMMEDIATE")
-                runner.run_script(connection, append_lost(abandoned.entries))
-                connection.execute("COMMIT")
+                append(abandoned.entries)
         except (GatewayError, sqlite3.Error) as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
             event(_log, logging.WARNING, "lost calls not recorded", reason=str(error))
         else:
             abandoned.delete()

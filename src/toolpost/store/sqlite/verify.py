@@ -34,8 +34,7 @@ async def verify_file(path: Path) -> AuditVerdict:
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(closing(await anyio.to_thread.run_sync(_open, path, stack)))
-            tables = await anyio.to_thread.run_sync(_list_tables, connection)
-            damage = await anyio.to_thread.run_sync(_damage_in, connection, tables)
+            tables, damage = await anyio.to_thread.run_sync(_find_damage, connection)
             if damage is not None:
                 return _unreadable(damage)
             scripts = _ReadOnly(connection)
@@ -78,18 +77,15 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     return connection
 
 
-def _list_tables(connection: sqlite3.Connection) -> set[str]:
-    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-
-
-def _damage_in(connection: sqlite3.Connection, tables: set[str]) -> str | None:
-    """Return what is wrong with the file itself: a page that is missing need not be one of the audit's."""
+def _find_damage(connection: sqlite3.Connection) -> tuple[set[str], str | None]:
+    """Return the tables, and what is wrong with the file itself: a page that is missing need not be one of the audit's."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if tables and not {"audit", "audit_head"} <= tables:
-        return "it holds no audit; is it a store of Toolpost?"
+        return tables, "it holds no audit; is it a store of Toolpost?"
     found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
-        return found[0] if found else "the check of the database returned nothing"
-    return None if tables else "it is empty"
+        return tables, found[0] if found else "the check of the database returned nothing"
+    return tables, None if tables else "it is empty"
 
 
 class _ReadOnly:
