@@ -13,8 +13,8 @@ from toolpost.base.ids import CallId
 from toolpost.store import AuditEntry, Store, open_store
 
 
-async def append(store: Store, entry: AuditEntry, *, alone: bool = False) -> None:
-    await store.audit.append(entry, alone=alone)
+async def append(store: Store, entry: AuditEntry, *, is_only_call: bool = False) -> None:
+    await store.audit.append(entry, is_only_call=is_only_call)
     print(entry.call_id, flush=True)
 
 
@@ -22,7 +22,7 @@ async def main(path: str, count: str, name: str, entry: str, how: str) -> None:
     like = AuditEntry(**json.loads(entry))
     async with open_store(path) as store:
         for number in range(int(count) if how == "alone" else 0):
-            await append(store, replace(like, call_id=CallId(f"{name}-{number}")), alone=True)
+            await append(store, replace(like, call_id=CallId(f"{name}-{number}")), is_only_call=True)
             await asyncio.sleep(0)
         for start in range(0, int(count), 10):
             await asyncio.gather(

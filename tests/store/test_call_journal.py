@@ -100,6 +100,16 @@ def test_it_is_made_with_the_first_call_and_deleted_when_none_is_left(tmp_path: 
     assert list((tmp_path / "deep").iterdir()) == []
 
 
+def test_a_closed_journal_takes_no_call(tmp_path: Path) -> None:
+    journal = CallJournal(tmp_path / "calls-")
+    slot = journal.enter(draft(1))
+    assert slot is not None
+    journal.leave(slot)
+    journal.close()
+
+    assert journal.enter(draft(2)) is None
+
+
 def test_half_a_line_is_no_call(tmp_path: Path) -> None:
     journal = CallJournal(tmp_path / "calls-")
     journal.enter(DRAFT)

@@ -40,7 +40,7 @@ def journals_beside(path: Path) -> list[Path]:
 async def test_what_came_alone_is_read_back_at_once_in_order_with_the_rest(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
         for number in range(50):
-            await store.audit.append(entry(), alone=number % 3 != 0)
+            await store.audit.append(entry(), is_only_call=number % 3 != 0)
         found = [record.entry.call_id for record in await store.audit.entries(EVERYTHING, limit=100)]
         verdict = await store.audit.verify()
 
@@ -54,7 +54,7 @@ async def test_those_that_come_one_after_another_share_a_commit(
     monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with aclosing(await SqliteStore.open(path)) as store:
         for _ in range(200):
-            await store.audit.append(entry(), alone=True)
+            await store.audit.append(entry(), is_only_call=True)
         newest = await store.audit.newest()
         commits = store.commits
 
@@ -75,7 +75,7 @@ async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path,
                 tasks.start_soon(load)
             await anyio.sleep(0.01)
             journaled = entry()
-            await store.audit.append(journaled, alone=True)
+            await store.audit.append(journaled, is_only_call=True)
             with anyio.fail_after(20):
                 (found,) = await store.audit.entries(AuditFilter(call_id=journaled.call_id), limit=10)
             is_over = True
@@ -85,7 +85,7 @@ async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path,
 
 async def test_closing_commits_the_journal_and_leaves_no_file(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
-        await store.audit.append(entry(), alone=True)
+        await store.audit.append(entry(), is_only_call=True)
         assert len(journals_beside(path)) == 1
 
     assert journals_beside(path) == []
@@ -128,7 +128,7 @@ async def test_a_full_journal_is_committed_and_started_again(
     monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with aclosing(await SqliteStore.open(path)) as store:
         for _ in range(2_000):
-            await store.audit.append(entry(), alone=True)
+            await store.audit.append(entry(), is_only_call=True)
         commits = store.commits
 
         assert await store.audit.newest() == 2_000
@@ -141,7 +141,7 @@ async def test_without_space_for_a_journal_there_is_none(
 ) -> None:
     monkeypatch.setattr(os, "posix_fallocate", _no_space)
     async with open_store(path) as store:
-        await store.audit.append(entry(), alone=True)
+        await store.audit.append(entry(), is_only_call=True)
 
         assert journals_beside(path) == []
         assert await call_ids(str(path)) == ["call-1"]
@@ -156,7 +156,7 @@ async def test_the_journal_of_a_living_process_is_left_alone(
 ) -> None:
     monkeypatch.setattr(journal, "COMMIT_S", 60)
     async with open_store(path) as store:
-        await store.audit.append(entry(), alone=True)
+        await store.audit.append(entry(), is_only_call=True)
 
         assert await call_ids(str(path)) == []
 
@@ -170,11 +170,11 @@ async def test_a_store_that_fails_later_keeps_the_journal_and_adds_no_more(
     async with open_store(path) as store:
         await store.audit.append(entry())
         tamper("DELETE FROM audit_head")
-        await store.audit.append(entry(), alone=True)
+        await store.audit.append(entry(), is_only_call=True)
         with pytest.raises(GatewayError):
             await store.audit.append(entry())
         with pytest.raises(GatewayError):
-            await store.audit.append(entry(), alone=True)
+            await store.audit.append(entry(), is_only_call=True)
 
     (left,) = journals_beside(path)
     assert b'"call-2"' in left.read_bytes()
@@ -184,7 +184,7 @@ async def test_a_store_that_fails_later_keeps_the_journal_and_adds_no_more(
 async def test_a_malformed_entry_that_comes_alone_is_refused(path: Path, entry: Make, change: dict[str, Any]) -> None:
     async with open_store(path) as store:
         with pytest.raises(GatewayError, match="malformed"):
-            await store.audit.append(entry(**change), alone=True)
-        await store.audit.append(entry(), alone=True)
+            await store.audit.append(entry(**change), is_only_call=True)
+        await store.audit.append(entry(), is_only_call=True)
 
         assert await store.audit.newest() == 1

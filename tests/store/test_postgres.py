@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from asyncpg.transaction import Transaction
 
 from tests.postgres import Postgres
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
@@ -309,6 +310,30 @@ async def test_a_write_that_is_cancelled_leaves_neither_rows_nor_locks(postgres:
 
     assert scope.cancelled_caught
     assert count == 0
+
+
+async def test_a_write_that_is_cancelled_while_its_connection_is_lost_is_not_run_again(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(_transaction: Transaction) -> None:
+        raise ConnectionResetError("the connection was lost")
+
+    monkeypatch.setattr(Transaction, "rollback", lose)
+    started, count = anyio.Event(), 0
+
+    async def wait(_connection: object) -> None:
+        nonlocal count
+        count += 1
+        started.set()
+        await asyncio.sleep(30)
+
+    writing = asyncio.create_task(store.write(wait, repeatable=True))
+    await started.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError), anyio.fail_after(20):
+        await writing
+
+    assert count == 1
 
 
 async def test_many_appends_share_few_commits(store: PostgresStore, entry: Make) -> None:

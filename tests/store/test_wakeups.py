@@ -1,6 +1,7 @@
 """Wake-ups: whoever listens is told, in this process and in others; after a lost connection everybody looks."""
 
 import asyncio
+import errno
 import subprocess
 import sys
 import time
@@ -46,6 +47,21 @@ async def test_other_topics_wake_nobody(store: Store) -> None:
             await listener.wait()
 
     assert scope.cancelled_caught
+
+
+async def test_a_full_disk_fails_no_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with open_store(tmp_path / "store.db") as store, store.wakeups.open_listener("tasks") as listener:
+        with monkeypatch.context() as full:
+            full.setattr(sqlite_wakeups.os, "write", fail)
+            # It is rung after a commit: the caller must not take the commit for failed.
+            store.wakeups.ring("tasks")
+        with anyio.fail_after(30):
+            woken = await listener.wait()
+
+    assert woken is Wake.RUNG
 
 
 async def test_many_rings_are_one(store: Store) -> None:

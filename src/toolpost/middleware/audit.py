@@ -79,7 +79,7 @@ class AuditExit:
 
     def append_now(self, call: Call, result: CheckedResult) -> bool:
         """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
-        return self._log.note(self._entry_of(call, result))
+        return self._log.try_journal(self._entry_of(call, result))
 
     def append(self, call: Call, result: CheckedResult) -> asyncio.Future[None]:
         """Queue the entry of a call, to be committed with others; the future is done when it is committed."""
@@ -105,7 +105,7 @@ class AuditExit:
             self.release(call)
             raise
         else:
-            await self._log.append(self._entry_of(call, result), alone=len(self.in_progress) == 1)
+            await self._log.append(self._entry_of(call, result), is_only_call=len(self.in_progress) == 1)
             self.release(call)
             return result
         finally:

@@ -62,11 +62,11 @@ class AuditLog:
         """How many batches were committed."""
         return self._batches.commits
 
-    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:  # noqa: ARG002 - of use to a journal
+    def append(self, entry: AuditEntry, *, is_only_call: bool = False) -> Awaitable[None]:  # noqa: ARG002 - of use to a journal
         """Record an entry; done when it is committed. To be awaited at once, on the store's event loop.
 
-        `alone` says that no other call is in flight, so that a store with a journal may acknowledge the entry as soon as it is
-        journaled. A caller that is cancelled while it waits leaves the entry behind: it is committed all the same.
+        `is_only_call` says that no other call is in flight, so that a store with a journal may acknowledge the entry once it
+        is journaled. A caller that is cancelled while it waits leaves the entry behind: it is committed all the same.
         """
         try:
             return self._batches.add((values_of(entry),))
@@ -75,8 +75,8 @@ class AuditLog:
             refused.set_exception(error)
             return refused
 
-    def note(self, entry: AuditEntry) -> bool:  # noqa: ARG002 - of use to a journal
-        """Record an entry without waiting, as `append` does with `alone`; False, with nothing done, if that is not possible."""
+    def try_journal(self, entry: AuditEntry) -> bool:  # noqa: ARG002 - of use to a journal
+        """Record an entry without waiting, as `append` may do for an only call; False, with nothing done, if it cannot be."""
         return False
 
     async def flush(self) -> None:

@@ -40,6 +40,8 @@ class Batches:
         self._write = write
         self._loop = asyncio.get_running_loop()
         self._queue: list[Unit] = []
+        self._writing: asyncio.Future[None] | None = None
+        """The batch that is being written: the event loop itself keeps no task alive."""
         self._is_busy = False
         """Whether a batch is being written, or about to be."""
         self._is_closing = False
@@ -81,6 +83,7 @@ class Batches:
         except Exception as error:  # noqa: BLE001 - the callers wait for it, whatever it is
             written = self._loop.create_future()
             written.set_exception(error)
+        self._writing = written
         if written.done() and not written.cancelled() and written.exception() is None:
             self._end(batch, rest, written)
         else:

@@ -112,6 +112,7 @@ class CallJournal:
             self._path.unlink(missing_ok=True)
         self._map.close()
         self._map = None
+        self._free.clear()
         self._is_off = True
         os.close(self._fd)
 

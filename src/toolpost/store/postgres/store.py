@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -253,7 +253,8 @@ async def _run_in_transaction(connection: Connection, job: PostgresJob[Result], 
     except BaseException:
         # Also for a job that is cancelled: otherwise its locks would be held until the connection is used again.
         if not connection.is_closed():
-            with anyio.move_on_after(CONNECT_S, shield=True):
+            # What the rollback raises must not replace a cancellation: the job would be taken for one to be run again.
+            with anyio.move_on_after(CONNECT_S, shield=True), suppress(*DATABASE_ERRORS):
                 await transaction.rollback()
         raise
     try:

@@ -144,7 +144,8 @@ class GroupCommit:
         has_deferred, self._has_deferred = self._has_deferred, False
         queued, self._queue = self._queue[:LARGEST_GROUP], self._queue[LARGEST_GROUP:]
         for number, group in enumerate(self._split(queued)):
-            if self._must_wait(group):
+            is_syncing = self._sync is not None and self._sync.is_running
+            if self._is_thread_busy or (is_syncing and self._needs_disk(group)):
                 self._queue = [*group, *self._queue]
                 return  # the end of that one schedules this again
             if number and not has_deferred:
@@ -168,7 +169,9 @@ class GroupCommit:
             for job in group:
                 job.error = failure
             self._settle(group)
-        elif self._may_run_on_loop(group) and self._transactions.begin(group):
+            return
+        is_for_loop = not self._transactions.is_log_long and all(job.is_short for job in group)
+        if is_for_loop and self._transactions.begin(group):
             self._transactions.end(group)
             if self._sync is not None and self._needs_disk(group) and group[0].error is None:
                 self._sync.start(group, self._settle_and_go_on)
@@ -177,12 +180,6 @@ class GroupCommit:
         else:
             self._is_thread_busy = True
             self._for_thread.put(group)
-
-    def _may_run_on_loop(self, group: Group) -> bool:
-        return not self._transactions.is_log_long and all(job.is_short for job in group)
-
-    def _must_wait(self, group: Group) -> bool:
-        return self._is_thread_busy or (self._needs_disk(group) and self._sync is not None and self._sync.is_running)
 
     def _needs_disk(self, group: Group) -> bool:
         # As it was split: all of its scripts do, or none.

@@ -84,15 +84,15 @@ class JournaledAuditLog(AuditLog):
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
 
-    def append(self, entry: AuditEntry, *, alone: bool = False) -> Awaitable[None]:
-        """Record an entry; done when it is journaled, if it is `alone`, else when it is committed."""
-        if alone and self.note(entry):
+    def append(self, entry: AuditEntry, *, is_only_call: bool = False) -> Awaitable[None]:
+        """Record an entry; done when it is journaled, if it is `is_only_call`, else when it is committed."""
+        if is_only_call and self.try_journal(entry):
             return _DONE
         # First, so that the chain has the order of the answers.
         self._commit_journaled()
         return super().append(entry)
 
-    def note(self, entry: AuditEntry) -> bool:
+    def try_journal(self, entry: AuditEntry) -> bool:
         """Journal an entry, to be committed in a moment; False if there is no journal, or no space in it."""
         if self._journal is None or self._is_closing:
             return False

@@ -36,8 +36,12 @@ class SqliteWakeups:
         """Wake the listeners of a topic, here at once and in other processes soon."""
         name = encode_topic(topic)
         self._listeners.wake([name])
-        if self._path is not None and (file := self._open_file(self._path)) is not None:
-            file.add(f"{self._origin} {name}")
+        if self._path is not None:
+            try:
+                self._open_file(self._path).add(f"{self._origin} {name}")
+            except OSError as error:
+                # What was rung for is committed: a full disk must not make it look as if it were not.
+                self._log_error(error)
 
     def open_listener(self, *topics: str) -> "_Listening":
         """Listen to topics; rings from now on wake the listener."""
@@ -46,9 +50,13 @@ class SqliteWakeups:
     def join(self, names: Sequence[str]) -> Listener:
         """Add a listener to these topics."""
         listener = self._listeners.join(names)
-        if self._watching is None and self._path is not None and (file := self._open_file(self._path)) is not None:
-            file.read_new()
-            self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
+        if self._watching is None and self._path is not None:
+            try:
+                file = self._open_file(self._path)
+                file.read_new()
+                self._watching = asyncio.get_running_loop().create_task(self._watch(file), name="toolpost-rings")
+            except OSError as error:
+                self._log_error(error)
         return listener
 
     def leave(self, names: Sequence[str], listener: Listener) -> None:
@@ -65,14 +73,14 @@ class SqliteWakeups:
             self._file.close()
             self._file = None
 
-    def _open_file(self, path: Path) -> "WakeupFile | None":
-        """Open the file once; None if it cannot be opened now. A ring is a hint, and may be missed."""
+    def _open_file(self, path: Path) -> "WakeupFile":
         if self._file is None:
-            try:
-                self._file = WakeupFile(path)
-            except OSError as error:
-                event(_log, logging.WARNING, "other processes are not woken", path=str(path), reason=str(error))
+            self._file = WakeupFile(path)
         return self._file
+
+    def _log_error(self, error: OSError) -> None:
+        """Log that the file cannot be opened, read or written now: a ring is a hint, and may be missed."""
+        event(_log, logging.WARNING, "other processes are not woken", path=str(self._path), reason=str(error))
 
     async def _watch(self, file: "WakeupFile") -> None:
         try:
