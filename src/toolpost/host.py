@@ -39,7 +39,7 @@ from toolpost.settings import Config
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
-from toolpost.upstreams.sampling import Sampler
+from toolpost.upstreams.server_requests import Sampler
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.transport import Transport
 

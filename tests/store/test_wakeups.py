@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import subprocess
 import sys
 import time
@@ -55,7 +56,7 @@ async def test_a_full_disk_fails_no_ring(tmp_path: Path, monkeypatch: pytest.Mon
 
     async with open_store(tmp_path / "store.db") as store, store.wakeups.open_listener("tasks") as listener:
         with monkeypatch.context() as full:
-            full.setattr(sqlite_wakeups.os, "write", fail)
+            full.setattr(os, "write", fail)
             # It is rung after a commit: the caller must not take the commit for failed.
             store.wakeups.ring("tasks")
         with anyio.fail_after(30):

@@ -16,7 +16,7 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import QUICK_WAYS, STATELESS, Way
 from toolpost.running import App
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, handshake
+from toolpost.upstreams import failures, handshake
 from toolpost.upstreams.http import client as http_client
 from toolpost.upstreams.spec import ServerSpec
 
@@ -148,7 +148,7 @@ def small_bodies() -> dict[str, Any]:
 
 
 async def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(failures, "FIRST_S", 0.05)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -172,7 +172,7 @@ async def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
 async def test_a_server_that_goes_away_and_comes_back_is_found_again(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.05)
+    monkeypatch.setattr(failures, "FIRST_S", 0.05)
     async with serving(HttpServer(version=version)) as url:
         port = int(url.split(":")[2].split("/")[0])
         opened = gateway(ServerSpec(name="up", url=url))

@@ -18,7 +18,7 @@ from toolpost.providers import server_host
 from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
-from toolpost.upstreams import backoff, lifecycle
+from toolpost.upstreams import failures, lifecycle
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -190,7 +190,7 @@ async def test_a_server_seen_again_is_remembered_anew(tmp_path: Path, monkeypatc
 async def test_failed_starts_are_held_off_longer_and_longer_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_S", 0.1)
+    monkeypatch.setattr(failures, "FIRST_S", 0.1)
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
     async with gateway(hostile(), config=config) as (_, client):
         await client.list_tools()
@@ -233,12 +233,12 @@ async def test_a_tool_of_a_server_that_never_started_is_met_with_where_to_look(w
 
 
 async def test_the_longest_wait_is_half_a_minute() -> None:
-    held = backoff.Backoff()
+    held = failures.Backoff()
     held.failures = 20
     held.note_failure(began_at=float("inf"))
 
     assert 29 < held.wait_s <= 30
-    assert (backoff.FIRST_S, backoff.FAILURES_LIMIT) == (1.0, 5)
+    assert (failures.FIRST_S, failures.FAILURES_LIMIT) == (1.0, 5)
 
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)

@@ -26,14 +26,15 @@ from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VER
 from toolpost.protocol.rpc import Resumption, encode
 from toolpost.upstreams.notifications import ELICITATION_COMPLETE, LOG_MESSAGE, Notification
 from toolpost.upstreams.process import tree as process_tree
-from toolpost.upstreams.sampling import Sampler, with_sampling
 from toolpost.upstreams.server_requests import (
     CAPABILITY_OF,
     ELICITATION,
     ROOTS,
     SAMPLING,
     ClientChannel,
+    Sampler,
     check_client_can_answer,
+    with_sampling,
 )
 from toolpost.upstreams.transport import ServerRefused
 

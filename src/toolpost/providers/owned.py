@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from toolpost.base.ids import JsonObject
-from toolpost.upstreams.profile import UNKNOWN, ServerProfile
+from toolpost.upstreams.report import UNKNOWN_PROFILE, ServerProfile
 
 if TYPE_CHECKING:
     from toolpost.providers.servers import ServerProvider
@@ -83,7 +83,7 @@ class OwnedProviders:
             by_name = {str(definition.get("name")): definition for definition in other.definitions or ()}
             common = [one for one in common if by_name.get(str(one.get("name"))) == one]
         is_alike = all(other.profile == first.profile for other in others)
-        return common, first.build, first.profile if is_alike else UNKNOWN
+        return common, first.build, first.profile if is_alike else UNKNOWN_PROFILE
 
     def close(self) -> None:
         """Stop the servers of all owners but the empty one, after the calls in flight."""

@@ -34,7 +34,7 @@ from toolpost.providers.plugin_contents import PluginContents, takes_contexts
 from toolpost.shares import Callers, FairQueue
 from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
-from toolpost.upstreams.sampling import Sampler
+from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
     from toolpost.upstreams.credentials.logins import Logins

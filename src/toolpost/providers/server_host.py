@@ -32,9 +32,8 @@ from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.credentials.values import fill_in
 from toolpost.upstreams.credentials.vault import TOPIC, Vault
 from toolpost.upstreams.notifications import Notification
-from toolpost.upstreams.profile import ServerProfile
-from toolpost.upstreams.report import ServerState
-from toolpost.upstreams.sampling import Sampler
+from toolpost.upstreams.report import ServerProfile, ServerState
+from toolpost.upstreams.server_requests import Sampler
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 

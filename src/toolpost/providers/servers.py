@@ -47,10 +47,8 @@ from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import Notification
 from toolpost.upstreams.pool import FillIn, InstancePool
-from toolpost.upstreams.profile import UNKNOWN, ServerProfile
-from toolpost.upstreams.report import ServerReport, ServerState
-from toolpost.upstreams.sampling import Sampler, with_sampling
-from toolpost.upstreams.server_requests import ClientChannel, WithoutExtensions
+from toolpost.upstreams.report import UNKNOWN_PROFILE, ServerProfile, ServerReport, ServerState
+from toolpost.upstreams.server_requests import ClientChannel, Sampler, WithoutExtensions, with_sampling
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.supervisor import SentRequest, Supervisor
 from toolpost.upstreams.transport import ProgressListener, ServerRefused, encode
@@ -168,7 +166,7 @@ class ServerProvider:
         """The server's definitions, unchanged; None until they are known."""
         self.build = ""
         """The server's own version."""
-        self.profile = UNKNOWN
+        self.profile = UNKNOWN_PROFILE
         """What else the server says about itself."""
         self.timeout_s = spec.timeout_s or default_timeout_s
         self._sampler = sampler
@@ -265,11 +263,13 @@ class ServerProvider:
         if other.definitions is not None and self.definitions is before:
             await self.learn(other.definitions, other.build, other.profile)
 
-    async def _learn_own(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN) -> None:
+    async def _learn_own(
+        self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN_PROFILE
+    ) -> None:
         self.has_own_definitions = True
         await self.learn(definitions, build, profile)
 
-    async def learn(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN) -> None:
+    async def learn(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN_PROFILE) -> None:
         """Take the server's definitions, version and profile; unchanged tools are not compiled again.
 
         Calls use the previous tools until all new ones are ready; then all are replaced together. Two instances of a server may

@@ -1,16 +1,15 @@
 """MCP servers behind the gateway: how they are started, reached, asked and stopped.
 
-spec, report              a server as configured, and its state as `toolpost servers` shows it
+spec, report              a server as configured, its state, and what it says about itself
 transport                 the interface for requests to one server, in either era
 stdio, http/, sse         the transports to other processes; `peer` and `outbox` carry JSON-RPC over a two-way channel
 in_process                servers that are objects of this process (FastMCP, the SDK)
-message, request_writer   incoming messages parsed, outgoing requests written
+message                   incoming messages parsed, outgoing requests written
 server_requests           requests of a server to the client of a call: elicitation, sampling, roots, those of extensions
 notifications             log messages and changes that a server announces, and which clients they concern
 handshake, lists          which era a server speaks, its capabilities, and its lists read page by page
-profile                   what a server says about itself besides its tools
 supervisor                one server, whatever happens to its processes. Its parts: `pool` (instances by key), `lifecycle` (one
-                          instance from start to end), `instance`, `backoff`, `failures`, `changes`
+                          instance from start to end), `instance`, `failures`, `changes`
 credentials/              credentials with which servers are reached: encrypted in the store, shared or a caller's own
 validation/               schema validation that may take long, in a process that can be killed
 process/                  starts processes, and ends them with everything that they started

@@ -1,4 +1,4 @@
-"""The last failure of a server, and how much of it a caller may see.
+"""Failures of a server: when it may be started again, and how much of the last one a caller may see.
 
 The last lines of stderr explain most failures. They may be about the call of another caller, so they are shown to callers whose
 calls alone the process had, and to those who may see all calls.
@@ -14,9 +14,42 @@ from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.shares import Callers
 from toolpost.upstreams.transport import ServerRefused
 
+FIRST_S: Final = 1.0
+LIMIT_S: Final = 30.0
+FAILURES_LIMIT: Final = 5
+
 _SHOWN_LINES: Final = 10
 
 _E = TypeVar("_E", bound=BaseException)
+
+
+class Backoff:
+    """When a server whose starts fail may be started again; after `FAILURES_LIMIT` of them, not before `Supervisor.start`."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.is_suspended = False
+        self._retry_at = 0.0
+        self._failed_at = 0.0
+
+    def note_failure(self, *, began_at: float) -> None:
+        """Count a failed start; starts that ran at the same time count as one."""
+        if began_at < self._failed_at:
+            return
+        self._failed_at = time.monotonic()
+        self.failures += 1
+        self.is_suspended = self.failures >= FAILURES_LIMIT
+        self._retry_at = self._failed_at + min(LIMIT_S, FIRST_S * 2 ** (self.failures - 1))
+
+    def forget(self) -> None:
+        self.failures = 0
+        self.is_suspended = False
+        self._retry_at = 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next start is allowed; at most 0 if it is now."""
+        return self._retry_at - time.monotonic()
 
 
 class LastFailure:

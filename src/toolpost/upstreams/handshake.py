@@ -28,7 +28,7 @@ from toolpost.protocol.era import (
 from toolpost.protocol.extensions import merge_extensions, select_extensions
 from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 from toolpost.upstreams.lists import ListReader
-from toolpost.upstreams.profile import INSTRUCTIONS_LIMIT, ServerProfile
+from toolpost.upstreams.report import INSTRUCTIONS_LIMIT, ServerProfile
 from toolpost.upstreams.server_requests import OFFERED_CAPABILITIES
 from toolpost.upstreams.transport import ServerRefused, Transport, encode
 

@@ -24,7 +24,7 @@ from toolpost.upstreams.http.transport import open_http_server
 from toolpost.upstreams.in_process import open_in_process_server
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.notifications import ClientIds
-from toolpost.upstreams.profile import ServerProfile
+from toolpost.upstreams.report import ServerProfile
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.sse import open_sse_server
 from toolpost.upstreams.stdio import open_stdio_server

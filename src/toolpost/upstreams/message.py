@@ -1,12 +1,16 @@
-"""Parses messages of a server: answers, notifications, and requests of its own. No I/O."""
+"""Messages to and from one server, as bytes: its answers, notifications and requests parsed, requests to it written. No I/O."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from toolpost.base.ids import Json
+from toolpost.base.ids import Json, JsonObject
+from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.shape import DECODE_LIMIT_BYTES, SDK_VALUE_LIMIT, BadShape, check_shape, decode
-from toolpost.upstreams.transport import ServerRefused
+from toolpost.upstreams.transport import ServerRefused, write_params
+
+if TYPE_CHECKING:
+    from toolpost.upstreams.server_requests import ClientChannel
 
 
 class IncomingMessage(msgspec.Struct):
@@ -75,3 +79,45 @@ def parse_progress_token(params: bytes) -> int | str | None:
         return _token.decode(params).progressToken
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+class RequestWriter:
+    """The `_meta` that the agreed revision puts into every request; empty in the handshake era."""
+
+    __slots__ = ("_carried", "_plain")
+
+    def __init__(self, carried: JsonObject) -> None:
+        self._carried = carried
+        self._plain = write_params(b"", carried)[1:-1]
+
+    def request(
+        self,
+        number: int,
+        method: str,
+        fields: bytes,
+        *,
+        meta: JsonObject | None = None,
+        client_channel: "ClientChannel | None" = None,
+        wants_progress: bool = False,
+    ) -> bytes:
+        """Write the JSON of a request. With `wants_progress`, its id is its progress token too."""
+        if meta or wants_progress or client_channel is not None:
+            carried = _make_meta(client_channel, self._carried, meta)
+            if wants_progress:
+                carried["progressToken"] = number
+            inside = write_params(fields, carried)
+        elif fields and self._plain:
+            inside = b"{%b,%b}" % (fields, self._plain)
+        else:
+            inside = b"{%b}" % (fields or self._plain)
+        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+
+
+def _make_meta(client_channel: "ClientChannel | None", envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
+    """Make the `_meta` of a request; in the stateless era it declares the capabilities of the calling client."""
+    carried = envelope | meta if meta else dict(envelope)
+    if client_channel is not None and envelope:
+        carried[CLIENT_CAPABILITIES] = client_channel.capabilities
+        if client_channel.log_level is not None:
+            carried[LOG_LEVEL] = client_channel.log_level
+    return carried

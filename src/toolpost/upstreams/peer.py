@@ -31,7 +31,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message, parse_progress_token
+from toolpost.upstreams.message import IncomingMessage, RequestWriter, parse_error, parse_message, parse_progress_token
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_MESSAGE,
@@ -42,7 +42,6 @@ from toolpost.upstreams.notifications import (
     send_log_to_clients,
     send_to_clients,
 )
-from toolpost.upstreams.request_writer import RequestWriter
 from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
 

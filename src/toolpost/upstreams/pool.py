@@ -30,12 +30,11 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import CredentialRequired, CredentialUnreadable, LoginRequired, UpstreamUnavailable
 from toolpost.protocol.extensions import merge_extensions, select_extensions
 from toolpost.shares import over_limit
-from toolpost.upstreams import backoff
+from toolpost.upstreams import failures
 from toolpost.upstreams import instance as instances
-from toolpost.upstreams.backoff import Backoff
 from toolpost.upstreams.changes import InstanceSubscriptions
 from toolpost.upstreams.credentials.oauth import Authorization, Authorizations
-from toolpost.upstreams.failures import LastFailure, copy_error, find_error, hint_of, is_refusal, reason_of
+from toolpost.upstreams.failures import Backoff, LastFailure, copy_error, find_error, hint_of, is_refusal, reason_of
 from toolpost.upstreams.handshake import ToolsListener
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance
 from toolpost.upstreams.lifecycle import HandshakeMode, run_instance
@@ -337,7 +336,7 @@ class InstancePool:
             # Not counted as a failed start: it would fail in the same way each time, and be logged each time.
             raise failure.note(self._spec.problem, hint=self._spec.hint)
         if self.backoff.is_suspended:
-            before = f"it failed {backoff.FAILURES_LIMIT} times in a row and was given up: "
+            before = f"it failed {failures.FAILURES_LIMIT} times in a row and was given up: "
             raise failure.make_error_for(caller, before=before, hint=f"fix it, then {command} tries again")
         if (wait_s := self.backoff.wait_s) > 0:
             hint = f"{failure.hint}; " if failure.hint else ""

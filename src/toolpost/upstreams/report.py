@@ -1,7 +1,14 @@
-"""The state of a server, as `toolpost servers` shows it."""
+"""A server as others see it: its state, as `toolpost servers` shows it, and what it says about itself besides its tools."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final, Self
+
+from toolpost.base.ids import JsonObject
+from toolpost.protocol.extensions import select_extensions
+
+INSTRUCTIONS_LIMIT: Final = 16_000
+"""How many characters of a server's instructions are kept; what a client is shown is limited by a setting."""
 
 
 class ServerState(StrEnum):
@@ -32,3 +39,31 @@ class ServerReport:
     """What can be done about the last error."""
     oddities: int = 0
     """How many of its messages on stdio made no sense."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerProfile:
+    """A server's own words, and the extensions that it declares, kept while it is down. All of it is untrusted."""
+
+    description: str = ""
+    """Title, description and instructions as one text, cut short: its tools are found by these words."""
+    instructions: str = ""
+    extensions: JsonObject = field(default_factory=dict)
+    """`extensions` and `experimental` of its capabilities, as `select_extensions` returns them."""
+
+    @property
+    def offers(self) -> JsonObject:
+        """All but the description, as it is stored."""
+        return {"instructions": self.instructions, **self.extensions}
+
+    @classmethod
+    def recall(cls, description: str, offers: JsonObject) -> Self:
+        """Make a profile of what was stored."""
+        return cls(
+            description=description,
+            instructions=str(offers.get("instructions") or ""),
+            extensions=select_extensions(offers),
+        )
+
+
+UNKNOWN_PROFILE: Final = ServerProfile()

@@ -1,22 +1,23 @@
 """Requests of a server to the client of a call (elicitation, sampling, roots): which client gets them, and when they end.
 
 A server sends them while it handles a call, and they end with that call. `ServerRequests` keeps the open ones of one server;
-the transport decides which calls they may be about, and the endpoints implement `ClientChannel`, the path to the client.
+the transport decides which calls they may be about, and the endpoints implement `ClientChannel`, the path to the client. Two
+more channels stand before it: `WithoutExtensions` leaves something out, `SamplingChannel` answers for a client without a model.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.apps import EXTENSION, MIME_TYPE
-from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.extensions import declares_extensions, is_extension_request, select_extensions
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.upstreams.message import IncomingMessage
@@ -127,16 +128,6 @@ def _select_callbacks(capabilities: JsonObject) -> JsonObject:
 def has_client(method: str) -> bool:
     """Whether a request has a client, so that a server may send requests of its own while it handles it."""
     return method in CALLBACK_METHODS or is_extension_request(method)
-
-
-def make_meta(client_channel: ClientChannel | None, envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
-    """Make the `_meta` of a request; in the stateless era it declares the capabilities of the calling client."""
-    carried = envelope | meta if meta else dict(envelope)
-    if client_channel is not None and envelope:
-        carried[CLIENT_CAPABILITIES] = client_channel.capabilities
-        if client_channel.log_level is not None:
-            carried[LOG_LEVEL] = client_channel.log_level
-    return carried
 
 
 def find_only_client(candidates: Iterable[ClientChannel | None]) -> ClientChannel | None:
@@ -330,3 +321,61 @@ class WithoutExtensions:
     @property
     def has_open_request(self) -> bool:
         return self._channel.has_open_request
+
+
+Sampler = Callable[[bytes, Caller], Awaitable[bytes]]
+"""Takes the parameters of a `sampling/createMessage` and the caller; returns its result as JSON, or raises `ServerRefused`."""
+
+
+def with_sampling(channel: ClientChannel | None, caller: Caller, sampler: Sampler) -> ClientChannel:
+    """Return the channel of a call on which sampling is answered: by the client if it can, else by `sampler`."""
+    if channel is not None and isinstance(channel.capabilities.get("sampling"), dict):
+        return channel
+    return SamplingChannel(channel, caller, sampler)
+
+
+class SamplingChannel:
+    """The channel to a client, if there is one, whose sampling requests are answered in its place."""
+
+    takes_input_required = False
+    """Such a result would ask the client for what it cannot answer, so its requests are answered one by one."""
+
+    def __init__(self, channel: ClientChannel | None, caller: Caller, sampler: Sampler) -> None:
+        self._channel = channel
+        self._caller = caller
+        self._sampler = sampler
+        # Without a channel a client gets nothing of what a server sends, so that all of one caller may pass for one.
+        self.client: Hashable = (caller.id, "sampling") if channel is None else channel.client
+        self.capabilities: JsonObject = ({} if channel is None else channel.capabilities) | {"sampling": {}}
+
+    @property
+    def log_level(self) -> str | None:
+        """The client's."""
+        return None if self._channel is None else self._channel.log_level
+
+    def wants_log(self, level: str) -> bool:
+        """Whether the client wants log messages of this level."""
+        return self._channel is not None and self._channel.wants_log(level)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether the client can be told something."""
+        return self._channel is not None and self._channel.can_tell
+
+    @property
+    def has_open_request(self) -> bool:
+        """Whether a request waits for the client itself."""
+        return self._channel is not None and self._channel.has_open_request
+
+    async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
+        """Answer sampling; send anything else to the client."""
+        if method == SAMPLING:
+            return await self._sampler(params, self._caller)
+        if self._channel is None:
+            raise ServerRefused(METHOD_NOT_FOUND, f"There is no client to answer {method}")
+        return await self._channel.ask(method, params, key=key)
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Forward a notification to the client."""
+        if self._channel is not None:
+            self._channel.tell(method, params)

@@ -16,8 +16,7 @@ from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import MESSAGE_LIMIT, Peer
 from toolpost.upstreams.process import tree as process_tree
-from toolpost.upstreams.process.lines import each_line, each_log_line
-from toolpost.upstreams.process.tree import PipeReader
+from toolpost.upstreams.process.tree import PipeReader, each_line, each_log_line
 from toolpost.upstreams.spec import ServerSpec
 
 STDERR_LINES: Final = 50

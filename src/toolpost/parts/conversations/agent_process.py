@@ -24,7 +24,7 @@ from toolpost.protocol.lines import OversizedLine
 from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.process import tree as process_tree
-from toolpost.upstreams.process.lines import each_line, each_log_line
+from toolpost.upstreams.process.tree import each_line, each_log_line
 
 _log = logging.getLogger("toolpost.parts.conversations")
 

@@ -18,7 +18,7 @@ from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.histograms import Histograms, Series
 from toolpost.parts.telemetry.spans import CLIENT, TextAttribute, new_span_id, write_constant_part, write_span
 from toolpost.protocol.era import PROTOCOL_VERSION
-from toolpost.upstreams.request_writer import RequestWriter
+from toolpost.upstreams.message import RequestWriter
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.transport import PendingRequest, ServerRefused, Transport

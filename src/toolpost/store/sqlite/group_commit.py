@@ -144,8 +144,7 @@ class GroupCommit:
         has_deferred, self._has_deferred = self._has_deferred, False
         queued, self._queue = self._queue[:LARGEST_GROUP], self._queue[LARGEST_GROUP:]
         for number, group in enumerate(self._split(queued)):
-            is_syncing = self._sync is not None and self._sync.is_running
-            if self._is_thread_busy or (is_syncing and self._needs_disk(group)):
+            if self._must_wait(group):
                 self._queue = [*group, *self._queue]
                 return  # the end of that one schedules this again
             if number and not has_deferred:
@@ -180,6 +179,9 @@ class GroupCommit:
         else:
             self._is_thread_busy = True
             self._for_thread.put(group)
+
+    def _must_wait(self, group: Group) -> bool:
+        return self._is_thread_busy or (self._needs_disk(group) and self._sync is not None and self._sync.is_running)
 
     def _needs_disk(self, group: Group) -> bool:
         # As it was split: all of its scripts do, or none.

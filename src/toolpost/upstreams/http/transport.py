@@ -28,7 +28,7 @@ from toolpost.shares import FairQueue
 from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
-from toolpost.upstreams.message import IncomingMessage
+from toolpost.upstreams.message import IncomingMessage, RequestWriter
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_MESSAGE,
@@ -39,7 +39,6 @@ from toolpost.upstreams.notifications import (
     send_log_to_clients,
     send_to_clients,
 )
-from toolpost.upstreams.request_writer import RequestWriter
 from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params

@@ -1,7 +1,8 @@
-"""The gateway's ends of a command's pipes, and the capture of its output. Part of `tree`."""
+"""The gateway's ends of a command's pipes, its output line by line, and the capture of it. Part of `tree`."""
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -11,10 +12,16 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from toolpost.base.events import event
+from toolpost.protocol.lines import LineSplitter
+
+_log = logging.getLogger("toolpost.upstreams")
+
 LineListener = Callable[[str, str], None]
 """Takes the stream's name, `stdout` or `stderr`, and a line of it."""
 
 LINE_LIMIT_BYTES = 8_192
+LOG_LINE_LIMIT = 16_384
 CHUNK_BYTES = 65_536
 SETTLE_S = 0.2
 
@@ -129,6 +136,38 @@ class PipeWriter(_PipeEnd, ByteSendStream):
                 await anyio.wait_writable(self._fileno())
             except BrokenPipeError as error:
                 raise anyio.BrokenResourceError from error
+
+
+async def each_line(stream: ByteReceiveStream, limit: int, take: Callable[[bytes], None]) -> None:
+    """Pass every line to `take`, one longer than the limit as `OversizedLine`, until the pipe is closed."""
+    await _split(stream, LineSplitter(limit), take)
+
+
+async def each_log_line(stream: ByteReceiveStream, take: Callable[[str], None]) -> None:
+    """Pass every line as text to `take`, the last one also without a newline, until the pipe is closed."""
+    splitter = LineSplitter(LOG_LINE_LIMIT)
+
+    def take_bytes(line: bytes) -> None:
+        take(line.decode(errors="replace").rstrip())
+
+    await _split(stream, splitter, take_bytes)
+    for line in splitter.feed(b"\n"):
+        take_bytes(line)
+
+
+async def _split(stream: ByteReceiveStream, splitter: LineSplitter, take: Callable[[bytes], None]) -> None:
+    def feed(chunk: bytes) -> None:
+        for line in splitter.feed(chunk):
+            take(line)
+
+    try:
+        if isinstance(stream, PipeReader):
+            await stream.read_into(feed)
+            return
+        async for chunk in stream:
+            feed(chunk)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        event(_log, logging.DEBUG, "output closed", reason=str(error))
 
 
 class Capture:

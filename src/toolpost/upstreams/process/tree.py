@@ -34,7 +34,16 @@ from toolpost.upstreams.process import posix as process_posix
 from toolpost.upstreams.process import windows as process_windows
 from toolpost.upstreams.process.command import PreparedCommand, make_environment, prepare_command
 from toolpost.upstreams.process.daemon import Daemon, birth_of, end_daemon, is_alive, start_daemon, this_process
-from toolpost.upstreams.process.pipes import Capture, LineListener, PipeReader, PipeWriter, feed, wait_for_end
+from toolpost.upstreams.process.pipes import (
+    Capture,
+    LineListener,
+    PipeReader,
+    PipeWriter,
+    each_line,
+    each_log_line,
+    feed,
+    wait_for_end,
+)
 
 __all__ = [
     "CompletedCommand",
@@ -44,6 +53,8 @@ __all__ = [
     "PipeWriter",
     "Process",
     "birth_of",
+    "each_line",
+    "each_log_line",
     "end_daemon",
     "is_alive",
     "make_environment",
