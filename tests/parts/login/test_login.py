@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -22,11 +23,13 @@ from tests.parts.login.conftest import PASSPHRASE, REDIRECT, Gateway, OpenGatewa
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from tests.wire.callers import ERAS, names
 from toolpost.app import open_app
+from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts import Script, Statement
 from toolpost.parts.login import passphrase, records
 from toolpost.parts.login import server as login_server
 from toolpost.parts.login.clients import LoginClient
 from toolpost.parts.login.part import LoginPart
+from toolpost.parts.login.routes import find_address
 from toolpost.parts.login.server import AuthorizationServer
 from toolpost.reload import apply_config
 from toolpost.store import AuditFilter
@@ -242,7 +245,7 @@ async def test_a_person_can_deny(open_gateway: OpenGateway) -> None:
     assert query_of(denied.headers["location"]) == {"error": "access_denied", "state": "st-1", "iss": gateway.url}
 
 
-@attack("stranger", "tries passphrases", "a login takes five, a name ten within five minutes")
+@attack("stranger", "tries passphrases", "a login takes five, a name ten from one address within five minutes")
 async def test_passphrases_cannot_be_tried_at_will(open_gateway: OpenGateway) -> None:
     async with open_gateway() as gateway:
         client = (await gateway.register())["client_id"]
@@ -301,6 +304,107 @@ async def test_a_right_passphrase_during_the_limit_does_not_prolong_it(
 
     assert all("do not match" in page.text for page in limited)
     assert "<strong>ada</strong>" in right.text
+
+
+async def guess(gateway: Gateway, client: str, address: str, count: int) -> None:
+    """Try wrong passphrases from an address, in a browser of its own, behind the proxy on this machine."""
+    browser = gateway.http
+    async with httpx2.AsyncClient(timeout=20, headers={"x-forwarded-for": address}) as gateway.http:
+        for _ in range(count):
+            page = await gateway.sign_in(await gateway.open_page(client, Pkce()), text="wrong")
+            assert "do not match" in page.text
+    gateway.http = browser
+
+
+async def sign_in_elsewhere(gateway: Gateway, client: str, address: str, cookies: httpx2.Cookies | None = None) -> bool:
+    browser = gateway.http
+    async with httpx2.AsyncClient(timeout=20, headers={"x-forwarded-for": address}, cookies=cookies) as gateway.http:
+        page = await gateway.sign_in(await gateway.open_page(client, Pkce()))
+    gateway.http = browser
+    return "<strong>ada</strong>" in page.text
+
+
+@attack("stranger", "keeps a person out by wrong passphrases for their name", "another address is not limited by it")
+async def test_a_stranger_locks_no_one_out(open_gateway: OpenGateway) -> None:
+    async with open_gateway() as gateway:
+        client = (await gateway.register())["client_id"]
+        await guess(gateway, client, "203.0.113.7", 10)
+        same = await sign_in_elsewhere(gateway, client, "203.0.113.7")
+        other = await sign_in_elsewhere(gateway, client, "203.0.113.8")
+
+    assert not same
+    assert other
+
+
+@attack(
+    "stranger",
+    "keeps a person out from many addresses",
+    "guesses are limited for all of them together, and a browser that has logged in before is not",
+)
+async def test_strangers_together_lock_no_known_browser_out(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passphrase, "STRANGERS_TRIES", 4)
+    async with open_gateway() as gateway:
+        client = (await gateway.register())["client_id"]
+        await gateway.sign_in(await gateway.open_page(client, Pkce()))
+        (remembered,) = (each for each in gateway.http.cookies.jar if each.name == "toolpost-remembered")
+        forged = httpx2.Cookies({"toolpost-remembered": f"{'0' * 32}.{'0' * 64}"})
+        for address in ("203.0.113.7", "203.0.113.8", "2001:db8::1", "2001:db8:0:1::1"):
+            await guess(gateway, client, address, 1)
+        new = await sign_in_elsewhere(gateway, client, "203.0.113.99")
+        with_forged = await sign_in_elsewhere(gateway, client, "203.0.113.99", forged)
+        own = await gateway.sign_in(await gateway.open_page(client, Pkce()))
+        for _ in range(10):
+            await gateway.sign_in(await gateway.open_page(client, Pkce()), text="wrong")
+        own_after_ten = await gateway.sign_in(await gateway.open_page(client, Pkce()))
+
+    assert (new, with_forged) == (False, False)
+    assert "<strong>ada</strong>" in own.text
+    assert "do not match" in own_after_ten.text, "a stolen cookie does not let its thief guess at will"
+    assert remembered.expires is not None, "kept when the browser is closed"
+    assert remembered.has_nonstandard_attr("HttpOnly")
+
+
+@attack("caller", "uses the cookie of their own login for another name", "it counts for the name that logged in")
+async def test_a_known_browser_is_known_for_its_person_alone(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passphrase, "STRANGERS_TRIES", 4)
+    hashed = passphrase.hash_passphrase(PASSPHRASE)
+    people = "".join(f'[callers.{name}]\npassphrase_hash = "{hashed}"\n' for name in ("ada", "bob"))
+    async with open_gateway(callers=people) as gateway:
+        client = (await gateway.register())["client_id"]
+        await gateway.sign_in(await gateway.open_page(client, Pkce()), name="bob")
+        for _ in range(4):
+            await gateway.sign_in(await gateway.open_page(client, Pkce()), name="ada", text="wrong")
+        limited = await gateway.sign_in(await gateway.open_page(client, Pkce()), name="ada")
+        bob = await gateway.sign_in(await gateway.open_page(client, Pkce()), name="bob")
+
+    assert "do not match" in limited.text
+    assert "<strong>bob</strong>" in bob.text
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "counted"),
+    [
+        ("203.0.113.7", "", "203.0.113.7"),
+        ("203.0.113.7", "198.51.100.1", "203.0.113.7"),
+        ("127.0.0.1", "198.51.100.1", "198.51.100.1"),
+        ("127.0.0.1", "192.0.2.1, 198.51.100.1, 10.1.2.3", "198.51.100.1"),
+        ("10.0.0.5", "2001:db8::7", "2001:db8::/64"),
+        ("127.0.0.1", "", ""),
+        ("127.0.0.1", "somewhere", ""),
+    ],
+)
+async def test_an_address_is_a_proxys_word_only_if_the_proxy_is_trusted(
+    peer: str, forwarded: str, counted: str
+) -> None:
+    headers = [(b"x-forwarded-for", forwarded.encode())]
+    scope = {"method": "POST", "path": "/", "headers": headers, "client": (peer, 50_000)}
+    request = HttpRequest(scope, cast("Any", None), cast("Any", None))
+
+    assert find_address(request, [ip_network("10.0.0.0/8")]) == counted
 
 
 @attack(

@@ -47,6 +47,21 @@ class ConnectionLimits:
         return max(1, self.total // 2)
 
 
+def address_key(address: str | None, trusted: Sequence[Network]) -> str | None:
+    """Return what an address is counted under; None if it has no limit of its own. Raises `ValueError` if it is none."""
+    if address is None:
+        return None
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    if ip.is_loopback or any(ip in network for network in trusted):
+        return None
+    if isinstance(ip, ipaddress.IPv6Address):
+        # A client with one IPv6 address usually has the whole /64.
+        return str(ipaddress.IPv6Network((ip, 64), strict=False))
+    return str(ip)
+
+
 def default_total(descriptors: int) -> int:
     """Return how many connections fit into a limit on descriptors: a quarter is left to servers, the store and modules."""
     return max(1, min(MOST_CONNECTIONS, descriptors * 3 // 4))
@@ -94,7 +109,7 @@ class Connections:
 
     def open(self, connection: TrackedConnection, address: str | None) -> bool:
         """Count a new connection, closing others if there is no room; False if it must be refused."""
-        key = self._key_of(address)
+        key = address_key(address, self.limits.trusted)
         if not self._make_room_at(key) or not self._make_room():
             return False
         self._unauthenticated[connection] = key
@@ -189,17 +204,3 @@ class Connections:
         self.refused.add(of=reason)
         self.close(connection)
         connection.evict()
-
-    def _key_of(self, address: str | None) -> str | None:
-        """Return what an address is counted under; None if it has no limit of its own."""
-        if address is None:
-            return None
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(ip, ipaddress.IPv6Address):
-            ip = ip.ipv4_mapped or ip
-        if ip.is_loopback or any(ip in network for network in self.limits.trusted):
-            return None
-        if isinstance(ip, ipaddress.IPv6Address):
-            # A client with one IPv6 address usually has the whole /64.
-            return str(ipaddress.IPv6Network((ip, 64), strict=False))
-        return str(ip)

@@ -53,7 +53,13 @@ def sign_in_page(
     *, client: str, request: str, form: str, is_wrong: bool, has_callers: bool, provider: str | None
 ) -> LoginPage:
     """Ask who the person is."""
-    problem = '<p class="problem" role="alert">That name and passphrase do not match.</p>' if is_wrong else ""
+    # The same text for a name that does not exist, a wrong passphrase and one too many: it must not tell them apart.
+    problem = (
+        '<p class="problem" role="alert">That name and passphrase do not match. After ten wrong passphrases, wait for five'
+        " minutes.</p>"
+        if is_wrong
+        else ""
+    )
     ways = ""
     if has_callers:
         ways += (

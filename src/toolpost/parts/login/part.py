@@ -78,7 +78,15 @@ class LoginPart(Part):
         yield Provided(
             login=server,
             routes=lambda http: [
-                LoginRoutes(http, server, settings, host.store, provider, lambda: running[0] if running else None),
+                LoginRoutes(
+                    http,
+                    server,
+                    settings,
+                    host.store,
+                    provider,
+                    lambda: running[0] if running else None,
+                    trusted_proxies=host.config.http.trusted_networks,
+                ),
                 routes_of(http, server, host.store),
             ],
             services=[server],

@@ -6,6 +6,8 @@ import hmac
 import os
 import time
 from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -21,7 +23,11 @@ LENGTH_LIMIT: Final = 1024
 
 WINDOW_S: Final = 300.0
 TRIES: Final = 10
-"""How many wrong passphrases a name may have within this time, at one gateway."""
+"""How many wrong passphrases a name may have from one source within this time, at one gateway."""
+
+STRANGERS_WINDOW_S: Final = 3600.0
+STRANGERS_TRIES: Final = 300
+"""The same from all addresses together. One address alone makes 120 an hour: it cannot reach this limit for the others."""
 
 _THREADS: Final = 2
 _MEMORY: Final = 256 * 1024 * 1024
@@ -43,32 +49,47 @@ def is_passphrase(passphrase: str, hashed: str) -> bool:
     return hmac.compare_digest(found, _decode(digest))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Attempt:
+    """A passphrase that was tried, from a browser that has logged in with this name before, or else from an address."""
+
+    at: float
+    source: str
+    is_known: bool
+
+
 class PassphraseCheck:
-    """Compares passphrases in threads, a few at a time, and refuses names that were tried too often."""
+    """Compares passphrases in threads, a few at a time, and limits how often a name is tried.
+
+    A limit for the name alone would let anyone keep its person out: ten wrong passphrases every five minutes suffice. So a
+    browser that has logged in before is counted for itself, and what strangers do does not matter to it.
+    """
 
     def __init__(self) -> None:
         self._threads = anyio.CapacityLimiter(_THREADS)
-        self._tries: dict[str, deque[float]] = {}
+        self._tries: dict[str, deque[Attempt]] = {}
         self._nobody = hash_passphrase(_encode(os.urandom(16)))
 
-    def take_try(self, name: str) -> bool:
-        """Count a try for the name of a caller; False, and not counted, if there were too many wrong ones.
+    def take_try(self, name: str, source: str, *, is_known: bool) -> Attempt | None:
+        """Count a try for the name of a caller; None, and not counted, if there were too many wrong ones.
 
         Counted before the passphrase is compared, so that tries at the same time do not all pass; `give_back` after a right one.
         Only for names that exist: strangers must not fill the memory.
         """
-        tries = self._tries.setdefault(name, deque())
-        while tries and tries[0] < time.monotonic() - WINDOW_S:
+        now, tries = time.monotonic(), self._tries.setdefault(name, deque())
+        while tries and tries[0].at < now - STRANGERS_WINDOW_S:
             tries.popleft()
-        if len(tries) >= TRIES:
-            return False
-        tries.append(time.monotonic())
-        return True
+        if sum(each.source == source and each.at >= now - WINDOW_S for each in tries) >= TRIES:
+            return None
+        if not is_known and sum(not each.is_known for each in tries) >= STRANGERS_TRIES:
+            return None
+        tries.append(attempt := Attempt(now, source, is_known))
+        return attempt
 
-    def give_back(self, name: str) -> None:
+    def give_back(self, name: str, attempt: Attempt) -> None:
         """Take back what `take_try` counted: the passphrase was right."""
-        if tries := self._tries.get(name):
-            tries.pop()
+        with suppress(ValueError):  # more than an hour ago
+            self._tries[name].remove(attempt)
 
     async def check(self, passphrase: str, hashed: str | None) -> bool:
         """Whether the passphrase is right. Takes as long for a name that does not exist (`hashed` is None)."""

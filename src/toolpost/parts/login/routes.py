@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ErrorCode, NotFound
+from toolpost.endpoints.http.connection_limits import Network, address_key
 from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden
@@ -55,6 +56,8 @@ _OPEN: Final = {"/token", "/register", "/revoke"}
 
 _PAGES: Final = {"/authorize", CONSENT_PATH, PROVIDER_PATH, CALLBACK_PATH}
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+_REMEMBERED: Final = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{64}")
+_REMEMBERED_S: Final = 31_536_000
 _OVER: Final = (
     "This login is over, was used already, or was started in another browser. Start again in your application."
 )
@@ -78,15 +81,20 @@ class LoginRoutes:
         store: "Store",
         provider: OpenIdProvider | None,
         find_gateway: Callable[[], "Gateway | None"],
+        *,
+        trusted_proxies: Sequence[Network],
     ) -> None:
         self._access = http.access
         self._server = server
         self._store = store
         self._provider = provider
         self._find_gateway = find_gateway
+        self._trusted_proxies = trusted_proxies
         self._metadata = metadata_of(server, settings)
         self._is_secure = server.issuer.startswith("https:")
-        self._cookie = "__Host-toolpost-login" if self._is_secure else "toolpost-login"
+        prefix = "__Host-" if self._is_secure else ""
+        self._cookie = f"{prefix}toolpost-login"
+        self._remembered = f"{prefix}toolpost-remembered"
         authenticator = HashedSecrets(server)
         options = ClientRegistrationOptions(enabled=True, default_scopes=list(server.scopes))
         self._authorize = AuthorizationHandler(server)
@@ -155,7 +163,7 @@ class LoginRoutes:
             _require(request, "GET")
             await self._begin(request)
             return
-        cookie = self._read_cookie(request)
+        cookie = self._read_cookie(request, self._cookie, _COOKIE)
         if cookie is None:
             await self._show(request, problem_page(_OVER))
         elif request.path == CONSENT_PATH and request.method == "POST":
@@ -176,7 +184,7 @@ class LoginRoutes:
         if query is None:
             await self._show(request, problem_page("A parameter of the request comes twice."))
             return
-        cookie = self._read_cookie(request) or secrets.token_urlsafe(32)
+        cookie = self._read_cookie(request, self._cookie, _COOKIE) or secrets.token_urlsafe(32)
         owner = browser.set(cookie)
         try:
             response = await self._authorize.handle(Request(request.scope, request.receive))
@@ -191,7 +199,7 @@ class LoginRoutes:
                 return
             joint = "&" if "?" in location else "?"
             response.headers["location"] = f"{location}{joint}iss={quote(self._server.issuer, safe='')}"
-        response.headers["set-cookie"] = self._write_cookie(cookie)
+        response.headers["set-cookie"] = self._write_cookie(self._cookie, cookie)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["x-frame-options"] = "DENY"
         await response(request.scope, request.receive, request.send)
@@ -259,9 +267,22 @@ class LoginRoutes:
         if taken is None:
             await self._show(request, problem_page(_OVER))
         elif form.get("action") == "sign-in" and taken.identity is None:
-            known_as = await self._server.sign_in(taken, form.get("name", ""), form.get("passphrase", ""))
-            page = await self._render(name, known_as or cookie, is_wrong=known_as is None)
-            await self._show(request, page, cookie=known_as)
+            signed_in = await self._server.sign_in(
+                taken,
+                form.get("name", ""),
+                form.get("passphrase", ""),
+                address=find_address(request, self._trusted_proxies),
+                remembered=self._read_cookie(request, self._remembered, _REMEMBERED) or "",
+            )
+            if signed_in is None:
+                await self._show(request, await self._render(name, cookie, is_wrong=True))
+                return
+            cookie, remembered = signed_in
+            cookies = [
+                self._write_cookie(self._cookie, cookie),
+                f"{self._write_cookie(self._remembered, remembered)}; Max-Age={_REMEMBERED_S}",
+            ]
+            await self._show(request, await self._render(name, cookie), cookies=cookies)
         else:
             target = None
             if form.get("action") in ("allow", "allow-read"):
@@ -307,37 +328,48 @@ class LoginRoutes:
             await self._show(request, problem_page("You are known to the provider, and to no caller here.", status=403))
             return
         target = f"{self._server.issuer}{CONSENT_PATH}?request={quote(name, safe='')}"
-        await self._redirect(request, target, cookie=known_as)
+        await self._redirect(request, target, cookies=[self._write_cookie(self._cookie, known_as)])
 
-    def _cookie_header(self, cookie: str | None) -> list[tuple[bytes, bytes]]:
-        return [] if cookie is None else [(b"set-cookie", self._write_cookie(cookie).encode())]
-
-    def _write_cookie(self, cookie: str) -> str:
+    def _write_cookie(self, name: str, value: str) -> str:
         secure = "; Secure" if self._is_secure else ""
-        return f"{self._cookie}={cookie}; Path=/; HttpOnly; SameSite=Lax{secure}"
+        return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
-    def _read_cookie(self, request: HttpRequest) -> str | None:
+    def _read_cookie(self, request: HttpRequest, name: str, pattern: re.Pattern[str]) -> str | None:
         try:
-            found = SimpleCookie(request.headers.get(b"cookie", b"").decode("latin-1")).get(self._cookie)
+            found = SimpleCookie(request.headers.get(b"cookie", b"").decode("latin-1")).get(name)
         except CookieError:
             return None
-        return found.value if found is not None and _COOKIE.fullmatch(found.value) else None
+        return found.value if found is not None and pattern.fullmatch(found.value) else None
 
-    async def _show(self, request: HttpRequest, page: LoginPage, *, cookie: str | None = None) -> None:
-        headers = [*page.headers, *self._cookie_header(cookie)]
+    async def _show(self, request: HttpRequest, page: LoginPage, *, cookies: Sequence[str] = ()) -> None:
+        headers = [*page.headers, *((b"set-cookie", each.encode()) for each in cookies)]
         await request.send({"type": "http.response.start", "status": page.status, "headers": headers})
         await request.send({"type": "http.response.body", "body": page.body})
 
-    async def _redirect(self, request: HttpRequest, target: str, *, cookie: str | None = None) -> None:
+    async def _redirect(self, request: HttpRequest, target: str, *, cookies: Sequence[str] = ()) -> None:
         headers = [
             (b"location", target.encode("latin-1", "replace")),
             (b"cache-control", b"no-store"),
             (b"referrer-policy", b"no-referrer"),
             (b"content-length", b"0"),
-            *self._cookie_header(cookie),
+            *((b"set-cookie", each.encode()) for each in cookies),
         ]
         await request.send({"type": "http.response.start", "status": 303, "headers": headers})
         await request.send({"type": "http.response.body", "body": b""})
+
+
+def find_address(request: HttpRequest, trusted_proxies: Sequence[Network]) -> str:
+    """Return what tries are counted under: the client's address, as a proxy in front of the gateway says it.
+
+    Where the proxy passes on what its clients say instead, they can choose: the limit for all addresses together holds.
+    """
+    peer = request.scope.get("client")
+    proxied = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    hops = [peer[0] if peer else None, *reversed([hop.strip() for hop in proxied.split(",") if hop.strip()])]
+    try:
+        return next(filter(None, (address_key(hop, trusted_proxies) for hop in hops)), "")
+    except ValueError:
+        return ""
 
 
 def _require(request: HttpRequest, method: str) -> None:

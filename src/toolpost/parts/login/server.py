@@ -330,29 +330,44 @@ class AuthorizationServer:
             lambda: records.take_form(hash_of(request), hash_of(cookie), hash_of(form)), repeatable=False
         )
 
-    async def sign_in(self, request: LoginRequest, name: str, passphrase: str) -> str | None:
-        """Note who a person is, by passphrase or token; None if they are not who they say.
+    async def sign_in(
+        self, request: LoginRequest, name: str, passphrase: str, *, address: str, remembered: str
+    ) -> tuple[str, str] | None:
+        """Note who a person is, by passphrase or token; None if they are not who they say, or were tried too often.
 
-        Returns the cookie that their browser has from now on.
+        Returns two cookies that their browser has from now on: its own, and the one by which it is remembered
+        (`remembered`, if it has one already), so that strangers who try the same name do not keep it out.
         """
         known = next((each for each in self._callers() if each.name == name), None)
-        may_try = known is not None and self._passphrases.take_try(known.name)
+        attempt, is_remembered = None, False
+        if known is not None:
+            is_remembered = hmac.compare_digest(remembered, self._remember(known, remembered.partition(".")[0]))
+            source = f"browser {remembered}" if is_remembered else f"address {address}"
+            attempt = self._passphrases.take_try(known.name, source, is_known=is_remembered)
         is_right = await self._passphrases.check(passphrase, known.passphrase if known else None)
         if known is not None and known.token is not None and known.token == digest_of(passphrase.encode()):
             is_right = True
-        if known is None or not is_right or not may_try:
+        if known is None or attempt is None or not is_right:
             # A name that is not known may be a passphrase in the wrong field.
             event(
                 _log,
                 logging.WARNING,
                 "login failed",
                 caller=known.name if known else None,
-                is_limited=bool(known and not may_try),
+                is_limited=known is not None and attempt is None,
             )
             await self._scripts.run(lambda: records.note_attempt(request.id))
             return None
-        self._passphrases.give_back(known.name)
-        return await self._set_identity(request, Identity(caller=known.name, secrets_hash=known.secrets_hash))
+        self._passphrases.give_back(known.name, attempt)
+        cookie = await self._set_identity(request, Identity(caller=known.name, secrets_hash=known.secrets_hash))
+        if cookie is None:
+            return None
+        return cookie, remembered if is_remembered else self._remember(known, secrets.token_hex(16))
+
+    def _remember(self, known: KnownCaller, nonce: str) -> str:
+        """Return the cookie of a browser in which this caller has logged in; another one once its secrets have changed."""
+        text = f"browser {nonce} {known.secrets_hash} {known.name}"
+        return f"{nonce}.{hmac.digest(self._key, text.encode(), 'sha256').hex()}"
 
     async def identify(self, request: LoginRequest, identity: Identity) -> str | None:
         """Note who a person of the OpenID Connect provider is; None if no caller stands for them.
