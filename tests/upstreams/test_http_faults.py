@@ -133,6 +133,7 @@ async def test_answers_without_end_or_in_halves_fail_their_own_call(
         seen = report(app)
 
     assert "more than 1000000 bytes" in errors["endless"]["message"]
+    assert "ask for less" in errors["endless"]["hint"]
     assert "in the middle of its answer" in errors["cut"]["message"]
     assert "without an answer" in errors["cut_events"]["message"]
     assert "not MCP" in errors["lie"]["message"]

@@ -154,6 +154,7 @@ async def test_an_answer_beyond_the_limit_fails_its_own_call_alone(monkeypatch: 
         seen = report(app)
 
     assert "more than 100000 bytes" in unavailable(answer)["message"]
+    assert "ask for less" in unavailable(answer)["hint"]
     assert seen.restarts == 0
 
 

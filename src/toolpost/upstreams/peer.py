@@ -235,7 +235,10 @@ class Peer:
             pending = next(iter(self._pending.values()))
         self._note_oddity(f"a message of over {limit} bytes", head)
         if pending is not None and not pending.answer.done():
-            pending.answer.set_exception(UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit"))
+            hint = "ask for less in one call: a page, a filter, a part of the file"
+            pending.answer.set_exception(
+                UpstreamUnavailable(f"its answer has more than {limit} bytes, the limit", hint=hint)
+            )
 
     def refuse(self, number: int | str | None, error: ToolpostError) -> None:
         """Fail one request, which the server did not accept, with an error such as a required login."""

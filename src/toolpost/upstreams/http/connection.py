@@ -51,6 +51,7 @@ _HINTS: Final = {
     FailureKind.CANNOT_CONNECT: "check the host and port of its `url`, that it runs, and that this machine is online",
     FailureKind.CONNECT_TIMED_OUT: "check the host and port of its `url`, and that this machine is online",
     FailureKind.TLS_FAILED: "check its certificate, or whether its `url` should begin with http://",
+    FailureKind.TOO_LARGE: "ask for less in one call: a page, a filter, a part of the file",
 }
 
 

@@ -427,7 +427,7 @@ class HttpTransport:
         try:
             response = await self._get_authorized(self._authorization, get) if self._authorization else await get()
         except HttpFailed as failure:
-            raise UpstreamUnavailable(failure.reason) from failure
+            raise UpstreamUnavailable(failure.reason, hint=failure.hint) from failure
         except ToolpostError as error:
             raise UpstreamUnavailable(f"the rest of its answer was lost: {error.message}", hint=error.hint) from error
         if response.status != 200 and exchange.answer is None:
@@ -533,7 +533,7 @@ async def _translate_failure(responding: Coroutine[Any, Any, Response]) -> Respo
     except HttpFailed as failure:
         if failure.sent:
             # Not `ConnectionLost`, which retires the instance: other requests to the same server may succeed.
-            raise UpstreamUnavailable(failure.reason) from failure
+            raise UpstreamUnavailable(failure.reason, hint=failure.hint) from failure
         raise ConnectionLost(failure.reason, was_sent=False, hint=failure.hint) from failure
 
 
