@@ -171,6 +171,30 @@ async def test_a_call_that_requires_a_login_shows_the_address(tmp_path: Path) ->
     assert f"hint: open {gateway.removesuffix('/mcp')}/login/up?ticket=" in refused[2]
 
 
+async def test_a_login_without_a_name_lists_the_tools_to_callers_who_have_none(tmp_path: Path) -> None:
+    server = OAuthServer()
+    (tmp_path / "ann").write_text("token-of-ann-" + "x" * 30)
+    (tmp_path / "ann").chmod(0o600)
+    async with serving_oauth(server) as url:
+        settings = (
+            '[http]\nlisten = "127.0.0.1:0"\n[store]\nurl = "sqlite:store.db"\n[callers.ann]\ntoken_file = "ann"\n'
+        )
+        configure(tmp_path, url, f'credentials = "caller"\n{settings}')
+        config = load_config(tmp_path / "toolpost.toml")
+        async with open_app(config) as app, open_http(app) as gateway:
+            call = ["call", "--url", gateway, "up__echo", "text=hi"]
+            token = {"TOOLPOST_TOKEN": "token-of-ann-" + "x" * 30}
+            unknown = await toolpost(tmp_path, *call, **token)
+            await toolpost(tmp_path, "login", "up")
+            async with asyncio.timeout(60):
+                while "/login/up?ticket=" not in (refused := await toolpost(tmp_path, *call, **token))[2]:
+                    await anyio.sleep(0.1)
+
+    assert "no tool is called `up__echo`" in unknown[2]
+    assert refused[0] != 0
+    assert "requires a login" in refused[2]
+
+
 async def find_line(stream: asyncio.StreamReader, pattern: str) -> str:
     async with asyncio.timeout(60):
         while line := (await stream.readline()).decode():

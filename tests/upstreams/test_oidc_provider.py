@@ -34,6 +34,7 @@ from toolpost.settings import CallerSettings, StoreSettings
 from toolpost.store import open_store
 from toolpost.upstreams.credentials import tokens
 from toolpost.upstreams.credentials.device import begin_device_login, finish_device_login
+from toolpost.upstreams.credentials.grant import NAME, encode_grant
 from toolpost.upstreams.credentials.keys import KeyFile
 from toolpost.upstreams.credentials.login import LoginFailed
 from toolpost.upstreams.credentials.oauth import Authorization
@@ -126,10 +127,17 @@ async def test_a_login_on_another_device(confirms: bool, tmp_path: Path) -> None
             headers = {"authorization": authorization.header or "", "mcp-protocol-version": "2026-07-28"}
             listed = await http.post(server.url, json=message, headers=headers | {"mcp-method": "tools/list"})
         renewed = await tokens.renew(grant, authorization.auth, authorization.fetcher)
+        await vault.put("up", "", NAME, encode_grant(renewed))
+        # This provider's access tokens are JWTs, which it cannot revoke.
+        is_revoked = await authorization.log_out()
+        with pytest.raises(tokens.TokenRefused) as refused:
+            await tokens.renew(renewed, authorization.auth, authorization.fetcher)
 
     assert "tools" in listed.json()["result"], listed.text
     assert grant.refresh_token is not None
     assert renewed.access_token != grant.access_token
+    assert is_revoked
+    assert refused.value.is_final
 
 
 async def type_code(url: str, *, confirms: bool) -> httpx2.Response:

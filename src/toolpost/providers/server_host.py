@@ -246,8 +246,9 @@ class ServerHost:
                 for provider in self.list_all():
                     if provider.spec.own_names:
                         await self._renew(provider)
-                    elif provider.spec.owner and self._tasks is not None:
-                        # Its owner may have logged in at another gateway, or at the command line.
+                    elif (provider.spec.owner or provider.owned is not None) and self._tasks is not None:
+                        # Its owner may have logged in at another gateway, or at the command line. What the empty owner is
+                        # listed is shown to callers who have not logged in yet, so that a call can tell them to.
                         self._start_learning(provider, self._tasks)
 
     async def _renew(self, provider: ServerProvider) -> None:

@@ -201,6 +201,11 @@ async def revoke(grant: Grant, auth: AuthSpec, fetcher: Fetcher) -> bool:
                 await _send(
                     grant.terms.revocation_endpoint, data, auth, registration, fetcher, issuer=grant.terms.issuer
                 )
+            except TokenRefused as refusal:
+                # Many providers cannot revoke an access token that is a JWT (RFC 7009, 2.2.1): it ends when it expires, and
+                # without its refresh token no other one follows.
+                is_unsupported = hint == "access_token" and refusal.error == "unsupported_token_type"
+                is_revoked = is_revoked and is_unsupported and bool(grant.refresh_token)
             except UpstreamUnavailable:
                 is_revoked = False
     return is_revoked
