@@ -24,6 +24,8 @@ from tests.upstreams.behind import hostile, text_of
 from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, plugin_of
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.callers import ERAS, client_of, names
+from tests.wire.test_callers import LISTING, OPENING
+from tests.wire.test_callers import ask as send
 from tests.wire.test_visibility import small
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
@@ -143,6 +145,19 @@ async def test_two_who_come_in_by_one_rule_share_no_state(project: Project) -> N
                 counted.append(text_of(await client.call_tool("up__count", {})))
 
     assert counted == ["1", "1", "2"]
+
+
+async def test_a_session_belongs_to_a_subject_and_not_to_the_bytes_of_a_token(project: Project) -> None:
+    first, second = (project.issuer.token(RESOURCE, sub="ada", jti=jti) for jti in ("1", "2"))
+    other = project.issuer.token(RESOURCE, sub="bob", jti="3")
+    config = project.load('[callers.ada]\nsubjects = ["ada"]\n[callers.bob]\nsubjects = ["bob"]\n')
+    async with served(config) as (_, url):
+        _, _, session = await send(url, first, OPENING)
+        headers = {"mcp_session_id": session, "mcp_protocol_version": "2025-06-18"}
+        statuses = [(await send(url, token, LISTING, **headers))[0] for token in (first, second, other)]
+
+    assert first != second
+    assert statuses == [200, 200, 404]
 
 
 async def test_whoever_comes_without_a_token_learns_where_to_get_one(project: Project) -> None:

@@ -235,7 +235,7 @@ def _show_code(login: DeviceLogin, server: str, caller: str, *, as_json: bool) -
 
 
 def _make_late_error(timeout_s: float) -> LoginFailed:
-    return LoginFailed(f"Nobody logged in within {timeout_s:g} s", hint=_LATE)
+    return LoginFailed(f"No login was completed within {timeout_s:g} s", hint=_LATE)
 
 
 async def _show(attempt: LoginAttempt, *, no_browser: bool) -> None:
