@@ -38,8 +38,7 @@ from toolpost.protocol.lines import LineSplitter
 from toolpost.protocol.mirrored import MirroredArguments
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.protocol.shape import BadShape, check_shape
-from toolpost.settings.json_edit import set_member
-from toolpost.settings.jsonc import NotJson, read_jsonc
+from toolpost.settings.jsonc import NotJson, read_jsonc, set_member
 from toolpost.settings.variables import split_references
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.http.connection import ResponseLimits, UpstreamConnection
@@ -267,7 +266,7 @@ PIECES = (*'"\\ \n\taA0_-/<', '\\"', "aA", "a1", "a.", "a-", "a:", "::", "> ")
 EXEMPT = {
     "settings.secrets._KNOWN_KEY": "read only from settings, of the operator's own",
     "settings.secrets._QUERY": "read only from settings, of the operator's own",
-    "cli.times._AGO": "read from the operator's own command line",
+    "cli.options._AGO": "read from the operator's own command line",
     "parts.workspace.symbols._DECLARED": "read from names that are cut before",
     "contracts.compatibility.patterns._CLASS": "read from patterns whose size is bounded before",
 }

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolpost.settings.json_edit import NotAnObject, get_member, remove_member, set_member
-from toolpost.settings.jsonc import read_jsonc
+from toolpost.settings.jsonc import NotAnObject, get_member, read_jsonc, remove_member, set_member
 
 PATH = ("mcpServers", "toolpost")
 ENTRY = {"command": "t", "args": ["a"]}

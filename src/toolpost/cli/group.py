@@ -1,18 +1,26 @@
 """Command groups that suggest the nearest name for an unknown command, and import a command when it is used."""
 
 import importlib
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
+from toolpost.base.ids import TOOL_THREAD
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure, show_usage_error
-from toolpost.cli.process_exit import exit_process, silence_stdout
 from toolpost.registry import BUNDLED, Command, installed_commands
+
+_WORKER: Final = "AnyIO worker thread"
+
+_IDLE_S: Final = 0.5
+"""Idle threads end much faster."""
 
 
 class NoSuchCommand(click.UsageError):
@@ -129,3 +137,26 @@ def _run_to_exit_code(run: Callable[[], Any]) -> int:
     except click.Abort:
         click.echo("toolpost: cancelled", err=True)
         return ExitCode.CANCELLED
+
+
+def exit_process(code: int) -> NoReturn:
+    """End the process even if a synchronous tool is stuck in its thread; its call has already been answered."""
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith((_WORKER, TOOL_THREAD))]
+    for thread in workers:
+        thread.join(_IDLE_S / len(workers))
+    if stuck := [thread.name for thread in workers if thread.is_alive()]:
+        # Other worker threads only prepare something, and nothing waits for them.
+        tools = [name.removeprefix(TOOL_THREAD) for name in stuck if name.startswith(TOOL_THREAD)]
+        if tools:
+            click.echo(f"toolpost: exiting while tools still run in a thread: {', '.join(tools)}", err=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def silence_stdout() -> None:
+    """Redirect stdout to the null device after a broken pipe, so that the interpreter's flush at exit cannot fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

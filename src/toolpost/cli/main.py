@@ -22,7 +22,7 @@ COMMANDS: Final = {
         "Show the servers behind the running gateway, or start, stop and restart one.",
     ),
     "credentials": Command(
-        "toolpost.cli.credentials.command:credentials",
+        "toolpost.cli.credentials:credentials",
         "Set, list and remove the credentials that servers are used with.",
     ),
     "login": Command("toolpost.cli.login.command:login", "Log in to a server behind the gateway that requires OAuth."),
@@ -37,7 +37,7 @@ COMMANDS: Final = {
         "toolpost.cli.logs.command:logs",
         "Show what gateways of this project have logged, and what their servers wrote to stderr.",
     ),
-    "audit": Command("toolpost.cli.audit.command:audit", "Show the record of calls, follow, verify or export it."),
+    "audit": Command("toolpost.cli.audit:audit", "Show the record of calls, follow, verify or export it."),
     "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database."),
     "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema."),
     "import": Command(

@@ -1,6 +1,7 @@
 """`toolpost serve`: run the gateway on HTTP or stdio until a signal stops it."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,7 +15,6 @@ import click
 from toolpost.app import open_app, open_http, serve_on_stdio
 from toolpost.base.events import event
 from toolpost.base.version import __version__
-from toolpost.cli.collector import freeze_loaded_objects, run_collections
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
 from toolpost.cli.gateway import problems_of, run_async
@@ -35,12 +35,17 @@ MANY_TOOLS: Final = 100
 """Above this number of tools, `--mode automatic` is suggested at the start."""
 
 STDIO_CLASH: Final = "--stdio cannot be used with --listen or --json"
-
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
-
 
 WhileServing = Callable[[App, str, "Stop"], AbstractAsyncContextManager[None]]
 """A context manager that is open while the server runs; takes the app, its URL and the means to stop it."""
+
+LOOK_S: Final = 1.0
+
+GROWN: Final = 10
+"""After so many middle-generation collections up to 77,000 objects are new, and a full one takes some 10 ms."""
+
+_NEVER: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,3 +222,25 @@ class Stop:
                 event(_log, logging.INFO, "ending", inFlight=count, graceS=self.app.config.limits.grace_s)
         elif self.app is not None and self._hurry is None:
             self._hurry = asyncio.get_running_loop().create_task(self.app.gateway.drain(0))
+
+
+def freeze_loaded_objects() -> None:
+    """Exclude all current objects from collections, as they live as long as the process, and turn automatic full ones off."""
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _NEVER)
+
+
+async def run_collections(has_learned_many: Callable[[], bool]) -> None:
+    """Freeze objects while many new tools are loaded, else run full collections when due; until cancelled."""
+    while True:
+        await anyio.sleep(LOOK_S)
+        if gc.get_count()[2] < GROWN:
+            continue
+        if has_learned_many():
+            # Garbage that is frozen is never freed: collect what is young first.
+            gc.collect(1)
+            gc.freeze()
+        else:
+            gc.collect()

@@ -22,9 +22,8 @@ from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import CONFIG_NAME, Config, load_config
-from toolpost.settings.json_edit import NotAnObject, get_member, remove_member, set_member
-from toolpost.settings.jsonc import NotJson
-from toolpost.settings.own_entry import OWN_NAME, is_toolpost
+from toolpost.settings.client_files import OWN_NAME, is_toolpost
+from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 

@@ -13,8 +13,17 @@ import click
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
-from toolpost.cli.doctor.findings import Diagnosis, Group, Level, problem, warning
-from toolpost.cli.doctor.output import as_object, pluralize, print_groups, total
+from toolpost.cli.doctor.findings import (
+    Diagnosis,
+    Group,
+    Level,
+    as_object,
+    pluralize,
+    print_groups,
+    problem,
+    total,
+    warning,
+)
 from toolpost.cli.doctor.servers import check_server
 from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
 from toolpost.cli.doctor.tools import TOOLS_LIMIT

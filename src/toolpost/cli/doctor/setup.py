@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,30 +15,34 @@ from urllib.parse import urlsplit
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.credentials import check_credentials
-from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, problem, warning
-from toolpost.cli.doctor.output import pluralize
+from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.members import members_of
 from toolpost.part_base import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
-from toolpost.store import AuditFilter, AuditLog, open_store, store_exists
+from toolpost.store import AuditFilter, AuditLog, Store, open_store, store_exists
 from toolpost.store.urls import shown_url
+from toolpost.upstreams.credentials.keys import KeyFile, KeyPlace
+from toolpost.upstreams.credentials.login import is_pending_login
+from toolpost.upstreams.credentials.vault import Vault
 
 VERIFY_S: Final = 10.0
 """Time limit of verifying the audit; `toolpost audit --verify` has none."""
 
 _CALLS: Final = 1_000
+
 _EXTRAS: Final = {
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
     "keychain": (("keyring",), "secrets in the keychain of the system"),
@@ -259,3 +264,47 @@ def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
     facts = {"version": plugin.version, "tools": len(tools), "refused": len(refused)}
     seen = tuple(Definition.from_contract(tool.contract) for tool in tools)
     return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts, definitions=seen)
+
+
+async def check_credentials(config: Config, store: Store) -> list[Diagnosis]:
+    """Check that the key decrypts what is stored, that only its owner can read it, and that each value belongs to a server."""
+    try:
+        place = key_place_of(config)
+        await to_thread.run_sync(place.read)
+        stored = [one for one in await Vault(store, place).list() if not is_pending_login(one.name)]
+    except OperatorError as error:
+        return [problem("credentials", error)]
+    if not stored:
+        return []
+    findings = list(_check_key_file(place))
+    unreadable = [one for one in stored if not one.is_readable]
+    if unreadable:
+        names = ", ".join(sorted({one.server for one in unreadable}))
+        findings.append(
+            problem(
+                "credentials",
+                f"{pluralize(len(unreadable), 'credential')} cannot be decrypted with the key in {place.shown}: of {names}",
+                hint="use the key with which they were stored, or set them again",
+            )
+        )
+    else:
+        findings.append(
+            ok("credentials", f"{pluralize(len(stored), 'credential')}, encrypted with the key in {place.shown}")
+        )
+    if unknown := sorted({one.server for one in stored} - set(config.servers)):
+        findings.append(
+            note("credentials", f"there are credentials for servers that are not configured: {', '.join(unknown)}")
+        )
+    return findings
+
+
+def _check_key_file(place: KeyPlace) -> Iterator[Diagnosis]:
+    if os.name != "posix" or not isinstance(place, KeyFile):
+        return
+    mode = stat.S_IMODE(place.path.stat().st_mode) if place.path.exists() else 0o600
+    if mode & 0o077:
+        yield warning(
+            "credentials",
+            f"the key in {place.shown} can be read by other users of this machine",
+            hint=f"chmod 600 {place.shown}",
+        )

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from toolpost.cli.doctor.output import pluralize
+from toolpost.cli.doctor.findings import pluralize
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.doctor.output import pluralize
+from toolpost.cli.doctor.findings import pluralize
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.gateway import run_async

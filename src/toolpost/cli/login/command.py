@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.credentials.command import check_owner
+from toolpost.cli.credentials import check_owner
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.login.listener import LoginListener, open_listener, read_pasted_urls

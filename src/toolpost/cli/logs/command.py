@@ -14,10 +14,9 @@ from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.logs.files import LogReader
 from toolpost.cli.logs.format import LEVELS, format_event
-from toolpost.cli.options import config_option, json_option, load_cli_config
+from toolpost.cli.options import TimeParameter, config_option, json_option, load_cli_config
 from toolpost.cli.signals import on_signals
 from toolpost.cli.terminal import printable
-from toolpost.cli.times import TimeParameter
 from toolpost.contracts.errors import NotFound
 
 POLL_S: Final = 0.3

@@ -1,23 +1,26 @@
 """`toolpost audit`: show, follow or verify the record of calls."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Protocol, get_args
 
 import anyio
 import anyio.to_thread
 import click
+import msgspec
 
-from toolpost.cli.audit.output import JSON_PRINTER, TABLE_PRINTER, AuditPrinter
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import show_error
 from toolpost.cli.gateway import run_async
-from toolpost.cli.options import config_option, json_option, load_cli_config
+from toolpost.cli.options import TimeParameter, config_option, json_option, load_cli_config
+from toolpost.cli.show import print_table, table
 from toolpost.cli.signals import on_signals
-from toolpost.cli.times import TimeParameter
+from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, NotFound
 from toolpost.settings import Config
 from toolpost.store import (
@@ -30,13 +33,38 @@ from toolpost.store import (
     store_exists,
     verify_audit,
 )
-from toolpost.store.audit_contents import CallContent, read_contents
+from toolpost.store.audit_contents import CallContent, read_contents, sample_input
 from toolpost.store.audit_file import append_records, find_archive_break, last_record
 from toolpost.store.urls import shown_url
 
 POLL_S: Final = 0.5
 _BATCH: Final = 1_000
 _CONTENTS_BATCH: Final = 100
+_COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
+
+_WIDTHS: Final = (4, 24, 9, 15, 9, 6, 14)
+"""Fixed, so that rows that `--follow` prints later line up."""
+
+_OPTIONAL: Final = ("CALL", "CALLER", "DURATION", "OUTCOME")
+"""Left out on a narrow terminal; a pipe and `--json` have all columns."""
+
+
+class AuditPrinter(Protocol):
+    """Prints entries and the verdict of `--verify`."""
+
+    def show(self, records: Sequence[AuditRecord], *, is_first: bool) -> None:
+        """Print some entries; `is_first` adds a header, or says that nothing matches."""
+        ...
+
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        """Print entries with the contents that were kept of them."""
+        ...
+
+    def show_verdict(self, verdict: AuditVerdict) -> None: ...
+
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        """Print how many entries a file got, and which is its last."""
+        ...
 
 
 @click.command(
@@ -230,3 +258,105 @@ async def _refuse_without_store(config: Config) -> None:
             f"There is no store at {shown} yet: no calls are recorded.",
             hint="`toolpost serve` and `toolpost call` create it",
         )
+
+
+class _TablePrinter:
+    def show(self, records: Sequence[AuditRecord], *, is_first: bool) -> None:
+        if not records:
+            if is_first:
+                click.echo("no recorded call matches", err=True)
+            return
+        print_table(table(*_COLUMNS, rows=map(_make_row, records), widths=_WIDTHS, header=is_first, optional=_OPTIONAL))
+
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        if not found:
+            click.echo("no call that was selected for review matches", err=True)
+        for record, content in found:
+            self.show([record], is_first=True)
+            click.echo(printable(f"  arguments: {content.arguments}"))
+            click.echo(printable(f"  result:    {content.result or '(the call did not end)'}"))
+            click.echo(f"  selected:  {content.sample:g} of the calls of {content.epoch}; --json has the proof")
+
+    def show_verdict(self, verdict: AuditVerdict) -> None:
+        if verdict.is_empty:
+            show_error(
+                "nothing to verify: the audit has no entries",
+                "if it had some, they were deleted: compare with a backup, or with a head that you noted elsewhere",
+            )
+        elif verdict.is_intact:
+            sealed = f"; the first {verdict.sealed} were sealed and removed" if verdict.sealed else ""
+            click.echo(f"all {verdict.checked} entries are intact{sealed}\nhead: {verdict.head}")
+        elif verdict.broken_seq is None:
+            show_error(f"the audit cannot be verified: {verdict.reason}", "compare with a backup")
+        else:
+            self._show_break(verdict)
+        if verdict.noted:
+            click.echo(
+                f"note: {verdict.noted} more entries are in the journal beside the store and not in the chain yet; "
+                "they are added when the store is next opened",
+                err=True,
+            )
+
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        click.echo(f"{added} entries added to {path}; its last is {last}")
+
+    def _show_break(self, verdict: AuditVerdict) -> None:
+        show_error(
+            f"entry {verdict.broken_seq} was changed: {verdict.reason}",
+            f"the {verdict.checked} entries before it are intact; compare with a backup",
+        )
+
+
+class _JsonPrinter:
+    def show(self, records: Sequence[AuditRecord], *, is_first: bool) -> None:  # noqa: ARG002
+        for record in records:
+            _print_line(_values_of(record))
+
+    def show_contents(self, found: Sequence[tuple[AuditRecord, CallContent]]) -> None:
+        for record, content in found:
+            kept = {
+                "arguments": content.arguments,
+                "result": content.result,
+                "sample": content.sample,
+                "input_hex": sample_input(content.epoch).hex(),
+                "proof_hex": content.proof,
+                "public_key_hex": content.public_key,
+            }
+            _print_line({**_values_of(record), "content": kept})
+
+    def show_verdict(self, verdict: AuditVerdict) -> None:
+        found = "empty" if verdict.is_empty else "sound" if verdict.is_intact else "broken"
+        is_intact = verdict.is_intact and not verdict.is_empty
+        _print_line({"is_intact": is_intact, "verdict": found, **asdict(verdict)})
+
+    def show_export(self, path: Path, added: int, last: int) -> None:
+        _print_line({"path": str(path), "added": added, "last": last})
+
+
+TABLE_PRINTER: Final[AuditPrinter] = _TablePrinter()
+JSON_PRINTER: Final[AuditPrinter] = _JsonPrinter()
+
+
+def _values_of(record: AuditRecord) -> dict[str, Any]:
+    return {
+        "seq": record.seq,
+        **msgspec.structs.asdict(record.entry),
+        "previous": record.previous,
+        "hash": record.hash,
+    }
+
+
+def _make_row(record: AuditRecord) -> tuple[str, ...]:
+    entry = record.entry
+    facts = (entry.at_utc, entry.outcome, entry.code or "-", f"{entry.duration_ms:.1f} ms", entry.caller, entry.call_id)
+    return (str(record.seq), *map(str, facts), str(entry.tool))
+
+
+def _print_line(values: dict[str, Any]) -> None:
+    # ASCII only: a text that was tampered with may hold lone surrogates.
+    click.echo(printable(json.dumps({_camel_case(name): value for name, value in values.items()}, default=repr)))
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
