@@ -89,6 +89,7 @@ def test_without_an_agent_the_page_says_how_to_add_one(page: Page, agentless_cha
     expect(empty.get_by_role("heading")).to_have_text("No agent is configured")
     expect(empty).to_contain_text("toolpost[harness]")
     expect(page.locator("#no-threads")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Message")).to_be_disabled()
 
     (tmp_path / "shown.toml").write_text(empty.locator("pre").inner_text())
     agents = AGENTS.of(load_config(tmp_path / "shown.toml"))

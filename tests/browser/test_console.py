@@ -109,6 +109,8 @@ def test_add_and_remove_a_server(page: Page, gateway: Gateway) -> None:
     expect(diff).to_contain_text("[servers.more]")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("not available")
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was changed: go back and correct it")
+    expect(page.get_by_role("alert").locator("code")).to_have_text("more")  # names are code, without backticks
     assert file.read_text() == before, "a server that does not start changes nothing"
 
     page.get_by_role("button", name="Back").click()

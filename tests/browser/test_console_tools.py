@@ -93,6 +93,8 @@ def test_a_tool_is_found_as_an_agent_would_find_it(page: Page, gateway: str) -> 
     expect(best).to_contain_text("lab__order")
     expect(best).to_contain_text("description: delivered")
     assert float(best.locator("td").first.inner_text()) > 0.5
+    box = page.get_by_role("region", name="Tools that fit")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), "the cost is in sight, whatever the descriptions"
     page.reload()
     expect(page.get_by_role("searchbox")).to_have_value("have goods delivered")
     best.get_by_role("link").click()
@@ -145,13 +147,13 @@ def test_a_rejected_call_is_repaired_in_the_form(inside: Page, gateway: str) -> 
     def field(pointer: str) -> Any:
         return page.locator(f'.field[data-pointer="{pointer}"]')
 
-    expect(field("/customer").locator(".issues").first).to_contain_text("needs `customer`")
+    expect(field("/customer").locator(".issues").first).to_contain_text("needs customer")
     expect(field("/items").locator(".issues")).to_contain_text("at least 1 item")
-    expect(field("/deliver/street").locator(".issues")).to_contain_text("needs `street`")
+    expect(field("/deliver/street").locator(".issues")).to_contain_text("needs street")
     expect(page.get_by_role("region", name="Result")).to_contain_text("INVALID_PARAMS")
     field("/number").get_by_role("button", name="without quotes").click()
     field("/speed").get_by_role("button", name='did you mean "fast"?').click()
-    field("/customer").get_by_role("button", name="rename `custommer` to `customer`").click()
+    field("/customer").get_by_role("button", name="rename custommer to customer").click()
     expect(field("/customer").locator("input")).to_have_value("Ann")
     expect(field("/custommer")).to_have_count(0)
     assert '"number": 12345678901234567890' in editor.input_value()

@@ -133,7 +133,7 @@ def test_mcp_tasks_and_their_results(page: Page, gateway: Gateway) -> None:
     rows.get_by_role("link").click()
     expect(page.get_by_role("region", name="Result")).to_contain_text('"done"')
     page.get_by_label("Show").select_option("failed")
-    expect(page.get_by_text("There are no such tasks.")).to_be_visible()
+    expect(page.get_by_text("No task has this status.")).to_be_visible()
 
     task = made["taskId"]
     assert gateway.get("cal", "/api/tasks").json()["tasks"] == []
@@ -159,6 +159,9 @@ def test_all_pages_lead_to_each_other(page: Page, gateway: Gateway) -> None:
     expect(page.get_by_role("region", name="Callers").get_by_role("row").nth(3)).to_contain_text("tools time__*")
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Tasks").click()
     expect(page.locator("h1")).to_have_text("Tasks")
+    page.set_viewport_size({"width": 390, "height": 780})
+    page.reload()
+    expect(bar.get_by_role("link", name="Tasks")).to_be_in_viewport(ratio=1)
 
 
 def test_an_absent_part_leaves_no_trace(page: Page, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ FAILURES_LIMIT: Final = 5
 
 _SHOWN_LINES: Final = 10
 
+RETRY_HINT: Final = "the next call tries to start it again"
+
 _E = TypeVar("_E", bound=BaseException)
 
 
@@ -109,7 +111,7 @@ class LastFailure:
     def make_error(self, reason: str, *, hint: str | None = None, lines: Sequence[str] = ()) -> UpstreamUnavailable:
         return UpstreamUnavailable(
             f"The server `{self.server}` is not available: {reason}",
-            hint=hint or "the next call tries to start it again",
+            hint=hint or RETRY_HINT,
             stderr="\n".join(lines[-_SHOWN_LINES:]) or None,
             server=self.server,
         )

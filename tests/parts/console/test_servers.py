@@ -38,6 +38,7 @@ async def test_a_server_is_shown_without_its_secrets_and_can_be_stopped_and_star
         nonsense = await opened.post("/server/act", name="small", action="explode")
 
     assert (shown["state"], shown["tools"], stopped["state"], started["state"]) == ("ready", 1, "stopped", "ready")
+    assert (shown["isHalted"], stopped["isHalted"], started["isHalted"]) == (False, True, False)
     assert shown["settings"]["command"] == sys.executable
     assert shown["settings"]["env"] == {"SMALL_TOKEN": "…"}
     assert SECRET not in json.dumps(shown)
@@ -144,8 +145,9 @@ async def test_a_server_that_does_not_start_changes_neither_the_file_nor_the_gat
         assert (await opened.get("/server", name="first"))["pids"] == pids
 
     error = failed.json()["error"]
-    assert error["code"] == "UPSTREAM_UNAVAILABLE"
+    assert (failed.status_code, error["code"]) == (503, "UPSTREAM_UNAVAILABLE")
     assert "small server here" in error["stderr"]
+    assert error["hint"] == "nothing was changed: go back and correct it", "no call starts a server that is not there"
 
 
 async def test_a_file_that_was_changed_since_the_plan_is_not_written(site: OpenSite) -> None:

@@ -10,7 +10,15 @@ import msgspec
 from toolpost.base.attention import Attention
 from toolpost.base.caller import Principal
 from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import ErrorCode, Forbidden, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.contracts.errors import (
+    ErrorCode,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    QueueOverloaded,
+    ToolpostError,
+    UpstreamUnavailable,
+)
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
@@ -170,6 +178,8 @@ def _status_of(failure: ToolpostError) -> int:
         return 404
     if isinstance(failure, Forbidden):
         return 403
+    if isinstance(failure, UpstreamUnavailable):
+        return 503
     return 400 if failure.code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_PARAMS) else 500
 
 

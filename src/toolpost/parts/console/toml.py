@@ -22,7 +22,7 @@ from toolpost.base.ids import CallerId, Json, JsonObject
 from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.safe_files import read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, parse_servers, remove_server, render_server, set_server_key
-from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError
+from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError, UpstreamUnavailable
 from toolpost.host import Host
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
@@ -32,6 +32,7 @@ from toolpost.settings import Config, ServerSettings, load_config
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.loader import convert_settings, is_client_file
 from toolpost.settings.secrets import redact_server
+from toolpost.upstreams.failures import RETRY_HINT
 
 _log = logging.getLogger("toolpost.console")
 
@@ -139,7 +140,11 @@ async def carry_out(change: ConfigChange, host: Host, servers: ServerHost, *, ba
         await servers.apply(specs_of(config, host.plugins))
     except ExceptionGroup as group:
         # Several servers may fail to start at once.
-        raise first_error(group) from group
+        error = first_error(group)
+        if isinstance(error, UpstreamUnavailable) and error.hint == RETRY_HINT:
+            # No call will start a server that was not added.
+            error.hint = "nothing was changed: go back and correct it"
+        raise error from group
     try:
         write_atomically(change.path, change.after, before=change.before)
     except ToolpostError:

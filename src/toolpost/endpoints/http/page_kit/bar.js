@@ -19,6 +19,8 @@ export async function showBar() {
     themes(),
   );
   bar.hidden = false;
+  // On a phone the links are one line that is scrolled.
+  bar.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 function logout() {

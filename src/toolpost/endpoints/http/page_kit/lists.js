@@ -1,6 +1,23 @@
 // What pages of lists share: tables of text, states as badges, times, details as JSON, looking again while somebody looks.
 
-import { element, visible } from "/kit/api.js";
+import { ask, element, guarded, visible } from "/kit/api.js";
+
+// Read something: `get("/api/tasks", { status: "failed" })`. Values that are empty are left out.
+export const get = (path, values = {}) =>
+  guarded(() => ask("GET", `${path}?${new URLSearchParams(Object.entries(values).filter(([, value]) => value))}`));
+
+// What follows `?` in the address of this page.
+export const here = () => Object.fromEntries(new URLSearchParams(location.search));
+
+const drawn = new Map(); // by section: the JSON that it shows
+
+// Show a value in a section, unless it is the one that is shown: nothing is drawn again under a reader's eyes.
+export function draw(section, value, make) {
+  const text = JSON.stringify(value);
+  if (drawn.get(section) === text) return;
+  drawn.set(section, text);
+  document.getElementById(section).replaceChildren(...make());
+}
 
 // A table of rows; a cell is text or an element. `empty` is said where there is no row.
 export function table(label, columns, rows, empty) {
@@ -53,7 +70,7 @@ export function follow(look, ms) {
   const once = async () => {
     const mine = ++latest;
     try {
-      await look(Object.fromEntries(new URLSearchParams(location.search)), () => mine !== latest);
+      await look(here(), () => mine !== latest);
       notice.hidden = true;
     } catch (error) {
       if (mine !== latest) return;

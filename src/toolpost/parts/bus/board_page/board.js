@@ -1,22 +1,12 @@
 // The bus: who works on what, what waits, what became of each task. It shows, and changes nothing.
 
-import { ask, element, guarded, visible } from "/kit/api.js";
+import { element, visible } from "/kit/api.js";
 import { showBar } from "/kit/bar.js";
-import { badge, duration, follow, json, link, table, time } from "/kit/lists.js";
+import { badge, draw, duration, follow, get, here, json, link, table, time } from "/kit/lists.js";
 
 const LOOK_MS = 2000;
 const $ = (id) => document.getElementById(id);
-let shownText = {}; // by section: the JSON that it shows, so that nothing is drawn again under a reader's eyes
 let more = { state: null, pages: 1 };
-
-const get = (path, values = {}) => guarded(() => ask("GET", `${path}?${new URLSearchParams(Object.entries(values).filter(([, value]) => value))}`));
-
-function draw(section, value, make) {
-  const text = JSON.stringify(value);
-  if (shownText[section] === text) return;
-  shownText = { ...shownText, [section]: text };
-  $(section).replaceChildren(...make());
-}
 
 async function look(query, isOver) {
   const state = query.state ?? "";
@@ -27,7 +17,7 @@ async function look(query, isOver) {
   const { counts } = board;
   $("counts").textContent = ["queued", "waiting", "running", "dead", "blocked"].map((name) => `${counts[name] ?? 0} ${name}`).join(" · ");
   draw("board", board, () => showBoard(board));
-  draw("tasks", tasks, () => showTasks(tasks));
+  draw("tasks", [state, tasks], () => showTasks(tasks, state));
   $("task").hidden = !task;
   if (task) draw("task", task, () => showTask(task));
 }
@@ -42,7 +32,7 @@ async function listTasks(state) {
   return found;
 }
 
-const open = (id) => link(id, { ...Object.fromEntries(new URLSearchParams(location.search)), task: id }, go);
+const open = (id) => link(id, { ...here(), task: id }, go);
 
 function showBoard({ workers, queue, troubled }) {
   return [
@@ -77,14 +67,14 @@ function showBoard({ workers, queue, troubled }) {
   ];
 }
 
-function showTasks({ tasks, next }) {
+function showTasks({ tasks, next }, state) {
   const rows = tasks.map((one) => [open(one.bead_id), badge(one.state), one.priority, one.attempt || "", one.worker ?? "", time(one.changed_at), one.reason ?? ""]);
-  const made = [table("Tasks", ["Task", "State", "Priority", "Attempts", "Worker", "Changed", "Reason"], rows, "There are no such tasks.")];
+  const made = [table("Tasks", ["Task", "State", "Priority", "Attempts", "Worker", "Changed", "Reason"], rows, state ? "No task is in this state." : "No task has been submitted. Submit one with the tool bus__submit_task, or: toolpost bus submit TASK")];
   if (next) {
     const button = element("button", { type: "button" }, "Show more");
     button.addEventListener("click", () => {
       more.pages += 1;
-      go(Object.fromEntries(new URLSearchParams(location.search)));
+      go(here());
     });
     made.push(button);
   }
@@ -92,7 +82,7 @@ function showTasks({ tasks, next }) {
 }
 
 function showTask(task) {
-  const close = link("Close", { ...Object.fromEntries(new URLSearchParams(location.search)), task: "" }, go);
+  const close = link("Close", { ...here(), task: "" }, go);
   const made = [
     element("h2", {}, visible(task.bead_id), " ", badge(task.state), " ", close),
     element("p", { class: "dim" }, task.submitted_at ? `Submitted ${time(task.submitted_at)}, changed ${time(task.changed_at)}.` : "It was submitted by another caller: this is what everybody may see."),
@@ -109,5 +99,5 @@ function showTask(task) {
 }
 
 const go = follow(look, LOOK_MS);
-$("state").addEventListener("change", () => go({ ...Object.fromEntries(new URLSearchParams(location.search)), state: $("state").value }));
+$("state").addEventListener("change", () => go({ ...here(), state: $("state").value }));
 showBar().catch(() => {}); // the board needs no bar

@@ -38,7 +38,9 @@ def routes_of(console: Console) -> list[Route]:
     servers = console.http.servers
 
     async def report(provider: ServerProvider) -> dict[str, Any]:
-        return await report_server(provider, servers.findings, make_concealer(provider.spec))
+        reported = await report_server(provider, servers.findings, make_concealer(provider.spec))
+        # A server that a person stopped stays so; any other starts with the next call, and is nothing to worry about.
+        return reported | {"isHalted": any(supervisor.is_stopped for supervisor in provider.supervisors)}
 
     async def list_servers(request: RouteRequest) -> Json:
         found = list(servers.providers.values())

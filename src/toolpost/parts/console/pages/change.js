@@ -1,7 +1,7 @@
 // What would change in toolpost.toml, and the button that changes it: shown first, then done.
 
 import { post } from "/console/api.js";
-import { Dialog, Diff, Failure, html, useLoaded, useState } from "/console/parts.js";
+import { Dialog, Diff, Failure, html, Message, useLoaded, useState } from "/console/parts.js";
 
 // `path` is where plans are asked for (`PATH/plan`) and carried out (`PATH/change`), `body` what is sent to both.
 // `onClose(true)` is called when it was done. `children` are further fields.
@@ -26,7 +26,7 @@ export function Change({ title, path, body, verb, isDangerous = false, text, onC
     ${plan && !error ? html`
       <p class="dim">${plan.isNew ? "Creates" : "Changes"} <code>${plan.file}</code>. ${text}</p>
       <${Diff} lines=${plan.diff} label="What changes" />
-      ${plan.notes.map((note) => html`<p>${note}</p>`)}
+      ${plan.notes.map((note) => html`<p><${Message} text=${note} /></p>`)}
       ${children}
     ` : null}
     <div class="row">

@@ -1,6 +1,6 @@
 // The fields of a form, and the editor of its JSON. Both show the same arguments; `onChange` is given new ones.
 
-import { html, useEffect, useState } from "/console/parts.js";
+import { html, Message, useEffect, useState } from "/console/parts.js";
 import { visible } from "/kit/api.js";
 import { parse, stringify } from "./exact.js";
 import { repair } from "./repair.js";
@@ -65,11 +65,11 @@ function Issues({ found, context }) {
     ${found.map((issue) => {
       const after = repair(context.value, issue);
       return html`<li>
-        <span>${visible(issue.message)}</span>
+        <span><${Message} text=${issue.message} /></span>
         ${issue.suggestion
           ? after === undefined
-            ? html` <em>${visible(issue.suggestion)}</em>`
-            : html` <button type="button" class="small repair" onClick=${() => context.onChange(after, issue)}>${visible(issue.suggestion)}</button>`
+            ? html` <em><${Message} text=${issue.suggestion} /></em>`
+            : html` <button type="button" class="small repair" onClick=${() => context.onChange(after, issue)}><${Message} text=${issue.suggestion} /></button>`
           : null}
       </li>`;
     })}

@@ -25,7 +25,8 @@ export function Link({ to, go, children, ...rest }) {
 
 const KINDS = {
   good: ["ready", "busy", "ok", "healthy", "compatible", "sound"],
-  warn: ["starting", "draining", "review", "cancelled", "stopped", "suspicious", "changed", "refused"],
+  // Not "stopped": most servers are until they are called.
+  warn: ["starting", "draining", "review", "cancelled", "suspicious", "changed", "refused"],
   bad: ["failed", "suspended", "error", "breaking", "lost", "quarantined", "broken"],
 };
 
@@ -42,6 +43,14 @@ export function Code({ text, label, limit = 20000 }) {
   return html`<pre class="code" tabindex="0" role="region" aria-label=${label ?? "Code"}>${visible(cut ? shown.slice(0, limit) : shown)}${cut ? `\n… ${shown.length - limit} more characters` : ""}</pre>`;
 }
 
+// A message of the gateway, which puts names and commands in backticks, with these as code.
+export function Message({ text }) {
+  return visible(String(text)).split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+}
+
+// A hint that follows a message: the gateway writes it as a clause.
+export const Hint = ({ text }) => (text ? html`<${Message} text=${text[0].toUpperCase() + text.slice(1)} />` : null);
+
 // What stands where there is nothing: what it means, and what to do next.
 export function Empty({ title, children }) {
   return html`<div class="empty"><h2>${title}</h2>${children}</div>`;
@@ -51,7 +60,7 @@ export function Empty({ title, children }) {
 export function Failure({ error, onClose }) {
   return html`<div class="failure" role="alert">
     <p>
-      <strong>${visible(error.message ?? String(error))}</strong> ${error.hint ? visible(error.hint) : ""}
+      <strong><${Message} text=${error.message ?? error} /></strong> <${Hint} text=${error.hint} />
       ${onClose ? html` <button type="button" onClick=${onClose}>Close</button>` : null}
     </p>
     ${error.stderr ? html`<${Code} text=${error.stderr} label="Last output" />` : null}
@@ -141,5 +150,6 @@ export function useLoaded(load, inputs) {
 }
 
 export const time = (iso) => (iso ? new Date(iso).toLocaleString([], { dateStyle: "short", timeStyle: "medium" }) : "–");
+export const count = (number, noun) => `${number.toLocaleString()} ${noun}${number === 1 ? "" : "s"}`;
 export const bytes = (size) => (size === null || size === undefined ? "–" : `${(size / 1024 / 1024).toFixed(1)} MiB`);
 export const ms = (value) => (value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(1)} ms`);

@@ -1,6 +1,6 @@
 // The result of a call: text, images, audio, resources and tables. All of it is text of strangers: shown, never interpreted.
 
-import { Badge, Code, html, Link, ms, useState } from "/console/parts.js";
+import { Badge, Code, Hint, html, Link, Message, ms, useState } from "/console/parts.js";
 import { visible } from "/kit/api.js";
 import { stringify, typeOf } from "./exact.js";
 
@@ -67,7 +67,7 @@ export function Result({ result, seconds, go }) {
 export function CallError({ error }) {
   const issues = issuesOf(error);
   return html`<div class="failure" role="alert">
-    <p>${error.code ? html`<code>${error.code}</code> ` : null}<strong>${visible(String(error.message ?? "The tool failed."))}</strong> ${error.hint ? visible(String(error.hint)) : ""}</p>
+    <p>${error.code ? html`<code>${error.code}</code> ` : null}<strong><${Message} text=${error.message ?? "The tool failed."} /></strong> <${Hint} text=${error.hint ? String(error.hint) : ""} /></p>
     ${issues.length ? html`<p>${issues.length === 1 ? "One argument is" : `${issues.length} arguments are`} to be changed: see the form.</p>` : null}
     ${!issues.length && error.details && Object.keys(error.details).length ? html`<${Code} text=${stringify(error.details)} label="Details" />` : null}
   </div>`;

@@ -25,15 +25,18 @@ async function start() {
   agents = (await guarded(() => ask("GET", "/api/agents"))).agents;
   $("agent").replaceChildren(...agents.map((agent) => element("option", { value: agent.name }, agent.name)));
   $("agent").hidden = agents.length < 2;
+  $("text").disabled = $("send").disabled = !agents.length;
   $("who").textContent = agents.length ? `${agents.length} agent${agents.length > 1 ? "s" : ""} · ${location.host}` : "";
   showBar().catch(() => {}); // the chat works without it
   await visit();
 }
 
-const EXAMPLE = `[agents.claude]                     # Claude Code, as it is logged in on the gateway's machine
+const EXAMPLE = `# Claude Code, as it is logged in on the gateway's machine
+[agents.claude]
 kind = "claude"
 
-[agents.gemini]                     # or any program that speaks the Agent Client Protocol
+# or any program that speaks the Agent Client Protocol
+[agents.gemini]
 command = "gemini"
 args = ["--experimental-acp"]`;
 

@@ -1,35 +1,24 @@
 // MCP tasks: which calls go on after their request, and what became of them. It shows, and changes nothing.
 
-import { ask, element, guarded, visible } from "/kit/api.js";
+import { element, visible } from "/kit/api.js";
 import { showBar } from "/kit/bar.js";
-import { badge, follow, json, link, table, time } from "/kit/lists.js";
+import { badge, draw, follow, get, here, json, link, table, time } from "/kit/lists.js";
 
 const LOOK_MS = 2000;
 const $ = (id) => document.getElementById(id);
-const here = () => Object.fromEntries(new URLSearchParams(location.search));
-const shown = new Map(); // by section: the JSON that it shows
-
-const get = (path, values = {}) => guarded(() => ask("GET", `${path}?${new URLSearchParams(Object.entries(values).filter(([, value]) => value))}`));
-
-function draw(section, value, make) {
-  const text = JSON.stringify(value);
-  if (shown.get(section) === text) return;
-  shown.set(section, text);
-  $(section).replaceChildren(...make());
-}
 
 async function look(query, isOver) {
   $("status").value = query.status ?? "";
   const [list, task] = await Promise.all([get("/api/tasks", { status: query.status, before: query.before }), query.task ? get("/api/tasks/task", { id: query.task }) : null]);
   if (isOver()) return;
-  draw("tasks", list, () => showTasks(list));
+  draw("tasks", [query.status, list], () => showTasks(list, query.status));
   $("task").hidden = !task;
   if (task) draw("task", task, () => showTask(task));
 }
 
-function showTasks({ tasks, next }) {
+function showTasks({ tasks, next }, status) {
   const rows = tasks.map((one) => [link(one.id.slice(0, 12), { ...here(), task: one.id }, go), one.tool, one.caller, badge(one.status), one.attempts, time(one.createdAt), time(one.updatedAt), one.message ?? ""]);
-  const made = [table("Tasks", ["Task", "Tool", "Caller", "Status", "Attempts", "Created", "Changed", "Message"], rows, "There are no such tasks.")];
+  const made = [table("Tasks", ["Task", "Tool", "Caller", "Status", "Attempts", "Created", "Changed", "Message"], rows, status ? "No task has this status." : "No call has become a task yet.")];
   if (next) made.push(link("Older tasks", { ...here(), before: next }, go));
   return made;
 }

@@ -95,8 +95,14 @@ function List({ query, go, session }) {
   `;
 }
 
+// Of calls of today, the time alone: a phone has room for little more than that and the outcome.
+const when = (iso) => {
+  const at = new Date(iso);
+  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : time(iso);
+};
+
 const columns = (go) => [
-  { name: "time", title: "Time", cell: (call) => time(call.at_utc) },
+  { name: "time", title: "Time", cell: (call) => html`<span title=${call.at_utc}>${when(call.at_utc)}</span>` },
   { name: "tool", title: "Tool", cell: (call) => html`<${Link} to=${`/calls/${encodeURIComponent(call.call_id)}`} go=${go}>${call.tool}<//>` },
   { name: "outcome", title: "Outcome", cell: (call) => html`<${Badge} text=${call.outcome} />` },
   { name: "error-code", title: "Code", cell: (call) => call.code ?? "" },

@@ -3,7 +3,7 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { Badge, Code, Diff, Empty, Failure, html, Link, useLoaded, useState } from "/console/parts.js";
+import { Badge, Code, Diff, Empty, Failure, html, Link, Message, useLoaded, useState } from "/console/parts.js";
 
 export function View({ params, query, go }) {
   return params[0]
@@ -79,9 +79,9 @@ function Tool({ name, go }) {
       ${tool.isQuarantined ? "" : " Quarantine holds its server to its contracts: changed tools are not run."} Rejecting leaves the tool out.</p>
     ${tool.changes.map((change) => html`<section class="card" key=${`${change.rule} ${change.place}`}>
       <h2><code>${change.rule}</code> <${Badge} text=${change.verdict} /></h2>
-      <p>${change.message} <code class="dim">${change.place}</code></p>
-      ${change.affected ? html`<p>Who notices: ${change.affected}.</p>` : null}
-      ${change.explanation ? html`<p class="dim">${change.explanation}</p>` : null}
+      <p><${Message} text=${change.message} /> <code class="dim">${change.place}</code></p>
+      ${change.affected ? html`<p>Who notices: <${Message} text=${change.affected} />.</p>` : null}
+      ${change.explanation ? html`<p class="dim"><${Message} text=${change.explanation} /></p>` : null}
       ${change.example !== undefined ? html`<p>${change.rule.startsWith("output.") ? "A result that no caller had to expect:" : change.rule === "input.argument-removed" ? "A call that sends it:" : "A call that used to work and no longer does:"}</p>
         <${Code} label="Example" text=${change.example} />` : null}
     </section>`)}

@@ -3,7 +3,7 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { Badge, bytes, Code, Dialog, Empty, Failure, html, Link, time, useLoaded, useState } from "/console/parts.js";
+import { Badge, bytes, Code, count, Dialog, Empty, Failure, Hint, html, Link, Message, time, useLoaded, useState } from "/console/parts.js";
 
 export function View({ params, go, session }) {
   return params[0]
@@ -27,10 +27,10 @@ function List({ go, session }) {
       ${servers.map((server) => html`<li class="card" key=${server.name}>
         <h2><${Link} to=${`/servers/${encodeURIComponent(server.name)}`} go=${go}>${server.name}<//> <${Badge} text=${server.state} /></h2>
         ${server.transport ? html`<p class="dim">
-          ${server.transport} · ${count(server.tools, "tool")}${server.pids.length ? ` · pid ${server.pids.join(", ")}` : ""}
+          ${server.state === "stopped" && !server.isHalted ? "starts when it is called · " : ""}${server.transport} · ${count(server.tools, "tool")}${server.pids.length ? ` · pid ${server.pids.join(", ")}` : ""}
           ${server.memoryBytes ? ` · ${bytes(server.memoryBytes)}` : ""}${server.restarts ? ` · ${count(server.restarts, "restart")}` : ""}
         </p>` : null}
-        ${server.lastError && isDown(server.state) ? html`<p class="bad">${server.lastError}</p>` : null}
+        ${server.lastError && isDown(server.state) ? html`<p class="bad"><${Message} text=${server.lastError} /></p>` : null}
       </li>`)}
     </ul>
     ${isAdding ? html`<${Add} onClose=${(isDone) => (setAdding(false), isDone && reload())} />` : null}
@@ -45,7 +45,6 @@ export function FirstSteps({ isAdmin }) {
 }
 
 const isDown = (state) => state === "failed" || state === "suspended";
-const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 function Server({ name, go, session }) {
   const [live, setLive] = useState(null);
@@ -78,11 +77,11 @@ function Server({ name, go, session }) {
       <button type="button" class="danger end" onClick=${() => setRemoving(true)}>Remove</button>
     </div>
     ${isDown(now.state) ? html`<div class="failure">
-      <p><strong>It is not available:</strong> ${now.lastError}</p>
-      <p>${now.hint ?? "Read its last output below, correct its settings, and start it again."} <code>toolpost doctor ${name}</code> tries each step by itself.</p>
+      <p><strong>It is not available:</strong> <${Message} text=${now.lastError} /></p>
+      <p><${Hint} text=${now.hint ?? "read its last output below, correct its settings, and start it again"} />. <code>toolpost doctor ${name}</code> tries each step.</p>
     </div>` : null}
     <dl class="facts">
-      <dt>Process</dt><dd>${now.pids.length ? now.pids.join(", ") : "–"} · ${bytes(now.memoryBytes)}</dd>
+      <dt>Process</dt><dd>${now.pids.length ? `${now.pids.join(", ")} · ${bytes(now.memoryBytes)}` : isStopped ? (server.isHalted ? "none: it was stopped, and stays so until you start it" : "none: the next call of one of its tools starts it") : "none"}</dd>
       <dt>Restarts</dt><dd>${now.restarts}</dd>
       <dt>Speaks</dt><dd>${server.transport} ${server.version ?? ""}</dd>
       <dt>Tools</dt><dd>
@@ -91,14 +90,14 @@ function Server({ name, go, session }) {
         ${server.refused.length ? ` · ${server.refused.length} refused` : ""}
       </dd>
       <dt>Calls</dt><dd><${Link} to=${`/calls?tool=${encodeURIComponent(`${name}__*`)}`} go=${go}>of its tools<//></dd>
-      ${now.lastError ? html`<dt>Last error</dt><dd>${now.lastError} (${time(server.lastErrorAt)})</dd>` : null}
+      ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> (${time(server.lastErrorAt)})</dd>` : null}
       ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
     </dl>
     ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
     <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
     ${now.lines?.length ?? server.lastWords.length
       ? html`<${Code} label="Output" text=${(now.lines ?? server.lastWords).join("\n")} />`
-      : html`<p class="dim">It has written nothing.</p>`}
+      : html`<p class="dim">Nothing since it was last started. <code>toolpost logs --server ${name}</code> shows what it wrote before.</p>`}
     ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
     ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous
       text="Its calls in flight still get their answers."

@@ -1,7 +1,7 @@
 // One tool: try it, read its contract, see what it was before and who sees it.
 
 import { callTool, get } from "/console/api.js";
-import { Badge, Code, Diff, Empty, Failure, html, Link, time, useEffect, useLoaded, useMemo, useRef, useState } from "/console/parts.js";
+import { Badge, Code, Diff, Empty, Failure, html, Link, Message, time, useEffect, useLoaded, useMemo, useRef, useState } from "/console/parts.js";
 import { visible } from "/kit/api.js";
 import { isEqual, parse, stringify } from "../exact.js";
 import { FormFields, JsonEditor } from "../fields.js";
@@ -180,7 +180,7 @@ function Progress({ progress }) {
   const known = progress?.total > 0;
   return html`<div class="row" role="status">
     <progress aria-label="Progress" value=${known ? progress.progress : undefined} max=${known ? progress.total : undefined}></progress>
-    <span>${progress?.message ? visible(progress.message) : "Running…"} ${known ? `${progress.progress} of ${progress.total}` : ""}</span>
+    <span>${progress?.message ? visible(progress.message) : "Running…"}${known ? ` · ${progress.progress} of ${progress.total}` : ""}</span>
   </div>`;
 }
 
@@ -275,7 +275,7 @@ function History({ tool }) {
         ${version.judgement ? html`<${Badge} text=${version.judgement.verdict} />` : html`<span class="dim">the first that is kept</span>`}
       </div>
       ${version.judgement?.changes.length
-        ? html`<ul>${version.judgement.changes.slice(0, 20).map((change) => html`<li><${Badge} text=${change.verdict} /> <code>${change.rule}</code> ${visible(change.message)} ${change.place ? html`<small class="dim">${visible(change.place)}</small>` : null}</li>`)}</ul>`
+        ? html`<ul>${version.judgement.changes.slice(0, 20).map((change) => html`<li><${Badge} text=${change.verdict} /> <code>${change.rule}</code> <${Message} text=${change.message} /> ${change.place ? html`<small class="dim">${visible(change.place)}</small>` : null}</li>`)}</ul>`
         : null}
       ${version.judgement ? html`<details><summary>What changed, side by side</summary><${Versions} old=${found.versions[at + 1]?.definition} now=${version.definition} /></details>` : null}
     </li>`)}
