@@ -83,7 +83,7 @@ BUNDLED: Final = (
         plugins=("workspace",),
         commands={
             "workspace": Command(
-                "toolpost.parts.workspace.commands.group:workspace", "Build, search and look after the code index."
+                "toolpost.parts.workspace.commands:workspace", "Build, search and look after the code index."
             )
         },
     ),

@@ -185,7 +185,7 @@ def test_progress_is_shown_and_a_call_is_cancelled(inside: Page, gateway: str) -
     page = inside
     page.goto(f"{gateway}/tools/lab__wait")
     start(page)
-    expect(page.get_by_text(re.compile(r"step \d+ \d+ of 100"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"step \d+ · \d+ of 100"))).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("The call was cancelled.")).to_be_visible()
     page.get_by_label("seconds").fill("0.5")

@@ -2,10 +2,9 @@
 
 import pytest
 
-from toolpost.parts.workspace.chunks import chunks_of
 from toolpost.parts.workspace.engine import compound_parts, parts_of
 from toolpost.parts.workspace.languages import BY_NAME, LANGUAGES, language_of, language_of_first_line
-from toolpost.parts.workspace.symbols import symbols_of
+from toolpost.parts.workspace.symbols import chunks_of, symbols_of
 
 GO_REST = "type R interface{ Run() }\n\nconst (\n\tA = 1\n\tB = 2\n)\n"
 

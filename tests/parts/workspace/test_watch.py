@@ -21,10 +21,10 @@ from tests.parts.workspace.test_ends import builder, builders_beneath, many, nob
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.app import open_app
 from toolpost.parts.workspace import watch
-from toolpost.parts.workspace.file_events import folders_to_watch
 from toolpost.parts.workspace.generations import read_pointer
 from toolpost.parts.workspace.settings import WorkspaceSettings
 from toolpost.parts.workspace.spec import spec_of
+from toolpost.parts.workspace.watch import folders_to_watch
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -12,11 +12,11 @@ build           the next generation of an index, from the files on disk
 scan            which files a repository has
 secrets, paths  which files may be read, and how they are opened
 text            bytes to text
-languages, symbols, chunks   a file split into symbols
+languages, symbols   a file split into symbols
 engine          the full-text index (tantivy)
 manifest        which files an index was built from
 generations     the folders of an index, replaced atomically and checked when opened
-watch, file_events   updates in the background
+watch           updates in the background
 
 open_index      open indexes, shared by searches
 query, search, patterns   searches by words, and by regular expression

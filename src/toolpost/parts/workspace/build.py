@@ -20,7 +20,6 @@ from toolpost.base.credentials import mask
 from toolpost.git.files import NotARegularFile, open_below
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.build_order import BuildOrder, BuildStep, BuildSummary
-from toolpost.parts.workspace.chunks import Chunk, chunks_of
 from toolpost.parts.workspace.generations import (
     GenerationPointer,
     IndexDamaged,
@@ -36,6 +35,7 @@ from toolpost.parts.workspace.languages import Language, language_of, language_o
 from toolpost.parts.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
 from toolpost.parts.workspace.scan import ScanResult
 from toolpost.parts.workspace.secrets import is_private_key, style_of
+from toolpost.parts.workspace.symbols import Chunk, chunks_of
 from toolpost.parts.workspace.text import SNIFF_BYTES, decode, is_binary
 
 MAX_NAMED_SKIPS: Final = 50

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.chunks import Chunk
 from toolpost.parts.workspace.languages import Language
+from toolpost.parts.workspace.symbols import Chunk
 
 FORMAT: Final = 3
 """Increased when fields or stored values change: an index of another format is rebuilt."""

@@ -8,13 +8,13 @@ from typing import Final
 
 from toolpost.base.credentials import mask
 from toolpost.contracts.errors import ToolpostError
-from toolpost.parts.workspace.chunks import chunks_of
 from toolpost.parts.workspace.engine import ChunkInfo, stored_chunk_of
 from toolpost.parts.workspace.languages import BY_NAME
 from toolpost.parts.workspace.manifest import FileRow
 from toolpost.parts.workspace.paths import open_file
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits
+from toolpost.parts.workspace.symbols import chunks_of
 from toolpost.parts.workspace.text import decode, is_binary
 
 
@@ -75,7 +75,10 @@ class CurrentFiles:
     def relocate(self, row: FileRow, stored: ChunkInfo) -> ChunkInfo | None:
         """Find a symbol in a file that has changed, the nearest if there are several; None if it is gone."""
         if row.path not in self._symbols:
-            self._symbols[row.path] = self._symbols_by_name(row)
+            symbols = self._symbols[row.path] = {}
+            for chunk in self.parse_chunks(row):
+                if chunk.name:
+                    symbols.setdefault((chunk.kind, chunk.scope, chunk.name), []).append(chunk)
         candidates = self._symbols[row.path].get((stored.kind, stored.scope, stored.name), [])
         return min(candidates, key=lambda chunk: abs(chunk.start - stored.start), default=None)
 
@@ -106,10 +109,3 @@ class CurrentFiles:
         if row.masked or not is_same:
             text = mask(text, style_of(row.path, BY_NAME[row.language]))
         return CurrentFile(FileState.FRESH if is_same else FileState.CHANGED, text.split("\n"))
-
-    def _symbols_by_name(self, row: FileRow) -> dict[tuple[str, str, str], list[ChunkInfo]]:
-        symbols: dict[tuple[str, str, str], list[ChunkInfo]] = {}
-        for chunk in self.parse_chunks(row):
-            if chunk.name:
-                symbols.setdefault((chunk.kind, chunk.scope, chunk.name), []).append(chunk)
-        return symbols

@@ -68,8 +68,19 @@ def write_manifest(
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLES} BEGIN;")
-        connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(_row_of, files))
-        connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", map(_skipped_row_of, skipped))
+        connection.executemany(
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    *(row.path, row.stamp.size, row.stamp.mtime_ns, row.stamp.ctime_ns),
+                    *(row.hash, row.language, row.family, row.lines, row.chunks, row.masked),
+                )
+                for row in files
+            ),
+        )
+        stamped = ((row.path, row.reason, row.stamp or Stamp(0, 0, 0)) for row in skipped)
+        rows = ((path, reason, at.size, at.mtime_ns, at.ctime_ns) for path, reason, at in stamped)
+        connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", rows)
         encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
         connection.executemany("INSERT INTO facts VALUES (?, ?)", encoded)
         connection.execute("COMMIT")
@@ -126,19 +137,6 @@ def open_manifest(folder: Path) -> Iterator[Manifest]:
         yield Manifest(connection)
     finally:
         connection.close()
-
-
-def _row_of(row: FileRow) -> tuple[Any, ...]:
-    stamp = row.stamp
-    return (
-        *(row.path, stamp.size, stamp.mtime_ns, stamp.ctime_ns),
-        *(row.hash, row.language, row.family, row.lines, row.chunks, row.masked),
-    )
-
-
-def _skipped_row_of(row: SkippedRow) -> tuple[Any, ...]:
-    stamp = row.stamp or Stamp(0, 0, 0)
-    return row.path, row.reason, stamp.size, stamp.mtime_ns, stamp.ctime_ns
 
 
 def _parse_row(row: tuple[Any, ...]) -> FileRow:

@@ -112,7 +112,9 @@ def _make_hits(
     starts = [stored.start for stored in chunks]
     hits: dict[tuple[int, int], SearchHit] = {}
     for number in numbers:
-        at = _innermost(chunks, starts, number)
+        # The innermost chunk that contains the line: of those that start before it, the last that does not end before it.
+        before = range(bisect.bisect_right(starts, number) - 1, -1, -1)
+        at = next((chunks[place] for place in before if chunks[place].end >= number), None)
         if at is None or not _matches_filters(at, request) or (at.start, at.end) in hits:
             continue
         is_definition = bool(at.name) and number == at.line
@@ -130,14 +132,6 @@ def _make_hits(
             lines=context_lines(lines, number, request.context),
         )
     return list(hits.values())
-
-
-def _innermost(chunks: list[ChunkInfo], starts: list[int], number: int) -> ChunkInfo | None:
-    """Return the innermost chunk that contains a line, or None."""
-    for at in range(bisect.bisect_right(starts, number) - 1, -1, -1):
-        if chunks[at].end >= number:
-            return chunks[at]
-    return None
 
 
 def _matches_filters(at: ChunkInfo, request: SearchRequest) -> bool:

@@ -152,7 +152,7 @@ def _stamp_files(
             skipped.append(SkippedRow(printable_path(path), outcome))
         elif outcome.size > limits.file_bytes:
             skipped.append(SkippedRow(printable_path(path), "too large"))
-        elif not _is_utf8(path):
+        elif printable_path(path) != path:
             skipped.append(SkippedRow(printable_path(path), "name is not UTF-8"))
         else:
             files[path] = outcome
@@ -174,14 +174,6 @@ def _stamp(path: str) -> Stamp | str:
     if not stat.S_ISREG(status.st_mode):
         return "special file"
     return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def printable_path(path: str) -> str:

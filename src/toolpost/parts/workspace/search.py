@@ -112,7 +112,10 @@ def _build_query(request: SearchRequest, query: CodeQuery) -> Any:
     anything = [(occur.Should, part) for part in [_term_query(term, boosts) for term in terms] + compounds]
     parts = [(occur.Must, tantivy.Query.boolean_query(anything))]
     if (name := query.identifier) is not None and not query.phrases:
-        parts += [(occur.Should, exact) for exact in _exact_queries(name)]
+        # Definitions of exactly this name come first, those in the same case before the others.
+        dotted = name.replace("::", ".").replace("#", ".")
+        for field, value, score in (("name", dotted.lower(), _EXACT), ("symbol", dotted, _EXACT / 4)):
+            parts.append((occur.Should, tantivy.Query.const_score_query(_term(field, value), score)))
     for phrase in query.phrases:
         parts += [(occur.Must, filter_query("text", word)) for word in engine.code_words(phrase)]
     parts += [(occur.Must, part) for part in _filters(request)]
@@ -146,16 +149,6 @@ def _compound_query(parts: tuple[str, ...]) -> Any:
         fields += [query.boost_query(_term("name_words", stem, "freq"), 2.0) for stem in engine.prose_words(part)]
         found.append((tantivy.Occur.Must, query.disjunction_max_query(fields)))
     return query.boost_query(query.boolean_query(found), _PARTS_BOOST)
-
-
-def _exact_queries(name: str) -> list[Any]:
-    """Put definitions of exactly this name first, those in the same case before the others."""
-    query = optional.tantivy().Query
-    dotted = name.replace("::", ".").replace("#", ".")
-    return [
-        query.const_score_query(_term("name", dotted.lower()), _EXACT),
-        query.const_score_query(_term("symbol", dotted), _EXACT / 4),
-    ]
 
 
 def _filters(request: SearchRequest) -> list[Any]:
@@ -254,7 +247,8 @@ class _HitMaker:
         best, most, found = at.line, -1.0, set()
         for number in range(at.start, min(at.end, len(lines)) + 1):
             text = lines[number - 1][:MAX_LINE_CHARS]
-            words = _line_words(text) & self._terms
+            written = WORD.findall(text)
+            words = {part for word in written for part in (word.lower(), *parts_of(word))} & self._terms
             found |= words
             text = text.lower()
             worth = len(words) + 10 * sum(phrase.lower() in text for phrase in self._query.phrases)
@@ -263,14 +257,6 @@ class _HitMaker:
         if at.name and (self._is_definition(at) or most <= 0):
             best = at.line
         return best, len(found) / max(1, len(self._terms))
-
-
-def _line_words(line: str) -> set[str]:
-    found: set[str] = set()
-    for word in WORD.findall(line):
-        found.add(word.lower())
-        found.update(parts_of(word))
-    return found
 
 
 def context_lines(lines: list[str], line: int, context: int) -> list[tuple[int, str]]:

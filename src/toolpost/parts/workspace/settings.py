@@ -1,6 +1,5 @@
 """`[workspace]`: the folders whose code is indexed."""
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -34,8 +33,9 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     ] = 1.0
 
 
-def _relocate(settings: WorkspaceSettings, folder: Path) -> WorkspaceSettings:
-    return msgspec.structs.replace(settings, index_dir=f"{folder}/workspace")
-
-
-WORKSPACE: Final = Section(name="workspace", struct=WorkspaceSettings, default=WorkspaceSettings(), relocate=_relocate)
+WORKSPACE: Final = Section(
+    name="workspace",
+    struct=WorkspaceSettings,
+    default=WorkspaceSettings(),
+    relocate=lambda settings, folder: msgspec.structs.replace(settings, index_dir=f"{folder}/workspace"),
+)

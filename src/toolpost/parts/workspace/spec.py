@@ -1,6 +1,7 @@
 """The specification of a workspace: repositories, the folders of their indexes, and limits."""
 
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,9 @@ def spec_of(
         folder = (project / Path(root).expanduser()).resolve()
         if any(folder == known.root for known in repositories.values()):
             continue
-        name = _free_name(folder.name or "root", repositories)
+        own_name = folder.name or "root"
+        names = itertools.chain([own_name], (f"{own_name}-{number}" for number in itertools.count(2)))
+        name = next(name for name in names if name not in repositories)
         key = hashlib.blake2b(str(folder).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
         own_dir = project / Path(index_dir).expanduser() / f"{name}-{key}"
         repositories[name] = Repository(
@@ -110,11 +113,3 @@ def spec_of(
         in_flight=in_flight,
         settle_s=settle_s,
     )
-
-
-def _free_name(name: str, taken: dict[str, Repository]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free

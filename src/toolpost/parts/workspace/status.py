@@ -71,16 +71,17 @@ def _count_changes(index: OpenIndex, scanned: ScanResult) -> JsonObject:
         known = {row.path: row for row in manifest.files()}
         left_out = {row.path for row in manifest.skipped()}
         mode = manifest.facts()["mode"]
-    added = [path for path in scanned.files if path not in known and path not in left_out and _is_wanted(path, mode)]
+    added = [
+        path
+        for path in scanned.files
+        if path not in known
+        and path not in left_out
+        and ((language := language_of(path)) is None or mode in ("all", language.family))
+    ]
     modified = [path for path, stamp in scanned.files.items() if path in known and known[path].stamp != stamp]
     deleted = [path for path in known if path not in scanned.files]
     paths = [*modified, *added, *deleted][:MAX_NAMED_CHANGES]
     return {"added": len(added), "modified": len(modified), "deleted": len(deleted), "paths": paths}
-
-
-def _is_wanted(path: str, mode: str) -> bool:
-    language = language_of(path)
-    return language is None or mode in ("all", language.family)
 
 
 async def _scan_in_thread(

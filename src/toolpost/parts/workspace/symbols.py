@@ -1,6 +1,11 @@
-"""The symbols of a file, from its tree-sitter syntax tree: kind, name, signature, lines and documentation."""
+"""Split a file into chunks: each symbol with its own lines, and the text between symbols in pieces.
+
+Symbols come from the tree-sitter syntax tree: kind, name, signature, lines and documentation. Example: a class with two methods
+gives three chunks. The lines of a method belong to the chunk of the method, not of the class.
+"""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -8,6 +13,8 @@ from typing import Any, Final
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.languages import CONTAINERS, Language
 
+PIECE_LINES: Final = 60
+"""The longest piece of text without a symbol."""
 SIGNATURE_LIMIT: Final = 240
 DOC_LIMIT: Final = 4_000
 NAME_LIMIT: Final = 200
@@ -46,6 +53,21 @@ class Symbol:
     doc: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """A symbol, or a piece of text between symbols; lines count from 1, `end` included."""
+
+    symbol: Symbol | None
+    start: int
+    end: int
+    text: str
+    """Its own lines, without those of symbols inside it."""
+
+    @property
+    def kind(self) -> str:
+        return self.symbol.kind if self.symbol else "text"
+
+
 @dataclass(slots=True)
 class _SymbolDefinition:
     """A match of a query, whose enclosing symbols are not known yet."""
@@ -58,6 +80,46 @@ class _SymbolDefinition:
     line: int
     start: int
     end: int
+
+
+def chunks_of(text: str, language: Language) -> list[Chunk]:
+    lines = text.split("\n")
+    symbols = symbols_of(text.encode("utf-8", "replace"), language)
+    # For each line the index of the innermost symbol that contains it, or -1: inner symbols come later, and overwrite outer ones.
+    owners = [-1] * len(lines)
+    for index, symbol in enumerate(symbols):
+        start, end = symbol.start - 1, min(symbol.end, len(lines))
+        owners[start:end] = [index] * (end - start)
+    own: dict[int, list[str]] = {}
+    for number, owner in enumerate(owners):
+        if owner >= 0:
+            own.setdefault(owner, []).append(lines[number])
+    chunks = [
+        Chunk(symbol=symbol, start=symbol.start, end=symbol.end, text="\n".join(own.get(index, ())))
+        for index, symbol in enumerate(symbols)
+    ]
+    chunks.extend(
+        Chunk(symbol=None, start=start + 1, end=end, text="\n".join(lines[start:end]))
+        for start, end in _pieces(lines, owners)
+    )
+    return chunks
+
+
+def _pieces(lines: list[str], owners: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the runs of lines outside symbols, without blank lines at either end."""
+    start = 0
+    while start < len(lines):
+        if owners[start] >= 0 or not lines[start].strip():
+            start += 1
+            continue
+        end = start
+        while end < len(lines) and owners[end] < 0 and end - start < PIECE_LINES:
+            end += 1
+        last = end
+        while not lines[last - 1].strip():
+            last -= 1
+        yield start, last
+        start = end
 
 
 def symbols_of(source: bytes, language: Language) -> list[Symbol]:
@@ -113,8 +175,10 @@ def _read_definition(captures: dict[str, list[Any]]) -> _SymbolDefinition | None
         return None
     # The lines of a symbol include its decorators, `export` and the like.
     outer = node
-    while outer.parent is not None and _is_wrapper(outer.parent):
-        outer = outer.parent
+    while (parent := outer.parent) is not None and (
+        parent.type in _WRAPPERS or (parent.type in _WRAPPERS_OF_ONE and parent.named_child_count == 1)
+    ):
+        outer = parent
     # A node that ends in column 0 ends with the line before.
     end = outer.end_point[0] + (1 if outer.end_point[1] > 0 or outer.end_point[0] == outer.start_point[0] else 0)
     start = outer.start_point[0] + 1
@@ -128,10 +192,6 @@ def _read_definition(captures: dict[str, list[Any]]) -> _SymbolDefinition | None
         start=start,
         end=max(start, end),
     )
-
-
-def _is_wrapper(node: Any) -> bool:
-    return node.type in _WRAPPERS or (node.type in _WRAPPERS_OF_ONE and node.named_child_count == 1)
 
 
 def _name_of(node: Any) -> tuple[str, str]:
@@ -160,6 +220,10 @@ def _nest(definitions: list[_SymbolDefinition], source: bytes, language: Languag
         # An `impl` of Rust defines nothing itself: it is the scope of its methods.
         if kind == "impl":
             continue
+        if language.name == "python":
+            doc = _docstring(definition.node)
+        else:
+            doc = _comment_before(definition.outer) if language.family == "code" else ""
         symbols.append(
             Symbol(
                 name=definition.name,
@@ -169,7 +233,7 @@ def _nest(definitions: list[_SymbolDefinition], source: bytes, language: Languag
                 start=definition.start,
                 end=definition.end,
                 signature=_signature(definition, source),
-                doc=_doc(definition, language),
+                doc=doc[:DOC_LIMIT],
             )
         )
     return symbols
@@ -190,14 +254,6 @@ def _signature(definition: _SymbolDefinition, source: bytes) -> str:
     return text if len(text) <= SIGNATURE_LIMIT else f"{text[:SIGNATURE_LIMIT]}…"
 
 
-def _doc(definition: _SymbolDefinition, language: Language) -> str:
-    if language.name == "python":
-        return _docstring(definition.node)
-    if language.family == "prose":
-        return ""
-    return _comment_before(definition.outer)
-
-
 def _docstring(node: Any) -> str:
     body = node.child_by_field_name("body")
     if body is None:
@@ -210,7 +266,7 @@ def _docstring(node: Any) -> str:
         return ""
     text = _text(value)
     inner = _STRING.match(text)
-    return (inner[2] if inner else text).strip()[:DOC_LIMIT]
+    return (inner[2] if inner else text).strip()
 
 
 def _comment_before(node: Any) -> str:
@@ -221,7 +277,7 @@ def _comment_before(node: Any) -> str:
         lines.append(_text(before))
         line, before = before.start_point[0], before.prev_sibling
     lines.reverse()
-    return _COMMENT_MARKS.sub("", "\n".join(lines)[: 2 * DOC_LIMIT]).strip()[:DOC_LIMIT]
+    return _COMMENT_MARKS.sub("", "\n".join(lines)[: 2 * DOC_LIMIT]).strip()
 
 
 def _text(node: Any) -> str:

@@ -3,7 +3,6 @@
 import codecs
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -37,7 +36,10 @@ def is_binary(start: bytes) -> bool:
 
 def decode(data: bytes, *, is_cut: bool = False) -> Decoded:
     """Decode, with `\\n` as the only line end; never fails. `is_cut` allows half a character at the end."""
-    for name, errors in _encodings_to_try(data, is_cut=is_cut):
+    marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
+    # The last character of a part of a file may be cut in two.
+    first = marked, "replace" if is_cut or marked != "utf-8" else "strict"
+    for name, errors in (first, (_declared_encoding(data), "strict"), ("latin-1", "strict")):
         try:
             text = data.decode(name, errors)
         except UnicodeError:
@@ -46,15 +48,6 @@ def decode(data: bytes, *, is_cut: bool = False) -> Decoded:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         return Decoded(text, name.removesuffix("-sig"))
     raise AssertionError("Latin-1 decodes any byte")
-
-
-def _encodings_to_try(data: bytes, *, is_cut: bool) -> Iterator[tuple[str, str]]:
-    """Yield encodings to try in order, each with its error handler."""
-    marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
-    # The last character of a part of a file may be cut in two.
-    yield marked, "replace" if is_cut or marked != "utf-8" else "strict"
-    yield _declared_encoding(data), "strict"
-    yield "latin-1", "strict"
 
 
 def encoding_of(file: BinaryIO, limit: int) -> str:

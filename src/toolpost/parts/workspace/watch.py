@@ -1,25 +1,31 @@
 """Keep an index up to date: changed files are indexed in the background once they are left alone.
 
-Where files cannot be watched (no watches left, a network drive), the repository is scanned every `POLL_S` instead.
+Where files cannot be watched (no watches left, a network drive), the repository is scanned every `POLL_S` instead. watchfiles
+blocks, so it runs in a thread; `FileChanges` passes its paths to the event loop.
 """
 
 import logging
+import os
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import NoIndex, ToolpostError
+from toolpost.contracts.errors import NoIndex, ToolFailed, ToolpostError
+from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.build_order import IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, build_repository
-from toolpost.parts.workspace.file_events import PATHS_LIMIT, FileChanges, folders_to_watch, watch_folders
 from toolpost.parts.workspace.open_index import OpenIndexes
-from toolpost.parts.workspace.scan import index_prefix, work_tree_of
+from toolpost.parts.workspace.scan import FileScan, index_prefix, work_tree_of
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
 from toolpost.upstreams.process import tree as process_tree
@@ -29,12 +35,126 @@ _log = logging.getLogger("toolpost.parts.workspace")
 POLL_S: Final = 15.0
 """How often a repository is scanned if it cannot be watched."""
 RETRY_LIMIT_S: Final = 60.0
+STEP_MS: Final = 100
+PATHS_LIMIT: Final = 200
+"""How many changed paths are kept; if there are more, everything counts as changed."""
+WAIT_LIMIT_S: Final = 10.0
+"""How long `FileChanges.collect` waits for files that never stop changing."""
+WATCHES_TREES: Final = not sys.platform.startswith("linux")
+"""Whether the system watches a folder with everything below it; inotify needs one watch for each folder."""
 _CHANGES: Final = ("added", "changed", "renamed", "removed")
 
 OnBuilt = Callable[[JsonObject], None]
 """Called with the summary of each build that changed something."""
 OnProblem = Callable[[str, str], None]
 """Called once with the name of a repository and what is wrong."""
+
+
+def folders_to_watch(repository: Repository) -> frozenset[str]:
+    """Return the folders that can contain indexed files; those that git ignores are left out, however large they are."""
+    root = repository.root
+    if not root.is_dir():
+        raise ToolFailed(f"There is no folder {root}.", hint="`workspace.roots` in toolpost.toml names it")
+    if WATCHES_TREES:
+        return frozenset({os.fspath(root)})
+    tree = work_tree_of(repository)
+    file_scan = FileScan(root=root, tree=tree)
+    for _ in file_scan.files():
+        continue
+    if tree is not None:
+        tree.index.close()
+    # A build writes to the index: if that were watched, every build would cause the next one.
+    own = index_prefix(repository) or "\0"
+    return frozenset(
+        f"{os.fspath(root)}/{folder}" if folder else os.fspath(root)
+        for folder in file_scan.folders
+        if not f"{folder}/".startswith(own)
+    )
+
+
+class FileChanges:
+    """Changed paths that have not been collected yet."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+        self._has_changed = anyio.Event()
+        self._failure: str | None = None
+
+    def add(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if len(self._paths) <= PATHS_LIMIT:
+                self._paths.add(path)
+        self._has_changed.set()
+
+    def fail(self, reason: str) -> None:
+        """End watching: `collect` and `check` raise from now on."""
+        self._failure = reason
+        self._has_changed.set()
+
+    def check(self) -> None:
+        """Raise `ToolFailed` if watching has ended."""
+        if self._failure is not None:
+            raise ToolFailed(f"Changes cannot be watched: {self._failure}.")
+
+    async def collect(self, *, settle_s: float) -> frozenset[str]:
+        """Wait for a change, then until nothing has changed for `settle_s`, and return the paths."""
+        await self._has_changed.wait()
+        with anyio.move_on_after(max(WAIT_LIMIT_S, settle_s)):
+            while self._has_changed.is_set():
+                self.check()
+                self._has_changed = anyio.Event()
+                with anyio.move_on_after(settle_s):
+                    await self._has_changed.wait()
+        self._has_changed = anyio.Event()
+        paths, self._paths = frozenset(self._paths), set()
+        return paths
+
+
+@asynccontextmanager
+async def watch_folders(folders: Collection[str]) -> AsyncIterator[FileChanges]:
+    """Watch folders. Every change after this is entered is reported; leaving it ends the thread."""
+    changes, has_started, stop = FileChanges(), anyio.Event(), threading.Event()
+    # A limiter of its own: the thread lives for hours, and must not take a place in the default thread pool.
+    limiter = anyio.CapacityLimiter(1)
+
+    async def watch() -> None:
+        try:
+            await anyio.to_thread.run_sync(
+                _run_watchfiles, sorted(folders), changes, has_started, stop, limiter=limiter
+            )
+        except (OSError, RuntimeError) as error:
+            changes.fail(str(error).split(" about [", 1)[0].rstrip("."))
+        has_started.set()
+
+    optional.watchfiles()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        try:
+            await has_started.wait()
+            yield changes
+        finally:
+            stop.set()
+
+
+def _run_watchfiles(folders: list[str], changes: FileChanges, has_started: anyio.Event, stop: threading.Event) -> None:
+    """Run in a thread until `stop` is set."""
+    batches: Any = optional.watchfiles().watch(
+        *folders,
+        watch_filter=None,
+        debounce=10 * STEP_MS,
+        step=STEP_MS,
+        stop_event=stop,
+        rust_timeout=2 * STEP_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+        recursive=WATCHES_TREES,
+        ignore_permission_denied=True,
+    )
+    for batch in batches:
+        # The first batch, even an empty one, shows that every watch is set.
+        anyio.from_thread.run_sync(has_started.set)
+        if batch:
+            anyio.from_thread.run_sync(changes.add, [path for _, path in batch])
 
 
 class IndexWatcher:
@@ -138,32 +258,32 @@ class IndexWatcher:
             self._phase, started = "indexing", time.monotonic()
             try:
                 with anyio.fail_after(self._spec.build_limit_s):
-                    built = await self._run_build()
+                    built = await build_repository(
+                        self._spec,
+                        self._repository,
+                        _BackgroundRunner(),
+                        mode=await anyio.to_thread.run_sync(self._read_mode),
+                        incremental=True,
+                        force=False,
+                        on_step=lambda _: None,
+                    )
             except TimeoutError:
                 self._note_failure(f"The build took longer than {self._spec.build_limit_s:g} s.")
             except Exception as error:  # noqa: BLE001 (an index that cannot be updated must not end the gateway)
                 self._note_failure(_reason(error))
             else:
                 self._problem, self._failures = None, 0
-                self._report_build(built)
+                if any(built[kind] for kind in _CHANGES):
+                    facts = {name: built[name] for name in ("repo", *_CHANGES, "seconds")}
+                    event(_log, logging.INFO, "index updated", **facts)
+                    if self._on_built is not None:
+                        self._on_built(built)
             self._phase = "watching"
             self._took_s = time.monotonic() - started
             self._next_build_at = time.monotonic() + min(self._took_s, RETRY_LIMIT_S)
         return self._problem is None
 
-    async def _run_build(self) -> JsonObject:
-        mode = await anyio.to_thread.run_sync(self._mode)
-        return await build_repository(
-            self._spec,
-            self._repository,
-            _BackgroundRunner(),
-            mode=mode,
-            incremental=True,
-            force=False,
-            on_step=lambda _: None,
-        )
-
-    def _mode(self) -> IndexMode:
+    def _read_mode(self) -> IndexMode:
         """Return the mode of the present index, which an update keeps."""
         try:
             with self._indexes.get(self._repository).read_manifest() as manifest:
@@ -182,12 +302,6 @@ class IndexWatcher:
         event(_log, logging.WARNING, what, repo=self._repository.name, reason=reason)
         if self._on_problem is not None:
             self._on_problem(self._repository.name, reason)
-
-    def _report_build(self, built: JsonObject) -> None:
-        if any(built[kind] for kind in _CHANGES):
-            event(_log, logging.INFO, "index updated", **{name: built[name] for name in ("repo", *_CHANGES, "seconds")})
-            if self._on_built is not None:
-                self._on_built(built)
 
 
 def _reason(error: Exception) -> str:

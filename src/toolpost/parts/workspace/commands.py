@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from toolpost.cli.failures import warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import apply_options, config_option, json_option, load_cli_config
-from toolpost.cli.show import print_encoded, print_json_line
+from toolpost.cli.show import format_size, print_encoded, print_json_line, print_table, table
 from toolpost.cli.signals import on_signals
-from toolpost.parts.workspace.commands.output import print_built, print_hits, print_status, print_update
+from toolpost.cli.terminal import has_color, printable
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
 from toolpost.parts.workspace.service import WorkspaceService
@@ -71,7 +73,7 @@ def build(
 ) -> ExitCode:
     """Build the index, or bring it up to date."""
     arguments = _drop_unset(repo=repo) | {"mode": mode, "incremental": not from_scratch, "force": force}
-    code = _run("index_build", arguments, config_path, print_built, quiet=quiet, as_json=as_json)
+    code = _run("index_build", arguments, config_path, _print_built, quiet=quiet, as_json=as_json)
     if watch and code is ExitCode.OK:
         run_async(_watch, load_cli_config(config_path), repo, as_json)
     return code
@@ -87,7 +89,7 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
         if as_json:
             print_json_line({"repositories": [built], "failures": []})
         else:
-            print_update(built)
+            _print_update(built)
 
     with on_signals(stop.set):
         async with service.open_watching(on_built=show, on_problem=lambda name, what: warn(f"{name}: {what}")):
@@ -129,7 +131,7 @@ def search(
 ) -> ExitCode:
     """Search the index."""
     arguments = {"query": " ".join(query), "top": top, "context": context, "case": case, "regex": regex}
-    return _run("search", arguments | _drop_unset(**filters), config_path, print_hits, quiet=True, as_json=as_json)
+    return _run("search", arguments | _drop_unset(**filters), config_path, _print_hits, quiet=True, as_json=as_json)
 
 
 @workspace.command(
@@ -142,7 +144,7 @@ def search(
 @json_option("Print what the tool returned, on one line.")
 def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
     """Show every repository and how its index is doing."""
-    return _run("workspace_status", {}, config_path, print_status, quiet=True, as_json=as_json)
+    return _run("workspace_status", {}, config_path, _print_status, quiet=True, as_json=as_json)
 
 
 def _drop_unset(**options: str | None) -> JsonObject:
@@ -164,3 +166,112 @@ def _run(
     if not as_json:
         show(answer.data)
     return ExitCode.OK
+
+
+def _print_hits(found: JsonObject) -> None:
+    """Print each hit with its place, its symbol and its best line; notes go to stderr."""
+    for number, hit in enumerate(found["hits"]):
+        if number:
+            click.echo()
+        _print_hit(hit, with_repo=len(found["searched"]) > 1)
+    if not found["hits"]:
+        click.echo("nothing was found", err=True)
+    for failure in found["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+    if count := len(found["stale"]):
+        click.echo(f"{count} {'file has' if count == 1 else 'files have'} changed since indexed", err=True)
+    if found["truncated"]:
+        click.echo("there may be more: the search stopped before it had seen everything", err=True)
+
+
+def _print_hit(hit: JsonObject, *, with_repo: bool) -> None:
+    place = f"{hit['repo']}:{hit['path']}" if with_repo else hit["path"]
+    symbol = f"  {hit['kind']} {hit['symbol']}" if "symbol" in hit else ""
+    stale = "  (changed since it was indexed)" if hit["stale"] else ""
+    lines = f":{hit['startLine']}-{hit['endLine']}"
+    click.echo(
+        f"{_style(printable(place), 'magenta')}{_style(lines, 'green')}{_style(printable(symbol), 'cyan')}{stale}"
+    )
+    if "lines" not in hit:
+        click.echo(f"{_number(hit['line'])}  {printable(hit['headline'])}")
+    for line in hit.get("lines", ()):
+        is_best = line["line"] == hit["line"]
+        text = printable(line["text"])
+        click.echo(f"{_number(line['line'])}  {_style(text, 'bright_white') if is_best else text}")
+
+
+def _number(line: int) -> str:
+    return _style(f"{line:>6}", "green")
+
+
+def _print_built(built: JsonObject) -> None:
+    """Print a table with one row for each repository."""
+    rows = [
+        (
+            one["repo"],
+            f"{one['files']:,}",
+            f"{one['lines']:,}",
+            _count_changes(one),
+            f"{one['seconds']:.1f} s",
+            ", ".join(f"{count} {reason}" for reason, count in one["skipped"].items()) or "-",
+        )
+        for one in built["repositories"]
+    ]
+    print_table(table("REPOSITORY", "FILES", "LINES", "WHAT WAS DONE", "TIME", "LEFT OUT", rows=rows))
+    for one in built["repositories"]:
+        if "rebuilt" in one:
+            click.echo(printable(f"{one['repo']} was built from nothing: {one['rebuilt']}"), err=True)
+    for failure in built["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+
+
+def _print_update(built: JsonObject) -> None:
+    """Print the summary of a background build on one line."""
+    at = datetime.now().astimezone().strftime("%H:%M:%S")
+    name = _style(printable(built["repo"]), "magenta")
+    click.echo(f"{_style(at, 'green')}  {name}: {_count_changes(built)} in {built['seconds']:.1f} s")
+
+
+def _count_changes(built: JsonObject) -> str:
+    return ", ".join(f"{built[kind]} {kind}" for kind in ("added", "changed", "renamed", "removed"))
+
+
+def _print_status(status: JsonObject) -> None:
+    """Print a table with the state of each index."""
+    rows = [
+        (
+            one["repo"],
+            _state(one),
+            f"{one.get('files', 0):,}",
+            f"{one.get('lines', 0):,}",
+            format_size(one.get("bytes", 0)),
+            _age(one.get("ageSeconds")),
+            one["root"],
+        )
+        for one in status["repositories"]
+    ]
+    print_table(table("REPOSITORY", "STATE", "FILES", "LINES", "SIZE", "AGE", "FOLDER", rows=rows))
+    for failure in status["failures"]:
+        warn(f"{failure['repo']}: {failure['message']}")
+
+
+def _state(one: JsonObject) -> str:
+    if one["damaged"]:
+        return "damaged"
+    if not one["exists"]:
+        return "no index"
+    changed = sum(one["changed"][kind] for kind in ("added", "modified", "deleted"))
+    return f"{changed} changed" if changed else "fresh"
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _style(text: str, color: str) -> str:
+    return click.style(text, fg=color) if has_color(sys.stdout) else text
