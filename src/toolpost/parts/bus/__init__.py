@@ -9,7 +9,7 @@ A task passes these states:
 Tasks in the first four states are rows of `bus_tasks`, those in the last four of `bus_archive`. Each step is a script
 (`store/scripts.py`): one transaction, written once for SQLite and PostgreSQL.
 
-part         the bus as a part of a gateway; `settings`, `metrics`, `doctor` and `commands` are what it brings
+part         the bus as a part of a gateway; `settings`, `doctor` and `commands` are what it brings
 plugin       the tools; `definitions` has their contracts, shared by servers and clients
 service      `Bus`: every operation, the long polls, and the periodic sweep
 submission   stores a task and its dependencies

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.ids import Json, JsonObject, PluginName
+from toolpost.base.ids import Json, PluginName
 from toolpost.contracts.errors import Forbidden, InvalidRequest
 from toolpost.endpoints.http.pages import Pages
 from toolpost.endpoints.http.routes import Handler, HttpContext, JsonRoutes, Route, RouteRequest, Routes
-from toolpost.parts.bus.board import render_board
-from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_report
+from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_board, render_page, render_report
 from toolpost.parts.bus.results import ACTIVE, FINISHED
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId
@@ -41,7 +40,12 @@ def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
 
     async def show_board(request: RouteRequest) -> Json:
         board = render_board(await bus.overview())
-        return board if request.admission.is_admin else _limit_board(board)
+        if request.admission.is_admin:
+            return board
+        # Without what `bus__get_status` does not tell of the tasks of others.
+        queue = [{"bead_id": task["bead_id"]} for task in board["queue"]]
+        troubled = [task if task["state"] == "blocked" else task | {"reason": None} for task in board["troubled"]]
+        return board | {"queue": queue, "troubled": troubled}
 
     async def list_tasks(request: RouteRequest) -> Json:
         state = request.query.get("state") or None
@@ -67,10 +71,3 @@ def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
         ),
         Pages(http.access, BUS_PATH, _FOLDER, title="the page of the bus"),
     ]
-
-
-def _limit_board(board: JsonObject) -> JsonObject:
-    """Leave out what `bus__get_status` does not tell of the tasks of others."""
-    queue = [{"bead_id": task["bead_id"]} for task in board["queue"]]
-    troubled = [task if task["state"] == "blocked" else task | {"reason": None} for task in board["troubled"]]
-    return board | {"queue": queue, "troubled": troubled}

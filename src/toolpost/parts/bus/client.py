@@ -83,7 +83,15 @@ class BusClient:
 
     def plugin(self) -> Plugin:
         """Make the plugin whose tools forward to the server."""
-        return make_plugin(self._make_forwarder)
+
+        def make_forwarder(tool: str) -> Handler:
+            async def forward(arguments: JsonObject, context: Context) -> JsonObject:
+                meta = {key: context.meta[key] for key in _FORWARDED_META if key in context.meta}
+                return await (self._poll if tool in _LONG_POLLS else self._call)(tool, arguments, meta)
+
+            return forward
+
+        return make_plugin(make_forwarder)
 
     @asynccontextmanager
     async def open_running(self) -> AsyncIterator[None]:
@@ -98,17 +106,11 @@ class BusClient:
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     with anyio.move_on_after(SHUTDOWN_S):
-                        await self._release_workers()
+                        # Offered tasks are queued again, running ones keep their lease.
+                        async with anyio.create_task_group() as resets:
+                            for worker in sorted(self._workers) if self._connection.is_up else ():
+                                resets.start_soon(self._release_worker, worker)
                     await self._connection.aclose()
-
-    def _make_forwarder(self, tool: str) -> Handler:
-        async def forward(arguments: JsonObject, context: Context) -> JsonObject:
-            meta = {key: context.meta[key] for key in _FORWARDED_META if key in context.meta}
-            if tool in _LONG_POLLS:
-                return await self._poll(tool, arguments, meta)
-            return await self._call(tool, arguments, meta)
-
-        return forward
 
     async def _call(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
         if tool in _NEEDS_TOKEN:
@@ -169,7 +171,12 @@ class BusClient:
             case "register_worker":
                 self._workers.add(answer["worker"])
             case "poll_task" if answer.get("task"):
-                self._add_offer(arguments["name"], answer["task"])
+                task, worker = answer["task"], arguments["name"]
+                self._workers.add(worker)
+                lease_s = task.get("lease_seconds", 15.0)
+                self._remember(
+                    _HeldLease(worker=worker, task=task["bead_id"], token=task["lease_token"], lease_s=lease_s)
+                )
             case "ack_task":
                 self._mark_running(arguments["name"], arguments["bead_id"], answer)
             case "worker_done" | "task_failed" | "retry_task":
@@ -177,13 +184,6 @@ class BusClient:
             case "reset_worker":
                 for lease in self._leases.values():
                     lease.is_over = lease.is_over or lease.worker == arguments["worker_name"]
-
-    def _add_offer(self, worker: str, task: JsonObject) -> None:
-        lease = _HeldLease(
-            worker=worker, task=task["bead_id"], token=task["lease_token"], lease_s=task.get("lease_seconds", 15.0)
-        )
-        self._workers.add(worker)
-        self._remember(lease)
 
     def _mark_running(self, worker: str, task: str, answer: JsonObject) -> None:
         lease = self._leases.get((task, worker))
@@ -229,14 +229,6 @@ class BusClient:
                 event(_log, logging.WARNING, "lease not renewed", task=lease.task, reason=error.message)
             else:
                 pause_s = answer.get("lease_seconds", lease.lease_s) / 3
-
-    async def _release_workers(self) -> None:
-        """Reset the workers of this process: offered tasks are queued again, running ones keep their lease."""
-        if not self._connection.is_up:
-            return
-        async with anyio.create_task_group() as tasks:
-            for worker in sorted(self._workers):
-                tasks.start_soon(self._release_worker, worker)
 
     async def _release_worker(self, worker: str) -> None:
         try:

@@ -157,7 +157,9 @@ class BusConnection:
             try:
                 raw = await transport.request("tools/call", fields, name=name, meta=meta)
             except ServerRefused as refusal:
-                if not _is_unknown_tool(refusal):
+                details = refusal.data.get("details") if isinstance(refusal.data, dict) else None
+                # An unknown tool names itself in the details: then it may be served with the other prefix.
+                if refusal.code != -32602 or "tool" not in (details or {}):
                     raise _error_of(refusal) from refusal
             else:
                 self._prefix = prefix
@@ -199,10 +201,6 @@ class BusConnection:
 def make_meta(**ours: Json) -> JsonObject:
     """Return `_meta` of a call with these values under the key of Toolpost."""
     return {META_KEY: ours}
-
-
-def _is_unknown_tool(refusal: ServerRefused) -> bool:
-    return refusal.code == -32602 and isinstance(refusal.data, dict) and "tool" in (refusal.data.get("details") or {})
 
 
 def _parse_answer(raw: bytes) -> JsonObject:

@@ -98,7 +98,10 @@ def acknowledge(
 ) -> Script[LeasedTask]:
     """Start an offered task, or renew the lease of a running one; `renews` says whether its process will renew it."""
     ((now,),) = yield NOW
-    task, caller = yield from _require_lease(task_id)
+    found = yield from find_lease(task_id)
+    if found is None:
+        raise _make_ended((yield from _require_ended(task_id)))
+    task, caller = found
     if task.worker != name:
         worker = yield from find_worker(name)
         if worker is not None and worker.caller != by.id:
@@ -338,13 +341,6 @@ def backoff_s(attempt: int, policy: BusPolicy) -> float:
     """Return the delay after so many attempts: doubled each time, with jitter."""
     usual = policy.retry_s * 2.0 ** (attempt - 1)
     return min(policy.retry_limit_s, usual * random.uniform(0.8, 1.2))  # noqa: S311
-
-
-def _require_lease(task_id: str) -> Script[tuple[LeasedTask, CallerId | None]]:
-    found = yield from find_lease(task_id)
-    if found is not None:
-        return found
-    raise _make_ended((yield from _require_ended(task_id)))
 
 
 def _require_ended(task_id: str) -> Script[EndedTask]:

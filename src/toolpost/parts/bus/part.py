@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
     from toolpost.metrics import Gauges
-    from toolpost.parts.bus.metrics import BusMetrics
-    from toolpost.parts.bus.service import Bus
+    from toolpost.parts.bus.service import Bus, BusMetrics
     from toolpost.settings import Config
     from toolpost.shares import Callers
     from toolpost.store import Store
@@ -44,8 +43,8 @@ class BusPart(Part):
         if not host.wants_plugin("bus"):
             yield Provided()
             return
-        from toolpost.parts.bus.metrics import BusMetrics
         from toolpost.parts.bus.plugin import make_bus_plugin
+        from toolpost.parts.bus.service import BusMetrics
         from toolpost.providers.plugin_host import PluginCandidate
 
         bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)

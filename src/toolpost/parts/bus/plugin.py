@@ -4,7 +4,7 @@ Here arguments become operations of `Bus`, and values become JSON; times are con
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -171,7 +171,13 @@ class _Handlers:
             by=context.caller,
             wants_all=wants_all,
         )
-        answer: JsonObject = {"tasks": [_render_end(one, results, self._bus.wall) for one in tasks]}
+        rendered = [_render_summary(one, self._bus.wall) for one in tasks]
+        for one, summary in zip(tasks, rendered, strict=True):
+            if one.id in results:
+                summary["result"] = msgspec.json.decode(results[one.id])
+            elif one.result_chars:
+                summary["result_omitted"] = True
+        answer: JsonObject = {"tasks": rendered}
         is_over = (all if wants_all else any)(one.has_ended for one in tasks)
         return answer if is_over else answer | {"timeout": True}
 
@@ -188,7 +194,7 @@ class _Handlers:
     def _render_offer(self, task: WorkerTask) -> JsonObject:
         held: JsonObject = {
             "bead_id": task.id,
-            "assigned_at": _format_time(self._bus.wall(task.changed_at)),
+            "assigned_at": format_time(self._bus.wall(task.changed_at)),
             "attempt": task.attempt + 1,
             "priority": task.priority,
             **self._render_lease(task),
@@ -196,7 +202,7 @@ class _Handlers:
         return held | ({"payload": task.payload_json} if task.payload is not None else {})
 
     def _render_lease(self, task: LeasedTask) -> JsonObject:
-        return {"lease_token": task.token, "lease_expires_at": _format_time(self._bus.wall(task.expires_at or 0))}
+        return {"lease_token": task.token, "lease_expires_at": format_time(self._bus.wall(task.expires_at or 0))}
 
 
 def _read_meta(context: Context) -> JsonObject:
@@ -252,13 +258,6 @@ def parse_states(name: str | None) -> tuple[State, ...]:
     return groups[name] if name in groups else (cast("State", name),)
 
 
-def _render_end(task: Summary, results: Mapping[TaskId, str], wall: Callable[[float], float]) -> JsonObject:
-    rendered = _render_summary(task, wall)
-    if task.id in results:
-        return rendered | {"result": msgspec.json.decode(results[task.id])}
-    return rendered | ({"result_omitted": True} if task.result_chars else {})
-
-
 def _render_summary(task: BusTask | Summary, wall: Callable[[float], float]) -> JsonObject:
     rendered: JsonObject = {
         "bead_id": task.id,
@@ -266,13 +265,13 @@ def _render_summary(task: BusTask | Summary, wall: Callable[[float], float]) -> 
         "priority": task.priority,
         "attempt": task.attempt,
         "worker": task.worker,
-        "submitted_at": _format_time(wall(task.submitted_at)),
-        "changed_at": _format_time(wall(task.changed_at)),
+        "submitted_at": format_time(wall(task.submitted_at)),
+        "changed_at": format_time(wall(task.changed_at)),
     }
     if task.reason is not None:
         rendered["reason"] = task.reason
     if task.expires_at is not None:
-        rendered["lease_expires_at"] = _format_time(wall(task.expires_at))
+        rendered["lease_expires_at"] = format_time(wall(task.expires_at))
     return rendered
 
 
@@ -280,7 +279,7 @@ def _render_public(task: BusTask, wall: Callable[[float], float]) -> JsonObject:
     rendered: JsonObject = {"bead_id": task.id, "state": task.state}
     if task.state in ("offered", "running"):
         rendered |= {"worker": task.worker, "attempt": task.attempt}
-        rendered |= {"lease_expires_at": _format_time(wall(task.expires_at))} if task.expires_at is not None else {}
+        rendered |= {"lease_expires_at": format_time(wall(task.expires_at))} if task.expires_at is not None else {}
     if task.state == "blocked" and task.reason is not None:
         rendered["reason"] = task.reason
     return rendered
@@ -290,10 +289,10 @@ def _render_attempt(attempt: Attempt, wall: Callable[[float], float]) -> JsonObj
     rendered: JsonObject = {
         "attempt": attempt.number,
         "worker": attempt.worker,
-        "started_at": _format_time(wall(attempt.started_at)),
+        "started_at": format_time(wall(attempt.started_at)),
     }
     if attempt.ended_at is not None:
-        rendered |= {"ended_at": _format_time(wall(attempt.ended_at)), "outcome": attempt.outcome}
+        rendered |= {"ended_at": format_time(wall(attempt.ended_at)), "outcome": attempt.outcome}
     return rendered | ({"error": attempt.error} if attempt.error is not None else {})
 
 
@@ -327,22 +326,56 @@ def _render_status(overview: Overview, wall: Callable[[float], float]) -> JsonOb
 
 
 def _render_worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:
-    held = overview.held.get(worker.task) if worker.task is not None else None
+    held = overview.find_held(worker)
     is_running = held is not None and held.state == "running"
-    status = "executing" if is_running else "pending" if held is not None else None
     rendered: dict[str, Any] = {
         "name": worker.name,
-        "status": status or ("polling" if worker.is_polling(overview.now) else "idle"),
+        "status": overview.status_of(worker),
         "current_task": held.id if is_running and held is not None else None,
         "idle_seconds": None if held is not None else round(max(0.0, overview.now - worker.idle_since), 3),
         "pending_task": held.id if held is not None and not is_running else None,
     }
     if held is not None and held.expires_at is not None:
-        rendered |= {"lease_expires_at": _format_time(wall(held.expires_at)), "attempt": held.attempt}
+        rendered |= {"lease_expires_at": format_time(wall(held.expires_at)), "attempt": held.attempt}
     return rendered
 
 
-def _format_time(at: float) -> str:
+def render_board(overview: Overview) -> JsonObject:
+    """Render the board, for `toolpost bus --json` and the page `/bus`: workers, queue, and blocked and dead tasks."""
+    now = overview.now
+    return {
+        "workers": [_render_board_worker(worker, overview) for worker in overview.workers],
+        "queue": [
+            {
+                "bead_id": task.id,
+                "priority": task.priority,
+                "age_seconds": round(now - task.submitted_at, 3),
+                "attempt": task.attempt,
+                "retry_in_seconds": round(max(0.0, task.not_before - now), 3),
+            }
+            for task in overview.queue
+        ],
+        "counts": overview.counts,
+        "oldest_seconds": round(max((now - task.submitted_at for task in overview.queue), default=0.0), 3),
+        "troubled": [{"bead_id": task.id, "state": task.state, "reason": task.reason} for task in overview.troubled],
+    }
+
+
+def _render_board_worker(worker: Worker, overview: Overview) -> dict[str, Any]:
+    held = overview.find_held(worker)
+    rendered: dict[str, Any] = {
+        "name": worker.name,
+        "status": overview.status_of(worker),
+        "task": held.id if held is not None else None,
+        "seconds": round(max(0.0, overview.now - (held.changed_at if held is not None else worker.idle_since)), 3),
+    }
+    if held is not None and held.expires_at is not None:
+        rendered |= {"attempt": held.attempt, "lease_seconds_left": round(held.expires_at - overview.now, 3)}
+    return rendered
+
+
+def format_time(at: float) -> str:
+    """Write a time of the wall clock."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -19,9 +19,9 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.contracts.errors import ToolpostError
+from toolpost.metrics import Counter, Metrics
 from toolpost.parts.bus import leases, results, status, submission, workers
 from toolpost.parts.bus.dispatch import Offer
-from toolpost.parts.bus.metrics import BusMetrics
 from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, LeasedTask, PollId, State, TaskId, WorkerName, new_poll_id
@@ -44,6 +44,26 @@ started just before does not (on PostgreSQL), and a server of an older version n
 _DEFAULT_POLICY: Final = BusPolicy()
 
 Result = TypeVar("Result")
+
+
+class BusMetrics:
+    """Counters, registered with the metrics of a gateway if one is given; the gauges are in `part.py`."""
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        metrics = metrics or Metrics()
+        self.dispatches = metrics.add(
+            Counter("toolpost_bus_dispatches_total", "Tasks given to workers that polled for one.")
+        )
+        self.dispatch_seconds = metrics.add(
+            Counter("toolpost_bus_dispatch_seconds_total", "Time from the offer of a task until its worker has it.")
+        )
+        self.expiries = metrics.add(
+            Counter(
+                "toolpost_bus_expiries_total",
+                "Tasks taken back because their lease expired, by kind of lease.",
+                label="lease",
+            )
+        )
 
 
 class Bus:

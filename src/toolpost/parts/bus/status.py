@@ -34,6 +34,16 @@ class Overview:
     troubled: list[BusTask]
     """Dead and blocked tasks, the latest first."""
 
+    def find_held(self, worker: Worker) -> BusTask | None:
+        """Return the task that a worker has; None if it has none."""
+        return self.held.get(worker.task) if worker.task is not None else None
+
+    def status_of(self, worker: Worker) -> str:
+        """Return `executing`, `pending` (its task is not acknowledged), `polling` or `idle`."""
+        if (held := self.find_held(worker)) is not None:
+            return "executing" if held.state == "running" else "pending"
+        return "polling" if worker.is_polling(self.now) else "idle"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

@@ -8,8 +8,8 @@ import anyio
 
 from toolpost.cli.show import console, heading, print_json_line, print_table, table
 from toolpost.cli.signals import on_signals
-from toolpost.parts.bus.board import render_board
-from toolpost.parts.bus.commands.store import open_bus
+from toolpost.parts.bus.commands.project import open_bus
+from toolpost.parts.bus.plugin import render_board
 from toolpost.parts.bus.status import Overview
 
 if TYPE_CHECKING:

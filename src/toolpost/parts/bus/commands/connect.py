@@ -1,7 +1,6 @@
 """`toolpost bus connect`: an MCP server on stdio that forwards to a bus server. An agent's MCP configuration starts it."""
 
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +49,12 @@ def connect(url: str | None, project: Path | None, log_level: str) -> None:
     root = resolve_project(project)
     # Also checks the configuration: what is wrong with it is raised now, not at the first call.
     network = load_project_config(root).resolve_network()
-    find = ProjectServer(root).find_or_start if url is None else _server_at(url)
+
+    async def find(lost: ServerAddress | None) -> ServerAddress:
+        if url is None:
+            return await ProjectServer(root).find_or_start(lost)
+        return ServerAddress(url=f"{base_url(url)}{MCP_PATH}", token=os.environ.get("TOOLPOST_TOKEN"))
+
     run_async(_connect, BusConnection(find, network), StdioStreams())
 
 
@@ -64,12 +68,3 @@ async def _connect(connection: BusConnection, wire: StdioStreams) -> None:
         ):
             stop.app = app
             await serve_on_stdio(app, wire, stop.event)
-
-
-def _server_at(url: str) -> Callable[[ServerAddress | None], Awaitable[ServerAddress]]:
-    address = ServerAddress(url=f"{base_url(url)}{MCP_PATH}", token=os.environ.get("TOOLPOST_TOKEN"))
-
-    async def find(_lost: ServerAddress | None) -> ServerAddress:
-        return address
-
-    return find

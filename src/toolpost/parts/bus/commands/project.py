@@ -22,11 +22,15 @@ import msgspec
 
 from toolpost.base.own_folder import OWN_FOLDER, make_folder
 from toolpost.base.version import __version__
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, UpstreamUnavailable
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound, UpstreamUnavailable
 from toolpost.git.repository import RepositoryRefused, find_repository
 from toolpost.parts.bus.connection import ServerAddress
+from toolpost.parts.bus.part import make_bus
+from toolpost.parts.bus.service import Bus
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.locations import state_folder
+from toolpost.store import open_store, store_exists
+from toolpost.store.urls import shown_url
 from toolpost.upstreams.process.tree import Daemon, end_daemon, is_alive, start_daemon
 
 if sys.platform == "win32":
@@ -96,6 +100,22 @@ def _may_hold_state(project: Path) -> bool:
     return (project / ".git").exists() or (project / CONFIG_NAME).exists()
 
 
+@asynccontextmanager
+async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
+    """Open the bus of a project in this process; it shares the store with the servers, which are woken by it.
+
+    With `make`, its store is created if it does not exist, else `NotFound` is raised.
+    """
+    config = load_project_config(project)
+    if not make and not await store_exists(config.store_url):
+        raise NotFound(
+            f"There is no store at {shown_url(config.store_url)} yet, and so no task.",
+            hint="`toolpost bus submit TASK` creates both; --project names another project",
+        )
+    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+        yield make_bus(config, store)
+
+
 class ProjectServer:
     """Finds, starts and stops the bus server of a project."""
 
@@ -115,7 +135,8 @@ class ProjectServer:
         make_folder(self._folder, mode=0o700)
         _write(self._file, msgspec.json.encode(server))
         with suppress(OSError):
-            _write(_registry_entry(self.project), str(self.project).encode())
+            entry = hashlib.sha256(str(self.project).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+            _write(_registry_folder() / entry, str(self.project).encode())
 
     def withdraw(self, server: RunningServer) -> None:
         """Delete the file of a server, unless another server has replaced it."""
@@ -209,10 +230,6 @@ def list_running_servers() -> Iterator[RunningServer]:
 def _registry_folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "toolpost" / "bus"
-
-
-def _registry_entry(project: Path) -> Path:
-    return _registry_folder() / hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 async def _accepts_connections(url: str) -> bool:

@@ -1,7 +1,7 @@
 """`toolpost bus submit`, `retry`, `cancel`, `reset`, `tasks` and `log`: operations on tasks, as the operator of the store."""
 
+import dataclasses
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,12 +17,11 @@ from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Terms, contract_of
 from toolpost.contracts.errors import InvalidArguments
+from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.commands.server import project_option, resolve_project
-from toolpost.parts.bus.commands.store import open_bus
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
-from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_submission
+from toolpost.parts.bus.plugin import format_time, parse_cursor, parse_states, render_page, render_submission
 from toolpost.parts.bus.service import Bus
-from toolpost.parts.bus.status import Event
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, TaskId, WorkerName
 
@@ -183,12 +182,13 @@ def log(task: str, project: Path | None, *, as_json: bool) -> None:
     """Show the history of a task."""
     found, events = _run(project, lambda bus: bus.history(TaskId(task)))
     if as_json:
-        print_json_line(_render_task(found) | {"events": [_render_event(one) for one in events]})
+        shown = [dataclasses.asdict(one) | {"at": format_time(one.at)} for one in events]
+        print_json_line(_render_task(found) | {"events": shown})
         return
     worker = f" with `{found.worker}`" if found.worker and found.state in ("offered", "running") else ""
     click.echo(printable(f"`{found.id}` is {found.state}{worker}, attempt {found.attempt}"))
     rows = [
-        (_format_time(one.at), one.kind, one.worker or "", str(one.attempt or ""), (one.detail or "")[:500])
+        (format_time(one.at), one.kind, one.worker or "", str(one.attempt or ""), (one.detail or "")[:500])
         for one in events
     ]
     print_table(table("time", "what", "worker", "attempt", "", rows=rows))
@@ -245,22 +245,8 @@ def _render_task(task: BusTask) -> dict[str, Any]:
         "priority": task.priority,
         "attempt": task.attempt,
         "worker": task.worker,
-        "submitted_at": _format_time(task.submitted_at),
+        "submitted_at": format_time(task.submitted_at),
         "payload": task.payload_json,
         "result": task.result_json,
         "reason": task.reason,
     }
-
-
-def _render_event(one: Event) -> dict[str, Any]:
-    return {
-        "at": _format_time(one.at),
-        "kind": one.kind,
-        "worker": one.worker,
-        "attempt": one.attempt,
-        "detail": one.detail,
-    }
-
-
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
