@@ -186,7 +186,12 @@ async def open_app(
             contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
             on_change=changes.note,
-            beside=[name for provider in plugin_host.providers for name in provider.tools],
+            beside=[
+                name
+                for plugin in plugin_host.plugins
+                if plugin.provider is not None and plugin.contracts == "trusted"
+                for name in plugin.provider.tools
+            ],
             on_notification=notifications.note,
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
@@ -195,15 +200,15 @@ async def open_app(
             on_owner_change=changes.note_owner,
             authorizations=authorizations,
             login_key=await store.keys.of(LOGIN_KEY),
-            other_logins=provided.logins,
+            other_logins=lambda: provided.logins,
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
+        await plugin_host.hold_tools(behind)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assemble(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
         changes.app = app
-        roster.separates_owners = behind.separates_owners
-        roster.keeps_tokens = behind.exchanges_callers_tokens
+        roster.separates_owners, roster.keeps_tokens = behind.separates_owners, behind.exchanges_callers_tokens
         roster.on_verified = partial(_keep_token, authorizations)
         async with create_task_group() as tasks:
             tasks.start_soon(changes.follow, app)

@@ -160,6 +160,12 @@ class Provided:
     """Issues access tokens; the endpoint accepts them, and tells clients where to get them."""
     services: Sequence[object] = ()
     """Objects for programs that open the gateway in their own process: `app.service(Type)` returns the one of a type."""
+    reloads: Mapping[str, Callable[[Config], Awaitable[Callable[[], Awaitable[None]] | None]]] = field(
+        default_factory=dict
+    )
+    """By section: prepares what a changed configuration says in it, and returns what puts that in force; None if there is nothing
+    to do. Raises `ToolpostError`, having changed nothing, if it cannot be done. Changes of other sections of the part take effect
+    at the next start."""
     run: Callable[[Gateway], AbstractAsyncContextManager[None]] | None = None
     """Entered when tools can be called, left before calls in flight are ended."""
 

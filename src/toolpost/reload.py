@@ -1,7 +1,9 @@
-"""Applies a changed configuration and lock while the gateway runs: servers and callers, completely or not at all."""
+"""Applies a changed configuration and lock while the gateway runs: servers, callers and what parts take over, completely or not
+at all.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -85,20 +87,26 @@ async def _apply_then_cancel(app: App, load: Callable[[], Config], found: Stamps
 
 
 async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callable[[], bool] = lambda: True) -> None:
-    """Apply the servers and callers of a changed configuration; an error in it is logged and changes nothing."""
+    """Apply the servers, callers and parts of a changed configuration; an error in it is logged and changes nothing."""
     try:
         config = load()
         if not is_still():
             return  # The file changed while it was read.
         members = await _read_members(app, config)
+        reloads = {name: reload for part in app.parts.by_name.values() for name, reload in part.reloads.items()}
+        prepared = [await reload(config) for reload in reloads.values()]
         applied = await app.servers.apply(specs_of(config, app.plugin_host))
     except (ToolpostError, ExceptionGroup) as raised:
         error = first_error(raised)
         facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
         event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **facts)
         return
+    with anyio.CancelScope(shield=True):
+        for put_in_force in prepared:
+            if put_in_force is not None:
+                await put_in_force()
     _replace_callers(app, config, members)
-    if others := _list_other_changes(app.config, config):
+    if others := _list_other_changes(app.config, config, reloads):
         event(_log, logging.WARNING, "takes effect at the next start", settings=others)
     if not applied.is_nothing:
         event(
@@ -144,13 +152,13 @@ def _replace_callers(app: App, config: Config, members: Members) -> None:
     )
 
 
-def _list_other_changes(old: Config, new: Config) -> list[str]:
+def _list_other_changes(old: Config, new: Config, reloaded: Collection[str]) -> list[str]:
     taken_over = ("servers", "callers", "project", "parts")
     names = [field.name for field in msgspec.structs.fields(Config) if field.name not in taken_over]
     old, new = _drop_caller_settings(old), _drop_caller_settings(new)
     sections = {**old.parts, **new.parts}
     return [name for name in names if getattr(old, name) != getattr(new, name)] + [
-        name for name in sections if old.parts.get(name) != new.parts.get(name)
+        name for name in sections if name not in reloaded and old.parts.get(name) != new.parts.get(name)
     ]
 
 

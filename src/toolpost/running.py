@@ -134,15 +134,15 @@ class App:
                 ),
                 "toolpost_tools_changed": (
                     "Tools that are not as promised.",
-                    sum(len(server.statuses) for server in servers.values()),
+                    sum(len(each.statuses) for each in self.servers.watched),
                 ),
                 "toolpost_tools_withheld": (
                     "Tools that are withheld for that.",
-                    sum(len(server.quarantined) for server in servers.values()),
+                    sum(len(each.quarantined) for each in self.servers.watched),
                 ),
                 "toolpost_tools_suspicious": (
                     "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.findings.of(server.name)) for server in servers.values()),
+                    sum(len(self.servers.findings.of(each.name)) for each in self.servers.watched),
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **of_servers,

@@ -87,7 +87,7 @@ def problems_of(app: App) -> list[str]:
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
         f"`{name}` is quarantined: it changed since it was {source.statuses[name].since}; `toolpost diff` explains the change"
-        for source in app.servers.providers.values()
+        for source in app.servers.watched
         for name in source.quarantined
     ]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import pluggy
@@ -31,12 +31,15 @@ from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostEr
 from toolpost.protocol.rpc import encode
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.plugin_contents import PluginContents, takes_contexts
+from toolpost.providers.promises import Mode
+from toolpost.providers.quarantine import HeldProvider
 from toolpost.shares import Callers, FairQueue
 from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
+    from toolpost.providers.server_host import ServerHost
     from toolpost.upstreams.credentials.logins import Logins
 
 _log = logging.getLogger("toolpost.plugins")
@@ -67,12 +70,14 @@ class LoadedPlugin:
     state: str = "healthy"
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
-    provider: FunctionProvider | None = None
+    provider: FunctionProvider | HeldProvider | None = None
     contents: PluginContents | None = None
     """Its resources and prompts."""
     unwatch: Callable[[], None] | None = None
     """Ends that its changes are followed."""
     middleware: tuple[Middleware, ...] = ()
+    contracts: Mode | Literal["trusted"] = "trusted"
+    """As that of its candidate."""
 
     def as_object(self) -> JsonObject:
         tools = len(self.provider.tools) if self.provider else 0
@@ -91,6 +96,9 @@ class PluginCandidate:
     name: str
     load: Callable[[], Any]
     version: str = ""
+    contracts: Mode | Literal["trusted"] = "trusted"
+    """The definitions of a plugin are as trusted as its code. Where others write them, as the document of an API is, its tools
+    are held to their lock or pin as those of servers are: `observe` reports changes, `enforce` quarantines changed tools."""
 
 
 def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
@@ -163,6 +171,7 @@ class PluginHost:
         """Answers sampling for plugins whose client does not; set before plugins are loaded."""
         self.logins: Logins | None = None
         """Where people log in; set once servers are there."""
+        self._holder: ServerHost | None = None
         self._only = only
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
@@ -181,7 +190,7 @@ class PluginHost:
         self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
-    def providers(self) -> list[FunctionProvider]:
+    def providers(self) -> list[FunctionProvider | HeldProvider]:
         """The providers of the plugins that have not failed."""
         return [plugin.provider for plugin in self.plugins if plugin.provider is not None and plugin.state != "failed"]
 
@@ -239,7 +248,7 @@ class PluginHost:
 
     def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
-        loaded = LoadedPlugin(name=candidate.name, reference=candidate.name, version=candidate.version, problems=[])
+        loaded = _unloaded(candidate)
         self.plugins.append(loaded)
         try:
             found = candidate.load()
@@ -315,10 +324,20 @@ class PluginHost:
                 for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
+    async def hold_tools(self, holder: "ServerHost") -> None:
+        """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""
+        self._holder = holder
+        for plugin in self.plugins:
+            await self._hold(plugin)
+
+    async def _hold(self, plugin: LoadedPlugin) -> None:
+        if plugin.contracts != "trusted" and self._holder is not None and isinstance(plugin.provider, FunctionProvider):
+            plugin.provider = await self._holder.hold(plugin.provider, plugin.contracts)
+
     async def reload(
         self, candidate: PluginCandidate, *, apply_servers: Callable[[], Awaitable[None]] | None = None
     ) -> LoadedPlugin | str:
-        """Load a plugin again, by the reference that it was loaded by, and serve it in place of the former one.
+        """Load a plugin, and serve it in place of the one that was loaded by the same reference, if there is one.
 
         Raises what the plugin raises, or `PluginFailed` for tools that cannot be listed; the former one is served on then. The
         new one starts before the old one stops, so that there is always one that answers. A server object is started by
@@ -334,11 +353,13 @@ class PluginHost:
         return await self._replace_plugin(candidate, found)
 
     async def _replace_plugin(self, candidate: PluginCandidate, found: Any) -> LoadedPlugin:
-        index = next(i for i, plugin in enumerate(self.plugins) if plugin.reference == candidate.name)
-        old = self.plugins[index]
-        new = LoadedPlugin(name=_name_of(found, candidate), reference=candidate.name, problems=[])
+        index = next((i for i, plugin in enumerate(self.plugins) if plugin.reference == candidate.name), None)
+        old = self.plugins[index] if index is not None else _unloaded(candidate)
+        new = _unloaded(candidate)
+        new.name = _name_of(found, candidate)
         stop_old: Callable[[], Any] = lambda: None  # noqa: E731 (one that did not load has nothing to stop)
-        if (old_object := self._manager.get_plugin(old.name)) is not None:
+        old_object = self._manager.get_plugin(old.name) if index is not None else None
+        if old_object is not None:
             stop_old = self._hook(old, "toolpost_stop")
             self._manager.unregister(name=old.name)
         try:
@@ -347,6 +368,7 @@ class PluginHost:
                 raise PluginFailed("; ".join(new.problems))
             with anyio.fail_after(STEP_LIMIT_S):
                 await _call_step(self._hook(new, "toolpost_start"))
+            await self._hold(new)
         except BaseException:
             if new.unwatch is not None:
                 new.unwatch()
@@ -355,19 +377,39 @@ class PluginHost:
             if old_object is not None:
                 self._manager.register(old_object, old.name)
             raise
-        self.plugins[index] = new
+        if index is None:
+            self.plugins.append(new)
+        else:
+            self.plugins[index] = new
+        await self._retire(old, new, stop_old)
+        return new
+
+    async def remove(self, reference: str) -> None:
+        """Serve a plugin no longer, and stop it; nothing to do if none was loaded by this reference."""
+        for old in [plugin for plugin in self.plugins if plugin.reference == reference]:
+            self.plugins.remove(old)
+            stop: Callable[[], Any] = lambda: None  # noqa: E731 (one that did not load has nothing to stop)
+            if old.provider is not None and self._manager.has_plugin(old.name):
+                stop = self._hook(old, "toolpost_stop")
+                self._manager.unregister(name=old.name)
+            if self._holder is not None:
+                self._holder.release(old.name)
+            await self._retire(old, None, stop)
+
+    async def _retire(self, old: LoadedPlugin, new: LoadedPlugin | None, stop: Callable[[], Any]) -> None:
+        """Stop a plugin that is no longer among those that are served, after clients were told of what is there now."""
+        self._contents = None
         if old.unwatch is not None:
             old.unwatch()
-        self._tell_of(old, new)
+        self._tell_of(old, new or old)
         was_started = old in self._started
-        self._started = [plugin for plugin in self._started if plugin is not old] + [new]
+        self._started = [plugin for plugin in self._started if plugin is not old] + ([new] if new is not None else [])
         if was_started:
             try:
                 with anyio.fail_after(STEP_LIMIT_S):
-                    await _call_step(stop_old)
+                    await _call_step(stop)
             except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
                 event(_log, logging.ERROR, "plugin could not be stopped", plugin=old.name, exception=error)
-        return new
 
     async def _replace_server(
         self, reference: str, name: str, server: InProcessServer, apply_servers: Callable[[], Awaitable[None]]
@@ -398,10 +440,6 @@ class PluginHost:
             if any(count[position] for count in counts):
                 tags = frozenset(self._tags.get(new.name, ()))
                 self._notify(Notification(server=new.name, key="", method=method, params=b"{}", tags=tags))
-
-    def list_again(self, names: Collection[str]) -> None:
-        """Have the tools of plugins listed again, since whether they may be called has changed."""
-        self._on_change(names)
 
     def note_failure(self, name: str, what: str, error: Exception) -> None:
         """Keep what went wrong with something that would have brought plugins, to be shown among them."""
@@ -447,7 +485,7 @@ class PluginHost:
             has_logging=takes_contexts(tools),
             is_bare=self._only is not None,
         )
-        loaded.provider = FunctionProvider(
+        loaded.provider = provider = FunctionProvider(
             loaded.name,
             tools,
             version=loaded.version,
@@ -459,23 +497,24 @@ class PluginHost:
         )
         self._contents = None
         if isinstance(found, Plugin):
-            self._follow(found, loaded, services)
-        for refusal, tool in zip(loaded.provider.refused, loaded.provider.refused_tools, strict=True):
+            self._follow(found, loaded, provider, services)
+        for refusal, tool in zip(provider.refused, provider.refused_tools, strict=True):
             loaded.state = "degraded"
             place = place_of_function(tool.function)
             reason = f"{refusal.message} ({place})" if place else refusal.message
             loaded.problems.append(reason)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=reason)
 
-    def _follow(self, plugin: Plugin, loaded: LoadedPlugin, services: PluginServices) -> None:
+    def _follow(
+        self, plugin: Plugin, loaded: LoadedPlugin, provider: FunctionProvider, services: PluginServices
+    ) -> None:
         """Serve what a plugin adds and removes from now on, and notify clients."""
         changed = {"resources": RESOURCES_CHANGED, "prompts": PROMPTS_CHANGED, "updated": RESOURCE_UPDATED}
 
         def on_change(change: Change, uri: str) -> None:
-            assert loaded.provider is not None
             assert loaded.contents is not None
             if change == "tools":
-                loaded.provider.replace(plugin.toolpost_tools())
+                provider.replace(plugin.toolpost_tools())
                 self._call_on_loop(lambda: self._on_change([loaded.name]))
                 return
             loaded.contents.replace(plugin.toolpost_resources(), plugin.toolpost_prompts())
@@ -521,6 +560,16 @@ class PluginHost:
             why = f"{why} ({place})"
         plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
+
+
+def _unloaded(candidate: PluginCandidate) -> LoadedPlugin:
+    return LoadedPlugin(
+        name=candidate.name,
+        reference=candidate.name,
+        version=candidate.version,
+        contracts=candidate.contracts,
+        problems=[],
+    )
 
 
 async def _call_step(step: Callable[[], Any]) -> None:

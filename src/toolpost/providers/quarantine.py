@@ -1,15 +1,21 @@
-"""Quarantined tools: a tool that changed against its lock or pin is not run, and answers every call with what changed."""
+"""Tools compared with their lock or pin: one that changed is quarantined, which answers every call with what changed."""
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+import anyio
+
 from toolpost.authoring.context import Context
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged, NotReadOnly
 from toolpost.contracts.schema import compile_schema
-from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Promises
+from toolpost.providers.functions import FunctionProvider
+from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Mode, Promises
 from toolpost.providers.tool import ProvidedTool, ToolReturn
+from toolpost.upstreams.lists import Slices, are_same
 
 JUDGE_WAIT_S: Final = 2.0
 """How long a call waits for the judgement on the change."""
@@ -17,22 +23,117 @@ JUDGE_WAIT_S: Final = 2.0
 _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 
 
-def quarantine(tool: ProvidedTool, status: ContractStatus, promises: Promises | None = None) -> ProvidedTool:
-    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema.
+@dataclass(frozen=True)
+class SortedTools:
+    """The tools of a provider, by how they compare with their lock or pin."""
 
-    A pending judgement is made by `promises`.
+    held: dict[ToolName, ProvidedTool] = field(default_factory=dict)
+    quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
+    statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
+    """The tools that differ, quarantined or not."""
+
+    async def is_like(self, other: "SortedTools") -> bool:
+        """Whether clients would be listed the same tools, and operators told the same of them."""
+        return (
+            self.held.keys() == other.held.keys()
+            and self.statuses.keys() == other.statuses.keys()
+            and await are_same([*self.statuses.values()], [other.statuses[name] for name in self.statuses])
+        )
+
+
+async def sort_tools(
+    tools: Mapping[ToolName, ProvidedTool], promises: Promises, promise_name: PluginName, mode: Mode
+) -> SortedTools:
+    """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
+    found, slices = SortedTools(), Slices()
+    for name, tool in tools.items():
+        status = await promises.check(promise_name, tool.contract)
+        if status is not None:
+            found.statuses[name] = status
+        if status is not None and mode == "enforce" and not status.is_harmless:
+            found.quarantined[name] = _quarantine(tool, status, promises, promise_name)
+        else:
+            found.held[name] = tool
+        await slices.give_way()
+    return found
+
+
+class HeldProvider:
+    """The tools of a plugin whose definitions are written by others, as an API's document is: held to their lock or pin.
+
+    There are none before the first `recheck`: nothing can be called before it is known what changed.
     """
+
+    def __init__(
+        self, provider: FunctionProvider, promises: Promises, mode: Mode, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when other tools are listed, or differ in another way, than at the check before."""
+        self.name = provider.name
+        self.description = provider.description
+        self.refused = provider.refused
+        self.contracts = [tool.contract for tool in provider.tools.values()]
+        self._provider = provider
+        self._promises = promises
+        self._mode: Mode = mode
+        self._on_change = on_change
+        self._sorted = SortedTools()
+        self._is_checked = False
+        self._checking = anyio.Lock()
+
+    @property
+    def tools(self) -> Mapping[ToolName, ProvidedTool]:
+        return self._sorted.held
+
+    @property
+    def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
+        return self._sorted.quarantined
+
+    @property
+    def statuses(self) -> Mapping[ToolName, ContractStatus]:
+        """The tools that differ from their lock or pin."""
+        return self._sorted.statuses
+
+    @property
+    def promise_name(self) -> PluginName:
+        """Under which its tools are pinned."""
+        return self.name
+
+    def is_quarantined(self, name: ToolName) -> bool:
+        return name in self._sorted.quarantined
+
+    def define(self, name: ToolName) -> Definition:
+        """Return the definition of a tool as it is now; raise `KeyError` if there is none."""
+        return Definition.from_contract(self._provider.tools[name].contract)
+
+    async def recheck(self) -> None:
+        """Compare all tools with their lock or pin, again after a judgement or a change of the lock."""
+        # One at a time: the result of a check that began before a change of the lock must not be the last.
+        async with self._checking:
+            before = self._sorted
+            self._sorted = await sort_tools(self._provider.tools, self._promises, self.name, self._mode)
+            if self._is_checked and not await self._sorted.is_like(before):
+                self._on_change()
+            self._is_checked = True
+
+
+def _quarantine(
+    tool: ProvidedTool, status: ContractStatus, promises: Promises, promise_name: PluginName
+) -> ProvidedTool:
+    """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
         now: ContractStatus | None = status
-        if status.judgement is None and promises is not None:
+        if status.judgement is None:
             await promises.settle(JUDGE_WAIT_S)
-            now = await promises.check(tool.provider, tool.contract)
+            now = await promises.check(promise_name, tool.contract)
         raise _make_error(tool.contract, now or status)
 
+    contract = replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None)
+    # A function's definition is made of its schemas; locks and the audit are to name the one that it has.
+    vars(contract)["definition"] = tool.contract.definition
     return replace(
         tool,
-        contract=replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None),
+        contract=contract,
         invoke=refuse,
         early_request=None,
     )

@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -23,8 +23,10 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError
 from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import FindingsScanner
+from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import Mode, Promises
+from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
 from toolpost.store import KnownServer, KnownTools
 from toolpost.upstreams.credentials.logins import Logins
@@ -98,7 +100,7 @@ class ServerHost:
         on_owner_change: Callable[[str, str], None] = lambda _owner, _server: None,
         authorizations: Authorizations | None = None,
         login_key: bytes = b"",
-        other_logins: Mapping[str, ServerSpec] = MappingProxyType({}),
+        other_logins: Callable[[], Mapping[str, ServerSpec]] = dict,
     ) -> None:
         """Take specifications and listeners.
 
@@ -106,8 +108,8 @@ class ServerHost:
         are the names of tools of other providers. The start waits `learn_limit_s` for servers whose tools are not known; if that
         takes longer than `WAIT_REPORT_S`, `on_wait` gets their names. `sampler` answers sampling where a client does not.
         `vault` has the values that specifications refer to. `on_owner_change` gets an owner and a server that lists that owner
-        other tools now; callers who share their credentials have none of these. `other_logins` is what people log in to here
-        without a server.
+        other tools now; callers who share their credentials have none of these. `other_logins` returns what people log in to
+        here without a server.
         """
         self._vault = vault
         self._on_owner_change = on_owner_change
@@ -140,6 +142,7 @@ class ServerHost:
         self._applying = anyio.Lock()
         self.providers = {spec.name: self._make_provider(spec) for spec in specs}
         """By name. Changed in place, so that references to it stay valid."""
+        self._held: dict[PluginName, HeldProvider] = {}
 
     async def apply(self, specs: Iterable[ServerSpec]) -> "AppliedChanges":
         """Replace the specifications, all or none: if a server does not start, its error is raised and nothing changes."""
@@ -153,6 +156,39 @@ class ServerHost:
                     self._retire(provider)
                 raise
             return self._commit(wanted, staged, await self._revise(wanted, staged))
+
+    @property
+    def watched(self) -> "list[ServerProvider | HeldProvider]":
+        """Everything whose tools are compared with their lock or pin: servers, and plugins that are held to it too."""
+        return [*self.providers.values(), *self._held.values()]
+
+    def _list_watched(self) -> "list[ServerProvider | HeldProvider]":
+        """The same, for all owners."""
+        return [*self.list_all(), *self._held.values()]
+
+    async def hold(self, provider: FunctionProvider, mode: Mode) -> HeldProvider:
+        """Hold the tools of a plugin to their lock or pin, in place of what was held under its name before.
+
+        Returns once changes are judged, which takes a moment, or after `JUDGE_LIMIT_S`.
+        """
+        name = provider.name
+        held = HeldProvider(provider, self.promises, mode, partial(self._note_held_change, name))
+        if name not in self._held:
+            await self.promises.recall(name)
+        self._held[name] = held
+        await held.recheck()
+        self.findings.request_scan()
+        await self.promises.settle(JUDGE_LIMIT_S)
+        return held
+
+    def release(self, name: str) -> None:
+        """Forget a plugin whose tools were held."""
+        if self._held.pop(PluginName(name), None) is not None:
+            self._note_held_change(PluginName(name))
+
+    def _note_held_change(self, name: PluginName) -> None:
+        self.findings.request_scan()
+        self._on_change([name])
 
     @property
     def separates_owners(self) -> bool:
@@ -512,12 +548,12 @@ class ServerHost:
     async def relock(self, locked: LockedTools | None) -> bool:
         """Compare every tool with another lock; returns whether it differs from the one before."""
         is_another = await self.promises.relock(locked)
-        for provider in self.list_all() if is_another else ():
+        for provider in self._list_watched() if is_another else ():
             await provider.recheck()
         return is_another
 
     async def _recheck(self, server: PluginName) -> None:
-        for provider in self.list_all():
+        for provider in self._list_watched():
             if provider.promise_name == server:
                 await provider.recheck()
 
@@ -531,10 +567,10 @@ class ServerHost:
                 await self._recheck(self._unchecked.pop())
 
     def _list_specs(self) -> dict[str, ServerSpec]:
-        return {**self._other_logins, **{name: provider.spec for name, provider in self.providers.items()}}
+        return {**self._other_logins(), **{name: provider.spec for name, provider in self.providers.items()}}
 
     def _list_contracts(self) -> dict[PluginName, list[Contract]]:
-        return {provider.name: provider.contracts for provider in self.providers.values()}
+        return {provider.name: provider.contracts for provider in self.watched}
 
     def _note_change(self, provider: ServerProvider) -> None:
         if provider.owner:
@@ -544,7 +580,7 @@ class ServerHost:
         self.findings.request_scan()
         if self.providers.get(provider.name) is provider:
             self._on_change([provider.name])
-        for other in self.providers.values():
+        for other in self.watched:
             # A tool of the changed server may imitate one of these, or no longer do so.
             if other is not provider and other.statuses:
                 self._unchecked.add(other.name)

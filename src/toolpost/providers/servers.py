@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from toolpost.providers.input_required import (
 )
 from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import ContractStatus, Mode, Promises
-from toolpost.providers.quarantine import quarantine
+from toolpost.providers.quarantine import SortedTools, sort_tools
 from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.credentials.logins import Logins
@@ -101,17 +101,9 @@ class CheckedInstructions:
     shown: str = ""
     """Empty if it has none, or if they are quarantined."""
     is_quarantined: bool = False
+    status: ContractStatus | None = None
+    """How they differ from their lock or pin; None if they do not."""
     findings: Sequence[Finding] = ()
-
-
-@dataclass(frozen=True)
-class _SortedTools:
-    """The tools of a server, by how they compare with their lock or pin."""
-
-    held: dict[ToolName, ProvidedTool] = field(default_factory=dict)
-    quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
-    statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
-    instructions: CheckedInstructions = field(default_factory=CheckedInstructions)
 
 
 class ServerProvider:
@@ -177,11 +169,10 @@ class ServerProvider:
         self._promises = promises
         self._contracts: Mode = spec.contracts or contracts
         self._compiled: dict[ToolName, ProvidedTool] = {}
-        self._held: dict[ToolName, ProvidedTool] = {}
-        self._quarantined: dict[ToolName, ProvidedTool] = {}
-        self.statuses: dict[ToolName, ContractStatus] = {}
-        """The tools, and perhaps its instructions, that differ from their lock or pin."""
+        self._sorted = SortedTools()
         self.instructions = CheckedInstructions()
+        self.statuses: Mapping[ToolName, ContractStatus] = {}
+        """The tools, and perhaps its instructions, that differ from their lock or pin."""
         self._scanned: DefinitionScan | None = None
         self._scanned_text = ""
         self._refused: list[ContractRefused] = []
@@ -245,11 +236,11 @@ class ServerProvider:
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
-        return self._held
+        return self._sorted.held
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
-        return self._quarantined
+        return self._sorted.quarantined
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
@@ -279,7 +270,7 @@ class ServerProvider:
             has_new_description, before, self.profile = profile.description != self.description, self.profile, profile
             if build == self.build and await are_same(definitions, self.definitions):
                 if profile.instructions != before.instructions:
-                    self._use(await self._sort_tools(self._compiled))
+                    self._use(*await self._sort(self._compiled))
                 self._on_seen(self)
                 if has_new_description:
                     self._on_described()
@@ -289,14 +280,14 @@ class ServerProvider:
             else:
                 self.learned_many_at = time.monotonic()
                 prepared = await to_thread.run_sync(self._prepare, definitions, build, abandon_on_cancel=True)
-            sorted_tools = await self._sort_tools(prepared.tools)
+            sorted_tools, instructions = await self._sort(prepared.tools)
             slices = Slices()
             for refusal in prepared.refused:
                 event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
                 await slices.give_way()
             self.definitions, self.build = definitions, build
             self._compiled, self._refused = prepared.tools, prepared.refused
-            self._use(sorted_tools)
+            self._use(sorted_tools, instructions)
             self._on_seen(self)
             self._on_change(self)
 
@@ -340,34 +331,19 @@ class ServerProvider:
         """Compare all tools with their lock or pin again, after a judgement or a change of the lock."""
         # Under the lock of `learn`: both replace the same tools.
         async with self._learning:
-            sorted_tools = await self._sort_tools(self._compiled)
+            sorted_tools, instructions = await self._sort(self._compiled)
             # Other instructions are no other tools: clients are not notified of those.
-            instructions = name_instructions(self.name)
-            now, before = [
-                {name: status for name, status in statuses.items() if name != instructions}
-                for statuses in (sorted_tools.statuses, self.statuses)
-            ]
-            is_same = sorted_tools.held.keys() == self._held.keys() and await _are_same(now, before)
-            self._use(sorted_tools)
+            is_same = await sorted_tools.is_like(self._sorted)
+            self._use(sorted_tools, instructions)
             if not is_same:
                 self._on_change(self)
 
-    async def _sort_tools(self, tools: Mapping[ToolName, ProvidedTool]) -> _SortedTools:
-        """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
-        sorted_tools, slices = _SortedTools(), Slices()
-        for name, tool in tools.items():
-            status = await self._promises.check(self.promise_name, tool.contract)
-            if status is not None:
-                sorted_tools.statuses[name] = status
-            if status is not None and self._contracts == "enforce" and not status.is_harmless:
-                sorted_tools.quarantined[name] = quarantine(tool, status, self._promises)
-            else:
-                sorted_tools.held[name] = tool
-            await slices.give_way()
-        return replace(sorted_tools, instructions=await self._check_instructions(sorted_tools.statuses))
+    async def _sort(self, tools: Mapping[ToolName, ProvidedTool]) -> tuple[SortedTools, CheckedInstructions]:
+        found = await sort_tools(tools, self._promises, self.promise_name, self._contracts)
+        return found, await self._check_instructions()
 
-    async def _check_instructions(self, statuses: dict[ToolName, ContractStatus]) -> CheckedInstructions:
-        """Compare the server's instructions with their lock or pin, and scan them; a difference is added to `statuses`.
+    async def _check_instructions(self) -> CheckedInstructions:
+        """Compare the server's instructions with their lock or pin, and scan them.
 
         They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
         happens to tools; other changes are, as those of tools, with `enforce`.
@@ -376,8 +352,7 @@ class ServerProvider:
         if not text:
             return CheckedInstructions()
         definition = define_instructions(self.name, text)
-        if (status := await self._promises.check_definition(self.promise_name, definition)) is not None:
-            statuses[name_instructions(self.name)] = status
+        status = await self._promises.check_definition(self.promise_name, definition)
         if self._scanned is None or text != self._scanned_text:
             # In a thread: a server decides how long its instructions are.
             self._scanned = await to_thread.run_sync(scan_definition, definition)
@@ -390,14 +365,14 @@ class ServerProvider:
             hint = f"accept them: toolpost lock --accept {definition.name}"
             event(_log, logging.WARNING, "instructions are quarantined", server=self.name, reasons=reasons, hint=hint)
         return CheckedInstructions(
-            shown="" if is_quarantined else text, is_quarantined=is_quarantined, findings=findings
+            shown="" if is_quarantined else text, is_quarantined=is_quarantined, status=status, findings=findings
         )
 
     def is_quarantined(self, name: ToolName) -> bool:
         """Whether a tool, or what `name_instructions` names, is quarantined."""
         if name == name_instructions(self.name):
             return self.instructions.is_quarantined
-        return name in self._quarantined
+        return name in self._sorted.quarantined
 
     def define(self, name: ToolName) -> Definition:
         """Return the definition of a tool, or of the instructions, as it is now; raise `KeyError` if there is none."""
@@ -405,13 +380,10 @@ class ServerProvider:
             return define_instructions(self.name, self.profile.instructions)
         return Definition.from_contract(self._compiled[name].contract)
 
-    def _use(self, sorted_tools: _SortedTools) -> None:
-        self._held, self._quarantined, self.statuses, self.instructions = (
-            sorted_tools.held,
-            sorted_tools.quarantined,
-            sorted_tools.statuses,
-            sorted_tools.instructions,
-        )
+    def _use(self, sorted_tools: SortedTools, instructions: CheckedInstructions) -> None:
+        self._sorted, self.instructions, self.statuses = sorted_tools, instructions, sorted_tools.statuses
+        if instructions.status is not None:
+            self.statuses = {**self.statuses, name_instructions(self.name): instructions.status}
 
     def _make_tool(
         self, definition: JsonObject, name: ToolName, build: str, known: Contract | None = None
@@ -559,10 +531,6 @@ async def _request_as_owner(owned: OwnedProviders, tool: str, arguments: JsonObj
         if found.contract.terms.name == tool:
             return await found.invoke(arguments, context)
     raise NotFound(f"The server `{provider.name}` lists no tool `{tool}` for you.", hint="list the tools again")
-
-
-async def _are_same(one: Mapping[ToolName, ContractStatus], other: Mapping[ToolName, ContractStatus]) -> bool:
-    return one.keys() == other.keys() and await are_same([*one.values()], [other[name] for name in one])
 
 
 def _is_quick(definitions: list[JsonObject]) -> bool:

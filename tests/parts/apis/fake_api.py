@@ -120,12 +120,13 @@ def answers(schema: dict[str, Any], status: str = "200") -> dict[str, Any]:
 async def open_gateway(
     described: dict[str, Any], base: str, folder: Path, *, store: str = "sqlite::memory:", **settings: Any
 ) -> AsyncIterator[App]:
-    """Open a gateway with one API, `pets`."""
+    """Open a gateway with one API, `pets`; `api_contracts` are its own `contracts`."""
     (folder / "pets.json").write_text(json.dumps(described))
     extra = {
         key: settings.pop(key) for key in ("callers", "contracts", "limits", "network", "servers") if key in settings
     }
     config = Config(store=StoreSettings(url=store), project=str(folder), **extra)
+    settings |= {"contracts": settings.pop("api_contracts")} if "api_contracts" in settings else {}
     api = msgspec.convert({"document": "pets.json", "base": base, **settings}, ApiSettings)
     async with open_app(APIS.put(config, {"pets": api})) as app:
         yield app

@@ -5,17 +5,22 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 
 from tests.parts.apis.fake_api import FakeApi, Reply, answers, describe, open_gateway, takes
 from tests.upstreams.behind import text_of, until
 from tests.ways import STATELESS
+from toolpost.app import open_app
+from toolpost.cli.gateway import problems_of
 from toolpost.cli.lock.states import list_tools
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.parts.apis import changes
+from toolpost.parts.apis import served
+from toolpost.reload import apply_config, follow_lock
 from toolpost.running import App
+from toolpost.settings import load_config
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -23,8 +28,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes.DocumentFollower.run, "__kwdefaults__", {"look_s": 0.02})
-    monkeypatch.setattr(changes, "SETTLE_S", 0.02)
+    monkeypatch.setattr(served, "LOOK_S", 0.02)
+    monkeypatch.setattr(served, "SETTLE_S", 0.02)
 
 
 def get(path: str, *parameters: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +110,11 @@ async def test_a_breaking_change_is_quarantined_until_it_is_accepted(
     if is_locked:
         async with open_gateway(before, api.url, tmp_path) as app:
             write_lock(app, lock)
-    async with open_gateway(before, api.url, tmp_path, contracts="enforce") as app:
+    async with (
+        open_gateway(before, api.url, tmp_path, contracts="enforce") as app,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(lambda: follow_lock(app, look_s=0.02))
         assert names_of(app) == ["pets__cats", "pets__dogs"]
         file.write_text(json.dumps(after))
         await until(lambda: names_of(app) == ["pets__cats"])
@@ -118,6 +127,77 @@ async def test_a_breaking_change_is_quarantined_until_it_is_accepted(
             write_lock(app, lock)
             await until(lambda: names_of(app) == ["pets__cats", "pets__dogs"])
             assert text_of(await client.call_tool("pets__dogs", {"size": "small"}))
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_change_between_two_starts_is_judged_by_what_was_first_seen(api: FakeApi, tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    needs_size = get("/dogs", takes("query", "size", {"type": "string"}, required=True))
+    async with open_gateway(describe(get("/dogs"), get("/cats")), api.url, tmp_path, store=store) as app:
+        assert names_of(app) == ["pets__cats", "pets__dogs"]
+    changed = describe(needs_size, get("/cats"))
+    async with open_gateway(changed, api.url, tmp_path, store=store, contracts="enforce") as app:
+        assert names_of(app) == ["pets__cats"]
+        async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode="legacy") as client:
+            refused = error_of(await client.call_tool("pets__dogs", {"size": "small"}))
+        assert (refused["code"], refused["details"]["promise"]) == ("CONTRACT_CHANGED", "pin")
+        assert "toolpost_tools_withheld 1" in app.metrics()
+        assert any("`pets__dogs` is quarantined" in problem for problem in problems_of(app))
+    api_alone = {"contracts": "observe"} | {"api_contracts": "enforce"}
+    async with open_gateway(changed, api.url, tmp_path, store=store, **api_alone) as app:
+        assert names_of(app) == ["pets__cats"], "the API's own setting overrides the one of all"
+
+
+SETTINGS = """
+[apis.{name}]
+document = "pets.json"
+base = "{base}"
+{more}
+"""
+
+
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
+async def test_changed_settings_are_taken_over_as_a_whole_or_not_at_all(
+    mode: str, api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "toolpost.toml"
+    (tmp_path / "pets.json").write_text(json.dumps(describe(get("/dogs"), get("/cats"))))
+
+    def write(**more_of: str) -> None:
+        entries = [SETTINGS.format(name=name, base=api.url, more=more) for name, more in more_of.items()]
+        path.write_text("store.url = 'sqlite::memory:'\n" + "".join(entries))
+
+    def listed(app: App) -> list[str]:
+        return sorted(tool.contract.name for tool in app.gateway.catalog if tool.provider != "time")
+
+    write()
+    async with open_app(load_config(path)) as app:
+        endpoint = open_memory_endpoint(app.call_handler, app.sdk)
+        async with Client(endpoint, mode=mode) as client:
+            write(pets="", zoo='allow = ["/cats"]')
+            await apply_config(app, lambda: load_config(path))
+            await until(lambda: listed(app) == ["pets__cats", "pets__dogs", "zoo__cats"])
+            assert not (await client.call_tool("zoo__cats", {})).is_error
+
+            write(pets='headers = { key = "new" }', zoo='allow = ["/dogs"]')
+            await apply_config(app, lambda: load_config(path))
+            await until(lambda: listed(app) == ["pets__cats", "pets__dogs", "zoo__dogs"])
+            assert not (await client.call_tool("pets__dogs", {})).is_error
+            assert api.last.headers["key"] == "new"
+
+            write(pets='headers = { key = "${NOT_SET_ANYWHERE}" }')
+            await apply_config(app, lambda: load_config(path))
+            assert "configuration not taken over; the one before goes on" in caplog.text
+            assert listed(app) == ["pets__cats", "pets__dogs", "zoo__dogs"]
+
+            write(pets="enabled = false", zoo="")
+            await apply_config(app, lambda: load_config(path))
+            await until(lambda: listed(app) == ["zoo__cats", "zoo__dogs"])
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await client.call_tool("pets__dogs", {})
+            assert app.health()["plugins"].keys() & {"pets", "zoo"} == {"zoo"}
+    assert "takes effect at the next start" not in caplog.text
 
 
 def write_lock(app: App, path: Path) -> None:

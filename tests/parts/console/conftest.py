@@ -79,13 +79,14 @@ def site(tmp_path: Path) -> OpenSite:
         store: str = "sqlite::memory:",
         log_in: bool = False,
         port: int = 0,
+        bundled: bool = False,
     ) -> AsyncIterator[Site]:
         path = tmp_path / "toolpost.toml"
         path.write_text(f'store.url = "{store}"\nhttp.listen = "127.0.0.1:{port}"\n{text}')
         headers = {"X-Toolpost": "1"} | ({"Authorization": f"Bearer {token}"} if token else {})
         config = load_config(path)
         async with (
-            open_app(config, plugins=plugins, bundled=False, config_path=path) as app,
+            open_app(config, plugins=plugins, bundled=bundled, config_path=path) as app,
             anyio.create_task_group() as tasks,
             open_http(app) as url,
             httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), headers=headers, timeout=60) as http,

@@ -92,3 +92,70 @@ async def test_a_change_is_rejected_or_quarantined_in_toolpost_toml(site: OpenSi
     assert 'deny = ["pay"]' in text
     assert text.count("# the bank") == text.count("# ours") == text.count("# quick") == 1
     assert nonsense.status_code == 404
+
+
+def dogs(*required: str) -> str:
+    taken = [{"in": "query", "name": name, "required": True, "schema": {"type": "string"}} for name in required]
+    described = {"operationId": "dogs", "parameters": taken, "responses": {"200": {"description": "done"}}}
+    paths = {"/dogs": {"get": described}, "/cats": {"get": {**described, "operationId": "cats", "parameters": []}}}
+    return json.dumps({"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": paths})
+
+
+async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_those_of_servers(
+    site: OpenSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolpost.parts.apis.served.LOOK_S", 0.05)
+    document, file = tmp_path / "pets.json", tmp_path / "toolpost.toml"
+    document.write_text(dogs())
+    text = '[apis.pets] # ours\ndocument = "pets.json" # kept\nbase = "http://127.0.0.1:1"\n'
+    async with site(text, log_in=True, bundled=True) as opened:
+
+        async def shown() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await opened.get("/contracts"))["tools"]
+            return found
+
+        async def wait_for(check: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+            with anyio.fail_after(30):
+                while not check(found := await shown()):
+                    await anyio.sleep(0.05)
+            return found
+
+        def names() -> list[str]:
+            return sorted(tool.contract.name for tool in opened.app.gateway.catalog if tool.provider == "pets")
+
+        assert await shown() == []
+        document.write_text(dogs("size"))
+        (listed,) = await wait_for(lambda found: bool(found) and found[0]["verdict"] != "pending")
+        assert (listed["tool"], listed["server"], listed["verdict"], listed["promise"]) == (
+            *("pets__dogs", "pets"),
+            *("breaking", "pin"),
+        )
+        assert names() == ["pets__cats", "pets__dogs"]
+        titles = [item["title"] for item in (await opened.get("/overview"))["attention"]]
+        assert "pets__dogs has changed" in titles
+
+        body = {"tool": "pets__dogs", "action": "quarantine"}
+        plan = await opened.change("/contract/plan", **body)
+        await opened.change("/contract/change", **body, base=plan["base"])
+        await wait_for(lambda found: bool(found) and found[0]["isQuarantined"])
+        await wait(lambda: names() == ["pets__cats"])
+
+        detail = await opened.get("/contract", tool="pets__dogs")
+        assert any(change["rule"] == "input.required-added" for change in detail["changes"])
+        await opened.change("/contract/accept", tool="pets__dogs", digest=detail["digest"])
+        assert await shown() == []
+        await wait(lambda: names() == ["pets__cats", "pets__dogs"])
+        assert "size" in (tmp_path / "toolpost.lock").read_text()
+
+        document.write_text(dogs("size", "color"))
+        await wait_for(lambda found: bool(found) and found[0]["promise"] == "lock" and found[0]["isQuarantined"])
+        body = {"tool": "pets__dogs", "action": "reject"}
+        plan = await opened.change("/contract/plan", **body)
+        await opened.change("/contract/change", **body, base=plan["base"])
+        await wait_for(lambda found: not found)
+        assert names() == ["pets__cats"]
+
+    written = file.read_text()
+    assert "[apis.pets] # ours" in written
+    assert 'contracts = "enforce"' in written
+    assert 'deny = ["dogs"]' in written

@@ -90,11 +90,14 @@ def remove_server(text: str, path: Path, name: str) -> str:
     return new
 
 
-def set_server_key(text: str, path: Path, name: str, key: str, value: Json) -> str:
-    """Set one key of a server, and leave every other character as it is; raises `BadConfiguration` where that is not possible."""
-    before, present = _parse(text, path), parse_servers(text, path)
+def set_server_key(text: str, path: Path, name: str, key: str, value: Json, section: str = "servers") -> str:
+    """Set one key of a server, or of an entry of another section, and leave every other character as it is.
+
+    Raises `BadConfiguration` where that is not possible.
+    """
+    before, present = _parse(text, path), parse_servers(text, path, section)
     line = "\r\n" if "\r\n" in text else "\n"
-    table = re.compile(rf"^[ \t]*\[[ \t]*servers[ \t]*\.[ \t]*{_quoted(name)}[ \t]*\][^\n]*(?:\n|\Z)", re.MULTILINE)
+    table = re.compile(rf"^[ \t]*\[[ \t]*{section}[ \t]*\.[ \t]*{_quoted(name)}[ \t]*\][^\n]*(?:\n|\Z)", re.MULTILINE)
     new = text
     if found := table.search(text):
         following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
@@ -105,14 +108,14 @@ def set_server_key(text: str, path: Path, name: str, key: str, value: Json) -> s
             gap = "" if text[: found.end()].endswith("\n") else line
             body = f"{gap}{key} = {render_value(value)}{line}{body}"
         new = text[: found.end()] + body + text[end:]
-    expected = before | {"servers": present | {name: present.get(name, {}) | {key: value}}}
+    expected = before | {section: present | {name: present.get(name, {}) | {key: value}}}
     try:
         is_as_expected = tomllib.loads(new) == expected
     except (ValueError, RecursionError):
         is_as_expected = False
     if not is_as_expected:
         raise BadConfiguration(
-            f"{path} has servers.{name} in a form that cannot be edited automatically.",
+            f"{path} has {section}.{name} in a form that cannot be edited automatically.",
             hint=f"set {key} = {render_value(value)} there by hand",
         )
     return new

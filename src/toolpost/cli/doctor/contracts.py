@@ -13,6 +13,7 @@ from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import make_concealer
+from toolpost.settings.section import credential_users
 
 SHOWN_RULES = 5
 
@@ -53,16 +54,18 @@ def _read_lock(config: Config) -> tuple[LockedTools, Diagnosis | None]:
 
 
 def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Diagnosis]:
-    server = config.servers.get(group.name) if group.kind == "server" else None
-    is_enforced = server is not None and (server.contracts or config.contracts) == "enforce"
-    conceal = make_concealer(config.resolve_server(group.name)) if server is not None and group.definitions else str
+    # Of servers and APIs: their definitions are the text of others.
+    user = credential_users(config).get(group.name)
+    is_enforced = user is not None and (user.settings.contracts or config.contracts) == "enforce"
+    is_server = group.kind == "server" and group.name in config.servers
+    conceal = make_concealer(config.resolve_server(group.name)) if is_server and group.definitions else str
     for tool in group.definitions:
         own = tool.name.removeprefix(f"{group.name}__")
         old, since = baseline.of(tool.name)
         if old is not None and (not is_same_promise(old, tool) or inspect_change(old, tool, baseline.names)):
             yield replace(_describe_change(old, tool, since, baseline.names, is_enforced=is_enforced), tool=own)
         # The text of a plugin is as trusted as its code, which the operator installed.
-        for found in inspect_definition(tool, baseline.names) if group.kind == "server" else ():
+        for found in inspect_definition(tool, baseline.names) if user is not None else ():
             finding = warning(
                 "suspicious",
                 f"{found.kind.value}: {found.message}",

@@ -25,6 +25,7 @@ from toolpost.contracts.findings import inspect_change
 from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
+from toolpost.settings.section import credential_users
 
 LIVE: Final = "live"
 PINS: Final = "pins"
@@ -69,8 +70,9 @@ def diff(
     before = _load_state(baseline, config)
     after = _load_state(new or LIVE, config)
     if baseline == PINS:
-        # Plugins are not pinned, so that each of their tools would show as added.
-        after = {name: tool for name, tool in after.items() if tool.source in config.servers or name in before}
+        # Other plugins are not pinned, so that each of their tools would show as added.
+        pinned = credential_users(config)
+        after = {name: tool for name, tool in after.items() if tool.source in pinned or name in before}
     found = _compare(before, after)
     if as_json:
         print_json_line({"drifts": [drift.to_json() for drift in found]})

@@ -27,6 +27,7 @@ from toolpost.providers.servers import ServerProvider
 from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
+from toolpost.settings.section import credential_users
 from toolpost.store import Pins, open_store, store_exists
 
 START_S: Final = 60.0
@@ -165,12 +166,12 @@ def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
 
 
 async def read_pinned_tools(config: Config) -> dict[str, LockedTool]:
-    """Read the pins of the configured servers; a store that cannot be read is a warning, and no pins."""
+    """Read the pins of the configured servers and APIs; a store that cannot be read is a warning, and no pins."""
     try:
         if config.store_url == "sqlite::memory:" or not await store_exists(config.store_url):
             return {}
         async with open_store(config.store_url) as store:
-            return await read_pins(store.pins, config.servers, warn)
+            return await read_pins(store.pins, credential_users(config), warn)
     except ToolpostError as error:
         warn(f"cannot read the pins: {error.message}")
         return {}

@@ -10,4 +10,6 @@ credentials  fills in what an operation's security asks for
 client       sends requests to one origin
 answers      turns responses into results and errors
 tools        the plugin of an API
+api          one API: its document read, its plugin made
+served       all APIs, also when their settings or documents change
 """

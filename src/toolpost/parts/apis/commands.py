@@ -20,9 +20,9 @@ from toolpost.cli.show import print_json_line
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.parts.apis.doctor import SHOWN, describe
-from toolpost.parts.apis.document import Document, is_url, load_document
+from toolpost.parts.apis.document import Document, load_document
 from toolpost.parts.apis.operations import find_base
-from toolpost.parts.apis.settings import ApiSettings, check_api
+from toolpost.parts.apis.settings import ApiSettings, check_api, is_url
 from toolpost.parts.apis.tools import ApiTools, make_tools
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.variables import make_variable_name

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import anyio
 import msgspec
@@ -24,6 +24,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, ToolpostError
+from toolpost.parts.apis.settings import is_url
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
 from toolpost.upstreams.http.network import DIRECT, Network
 
@@ -259,11 +260,6 @@ def _write_quietly(path: Path, data: bytes) -> None:
 
 async def _keep(path: anyio.Path, data: bytes) -> None:
     await to_thread.run_sync(_write_quietly, Path(path), data)
-
-
-def is_url(source: str) -> bool:
-    """Whether a document is fetched, and not read from a file."""
-    return urlsplit(source).scheme.lower() in ("http", "https")
 
 
 async def fetch(url: str, network: Network, place: str) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +18,7 @@ from toolpost.settings.network import UNSET, NetworkSettings
 from toolpost.settings.section import Section
 from toolpost.settings.servers import (
     AuthSettings,
+    Contracts,
     Credentials,
     ServerSettings,
     check_server,
@@ -73,6 +75,9 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             " halves the listing"
         ),
     ] = "enforce"
+    contracts: Annotated[
+        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`")
+    ] = None
     description: Annotated[str, Meta(description="what it is for: words by which a search finds its tools")] = ""
     timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)] | None,
@@ -98,6 +103,11 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def __repr__(self) -> str:
         """Leave out values that may be secrets."""
         return f"ApiSettings(document={self.document!r}, …)"
+
+
+def is_url(document: str) -> bool:
+    """Whether a document is fetched, and not read from a file."""
+    return urlsplit(document).scheme.lower() in ("http", "https")
 
 
 def check_api(name: str, api: ApiSettings) -> None:
@@ -135,13 +145,14 @@ def _call_it_base(place: str) -> Iterator[None]:
 
 
 def as_server(api: ApiSettings) -> ServerSettings:
-    """Return what is the same for an API and a server at a URL: how it is reached, and with which credentials."""
+    """Return what is the same for an API and a server at a URL: how it is reached, with which credentials, and held to what."""
     has_own = any(isinstance(piece, OwnValue) for text in api.security.values() for piece in split_own_values(text))
     return ServerSettings(
         url=api.base,
         headers=api.headers,
         credentials=api.credentials or ("caller" if has_own else None),
         auth=api.auth,
+        contracts=api.contracts,
         network=api.network,
     )
 

@@ -32,6 +32,7 @@ from toolpost.settings import Config, ServerSettings, load_config
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.loader import convert_settings, is_client_file
 from toolpost.settings.secrets import redact_server
+from toolpost.settings.section import credential_users
 from toolpost.upstreams.failures import RETRY_HINT
 
 _log = logging.getLogger("toolpost.console")
@@ -118,11 +119,12 @@ def plan_removal(host: Host, name: str) -> ConfigChange:
 
 
 def plan_setting(host: Host, name: str, key: str, value: Json) -> ConfigChange:
-    """Plan to set one key of a server."""
+    """Plan to set one key of a server, or of an entry of a section whose tools are held to their contracts as servers' are."""
     path, before = _read(host)
-    if name not in parse_servers(before or "", path):
+    section = _find_section(before or "", path, name)
+    if name not in parse_servers(before or "", path, section):
         raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
-    after = set_server_key(before or "", path, name, key, value)
+    after = set_server_key(before or "", path, name, key, value, section)
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
 
 
@@ -160,6 +162,18 @@ def read_server_settings(host: Host, name: str) -> ServerSettings | None:
     if path is None or not path.exists():
         return None
     return load_config(path).servers.get(name)
+
+
+def read_list(host: Host, name: str, key: str) -> list[Json]:
+    """Return a list among the settings of what `plan_setting` can change, as the file has it; empty if it is not there."""
+    path, text = _read(host)
+    entry = parse_servers(text or "", path, _find_section(text or "", path, name)).get(name, {})
+    return list(entry.get(key, ()))
+
+
+def _find_section(text: str, path: Path, name: str) -> str:
+    user = credential_users(_parse(text, path)).get(name)
+    return user.section if user is not None else "servers"
 
 
 def _describe(server: ServerSettings) -> str:

@@ -27,13 +27,16 @@ from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
-from toolpost.parts.console.toml import ConfigChange, carry_out, plan_setting, read_server_settings
+from toolpost.parts.console.toml import ConfigChange, carry_out, plan_setting, read_list
 from toolpost.providers.promises import ContractStatus
+from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
 
 _log = logging.getLogger("toolpost.console")
 
 CHANGES_LIMIT: Final = 200
+
+Watched = ServerProvider | HeldProvider
 
 
 def routes_of(console: Console) -> list[Route]:
@@ -50,7 +53,7 @@ def routes_of(console: Console) -> list[Route]:
 
     async def show(request: RouteRequest) -> Json:
         provider, name, status = _find(console, text_of(request, "tool"))
-        new = _definition_now(provider, name)
+        new = provider.define(name)
         # In a thread: a server decides how long a definition is.
         diff = await to_thread.run_sync(side_by_side, _write(status.promised), _write(new))
         changes = status.judgement.changes[:CHANGES_LIMIT] if status.judgement is not None else ()
@@ -67,7 +70,7 @@ def routes_of(console: Console) -> list[Route]:
 
     async def accept(request: RouteRequest) -> Json:
         provider, name, _status = _find(console, text_of(request, "tool"))
-        if _digest(_definition_now(provider, name)) != text_of(request, "digest"):
+        if _digest(provider.define(name)) != text_of(request, "digest"):
             raise InvalidRequest(f"`{name}` has changed again since it was shown.", hint="look at the changes again")
         caller = request.admission.caller.id
         event(_log, logging.INFO, "change accepted", caller=caller, server=provider.name, tool=name)
@@ -96,7 +99,8 @@ async def _write_lock(console: Console, name: str) -> JsonObject:
     live = list_tools(host.config, [*host.plugins.providers, *servers.providers.values()])
     file = LockFile.of(host.config, None)
     # Without a lock the pins are the baseline, and a tool without a pin is new: as in `toolpost lock --accept`.
-    pinned = {} if file.tools is not None else await read_pins(host.store.pins, servers.providers, lambda _: None)
+    names = [provider.name for provider in servers.watched] if file.tools is None else []
+    pinned = await read_pins(host.store.pins, names, lambda _: None)
     base = file.tools if file.tools is not None else {**live, **pinned}
     after = accept_changes(base, live, [glob.escape(name)])
     written = await to_thread.run_sync(file.replace, after)
@@ -105,24 +109,20 @@ async def _write_lock(console: Console, name: str) -> JsonObject:
     return {"path": str(file.path), "written": written, "tools": len(after)}
 
 
-def _find_all(console: Console) -> Iterator[tuple[ServerProvider, ToolName, ContractStatus]]:
-    for provider in console.http.servers.providers.values():
+def _find_all(console: Console) -> Iterator[tuple[Watched, ToolName, ContractStatus]]:
+    for provider in console.http.servers.watched:
         for name, status in provider.statuses.items():
             yield provider, name, status
 
 
-def _find(console: Console, tool: str) -> tuple[ServerProvider, ToolName, ContractStatus]:
+def _find(console: Console, tool: str) -> tuple[Watched, ToolName, ContractStatus]:
     for found in _find_all(console):
         if found[1] == tool:
             return found
     raise NotFound(f"`{tool[:128]}` is as it was promised, or not there.", hint="reload the list")
 
 
-def _definition_now(provider: ServerProvider, name: ToolName) -> Definition:
-    return provider.define(name)
-
-
-def _summarize(provider: ServerProvider, name: ToolName, status: ContractStatus) -> JsonObject:
+def _summarize(provider: Watched, name: ToolName, status: ContractStatus) -> JsonObject:
     is_quarantined = provider.is_quarantined(name)
     return {**status.as_object(), "isQuarantined": is_quarantined, "isHarmless": status.is_harmless}
 
@@ -151,8 +151,7 @@ def _plan(console: Console, request: RouteRequest) -> ConfigChange:
     if action == "quarantine":
         return plan_setting(console.host, provider.name, "contracts", "enforce")
     if action == "reject":
-        settings = read_server_settings(console.host, provider.name)
+        denied = read_list(console.host, provider.name, "deny")
         own = next(contract.terms.name for contract in provider.contracts if contract.name == name)
-        denied = [*(settings.deny if settings is not None else ()), glob.escape(own)]
-        return plan_setting(console.host, provider.name, "deny", denied)
+        return plan_setting(console.host, provider.name, "deny", [*denied, glob.escape(own)])
     raise InvalidRequest(f"There is no action `{action[:40]}`.", hint="known: reject, quarantine")

@@ -118,7 +118,7 @@ def _describe_failed(provider: ServerProvider) -> Attention:
 def _describe_changed(console: Console) -> list[Attention]:
     changed = [
         (name, status, provider.is_quarantined(name))
-        for provider in console.http.servers.providers.values()
+        for provider in console.http.servers.watched
         for name, status in provider.statuses.items()
         if not status.is_harmless
     ]
