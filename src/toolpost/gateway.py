@@ -213,12 +213,15 @@ class Gateway:
         """Pass the call through the middleware and return its answer; errors become answers too."""
         self._calls.add(call)
         try:
-            result = await self.pipeline(call)
-            if self._limiter is not None and (len(result.encoded) > self._small_bytes or result.content):
-                result = await self._limiter.limit(call, result)
-            answer = success_answer(call, result)
-        except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
-            answer = _failure_answer(call, error)
+            try:
+                result = await self.pipeline(call)
+                if self._limiter is not None and (len(result.encoded) > self._small_bytes or result.content):
+                    result = await self._limiter.limit(call, result)
+                answer = success_answer(call, result)
+            except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
+                answer = _failure_answer(call, error)
+                if answer.content and self._limiter is not None:
+                    answer = await _limit_content(call, answer, self._limiter)
         except BaseException:
             self._release(call)
             raise
@@ -348,6 +351,17 @@ def _failure_answer(call: Call, error: Exception) -> Answer:
         upstream_error=error if isinstance(error, UpstreamRefused) else None,
         error=error,
     )
+
+
+async def _limit_content(call: Call, answer: Answer, limiter: ResultLimiter) -> Answer:
+    """Limit the content that a result had which broke its schema, as that of any other result."""
+    content = msgspec.json.encode(answer.content)
+    if len(content) <= limiter.small_bytes:
+        return answer
+    fields = {"content": msgspec.Raw(content), "isError": msgspec.Raw(b"true")}
+    result = await limiter.limit(call, CheckedResult(msgspec.json.encode(fields), (), fields, is_error=True))
+    limited = (result.upstream_fields or fields)["content"]
+    return msgspec.structs.replace(answer, content=msgspec.json.decode(limited), facts=result.facts)
 
 
 def _log_failure(call: Call, code: ErrorCode) -> None:

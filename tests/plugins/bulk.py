@@ -46,6 +46,12 @@ def picture(count: int) -> Image:
     return Image(bytes(range(256)) * count, mime_type="image/png")
 
 
+@plugin.tool(output_schema={"type": "integer"})
+def lie(count: int) -> Result:
+    """Break the schema, with long content in place of data."""
+    return Result(content=[Text("row é\n" * count)])
+
+
 @plugin.tool
 def fail(count: int) -> Result:
     """Fail, with long content of its own."""

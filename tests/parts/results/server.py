@@ -32,6 +32,7 @@ TOOLS = [
     {"name": "say", "inputSchema": ANY},
     {"name": "rows", "inputSchema": ANY, "outputSchema": ROWS},
     {"name": "exact", "inputSchema": ANY, "outputSchema": EXACT},
+    {"name": "lie", "inputSchema": ANY, "outputSchema": ROWS},
 ]
 
 
@@ -40,6 +41,8 @@ def call(name: str, arguments: dict[str, Any]) -> Any:
     size = int(arguments.get("size", 1))
     if name == "say":
         return json.loads(arguments["result"])
+    if name == "lie":
+        return {"content": [{"type": "text", "text": "row é\n" * size}], "structuredContent": {"total": "many"}}
     if name == "rows":
         value: Any = {"total": size, "rows": [{"id": number, "name": f"row é {number}"} for number in range(size)]}
     elif name == "exact":

@@ -110,6 +110,28 @@ async def test_a_functions_result_is_cut_and_the_rest_is_read(way: Way) -> None:
     assert rest.encode() == whole
 
 
+@pytest.mark.parametrize(("tool", "argument"), [("up__lie", "size"), ("bulk__lie", "count")])
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_the_content_of_a_result_that_broke_its_schema_is_limited_too(way: Way, tool: str, argument: str) -> None:
+    async with served(way, None, large()) as (_, client):
+        answer = await client.call_tool(tool, {argument: 1_000})
+        truncated(answer)
+        rest = await read_on(client, **next_call(answer))
+        short = await client.call_tool(tool, {argument: 10})
+        whole = await client.call_tool(tool, {argument: 1_000}, meta=WHOLE)
+
+    assert answer.is_error
+    error, shown = answer.content[0], answer.content[1]
+    assert isinstance(error, TextContent)
+    assert isinstance(shown, TextContent)
+    assert "OUTPUT_VALIDATION_FAILED" in error.text
+    assert len(shown.text.encode()) <= LIMIT
+    cut = shown.text.partition("… [")[0]
+    assert cut + rest == "row é\n" * 1_000
+    assert [block.text for block in short.content[1:]] == ["row é\n" * 10]  # type: ignore[union-attr]
+    assert [block.text for block in whole.content[1:]] == ["row é\n" * 1_000]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("version", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_a_servers_result_is_cut_and_the_rest_is_read(way: Way, version: str) -> None:
