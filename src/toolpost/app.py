@@ -45,6 +45,7 @@ from toolpost.host import Host, Notifications, OpenParts, Provided
 from toolpost.members import TEST_TAG, members_of, mode_scope, scopes_of
 from toolpost.metrics import Metrics
 from toolpost.middleware import Pipeline
+from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.part_base import Part
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
@@ -372,13 +373,14 @@ def _assemble(
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
     limiter = parts.limiter
+    middleware = host.plugins.all_middleware(parts.middleware)
     pipeline = Pipeline(
         store.audit,
         shares.calls,
         host.callers,
         waiting_limit=config.limits.waiting,
         validators=validators,
-        middleware=host.plugins.all_middleware(parts.middleware),
+        middleware=middleware,
         guards=parts.guards,
         unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
         times_calls=parts.observer is not None or bool(parts.on_recorded),
@@ -430,6 +432,7 @@ def _assemble(
             middleware=() if observer is None else [observer.observe_sdk],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,
+            steps=ExtensionSteps(middleware, parts.guards),
         ),
         shares=shares,
         roster=roster,

@@ -53,6 +53,9 @@ class Guard(Protocol):
 
     One with an attribute `applies_to_call`, a function from a call to bool, leaves the fast path to the calls for which that
     returns False. Of the others, and of those that do not take the fast path, it sees all.
+
+    A method of an extension has no contract and no `Call`: it is refused if a guard may apply to it (`extensions.py`). A guard
+    that refuses nothing has an attribute `ignores_extensions = True`.
     """
 
     @property

@@ -21,6 +21,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from toolpost.providers.relay import SEPARATOR, Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
+from toolpost.providers.tool import ProvidedTool
 from toolpost.upstreams.transport import ServerRefused, encode
 
 _ENVELOPE: Final = "io.modelcontextprotocol/"
@@ -77,27 +78,24 @@ class Extensions:
                 by_name.setdefault(name, []).append(server)
         return by_name
 
-    async def call(self, method: str, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
-        """Send a request to the server that it is for, which has its own time limit; returns the server too.
+    async def call(self, server: ServerProvider, method: str, params: JsonObject, requester: Requester) -> JsonObject:
+        """Send a request to the server that `choose` returned for it."""
+        params, meta = _restore_name(server, params), _select_meta(requester.meta)
+        if requester.enter is not None:
+            requester.enter(server.name)
+        return await self._relay.call_extension(server.name, method, params, requester, meta)
+
+    async def notify(self, server: ServerProvider, method: str, params: JsonObject, requester: Requester) -> bool:
+        """Send a notification to the server that `choose` returned for it; False if the server does not run."""
+        params, meta = _restore_name(server, params), _select_meta(requester.meta)
+        fields = encode(params | ({"_meta": meta} if meta else {}))[1:-1]
+        return await self._relay.notify_server(server.name, method, fields, requester)
+
+    async def choose(self, method: str, params: JsonObject, requester: Requester) -> ServerProvider:
+        """Return the server that a request or notification is for.
 
         Raises `ServerRefused` with -32601 if there is none, with -32602 if there are several.
         """
-        server, provider = await self._choose(method, params, requester)
-        if requester.operation is not None:
-            requester.operation.enter(server, limit_s=provider.timeout_s)
-        params = _restore_name(server, provider, params)
-        return server, await self._relay.call_extension(server, method, params, requester, _select_meta(requester.meta))
-
-    async def notify(self, method: str, params: JsonObject, requester: Requester) -> str | None:
-        """Send a notification to the server that it is for, if it runs; returns the server, None if it does not run.
-
-        Raises as `call` does.
-        """
-        server, provider = await self._choose(method, params, requester)
-        fields = encode(_restore_name(server, provider, params) | _carry_meta(requester.meta))[1:-1]
-        return server if await self._relay.notify_server(server, method, fields, requester) else None
-
-    async def _choose(self, method: str, params: JsonObject, requester: Requester) -> tuple[str, ServerProvider]:
         providers = self._relay.providers
         servers = {name: one for name in self.declared if isinstance(one := providers.get(name), ServerProvider)}
         if (named := requester.named_server) is not None:
@@ -105,7 +103,7 @@ class Extensions:
                 raise ServerRefused(INVALID_PARAMS, f"Unknown server `{named[:128]}`", {"servers": [*servers]})
             if named not in servers:
                 raise ServerRefused(METHOD_NOT_FOUND, f"The server `{named}` declares no extension", method)
-            return named, servers[named]
+            return servers[named]
         if not servers:
             raise ServerRefused(METHOD_NOT_FOUND, "Method not found", method)
         ranks = {name: match_extension(method, declared) for name, declared in self.declared.items() if name in servers}
@@ -117,7 +115,7 @@ class Extensions:
             code = INVALID_PARAMS if best else METHOD_NOT_FOUND
             message = f"{method} may be for any of several servers: {', '.join(candidates)}"
             raise ServerRefused(code, message, {"method": method, "servers": [*candidates], "hint": _HINT})
-        return next(iter(candidates.items()))
+        return next(iter(candidates.values()))
 
     async def _narrow(
         self, candidates: Mapping[str, ServerProvider], params: JsonObject, requester: Requester
@@ -132,14 +130,22 @@ class Extensions:
         return {owner: candidates[owner]} if owner is not None and owner in candidates else dict(candidates)
 
 
-def _restore_name(server: str, provider: ServerProvider, params: JsonObject) -> JsonObject:
-    """Write a `name` as the server knows it: without the prefix that the gateway lists it under."""
+def find_named_tool(server: ServerProvider, params: JsonObject) -> ProvidedTool | None:
+    """Return the tool that the `name` in a method's parameters names, by the gateway's name or by the server's own."""
     name = params.get("name")
-    if not isinstance(name, str) or not name.startswith(f"{server}{SEPARATOR}"):
+    if not isinstance(name, str):
+        return None
+    listed = server.tools.get(ToolName(name))
+    return listed or next((tool for tool in server.tools.values() if tool.contract.terms.name == name), None)
+
+
+def _restore_name(server: ServerProvider, params: JsonObject) -> JsonObject:
+    """Write a `name` as the server knows it: without the prefix that the gateway lists it under."""
+    name, prefix = params.get("name"), f"{server.name}{SEPARATOR}"
+    if not isinstance(name, str) or not name.startswith(prefix):
         return params
-    tool = provider.tools.get(ToolName(name))
-    own = tool.contract.terms.name if tool is not None else name.removeprefix(f"{server}{SEPARATOR}")
-    return params | {"name": own}
+    tool = server.tools.get(ToolName(name))
+    return params | {"name": name.removeprefix(prefix) if tool is None else tool.contract.terms.name}
 
 
 def _select_meta(meta: JsonObject) -> JsonObject:
@@ -149,8 +155,3 @@ def _select_meta(meta: JsonObject) -> JsonObject:
         for key, value in meta.items()
         if key in TRACE_KEYS or (key not in _OWN_META and not key.startswith(_ENVELOPE))
     }
-
-
-def _carry_meta(meta: JsonObject) -> JsonObject:
-    selected = _select_meta(meta)
-    return {"_meta": selected} if selected else {}

@@ -1,5 +1,6 @@
 """Who requests a resource, a prompt or a completion, and how the request is limited."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -34,6 +35,9 @@ class Requester:
     """Of the audit entry; None for a request that leaves none."""
     operation: LimitedRead | None = None
     """The read; None for a request without a time limit of its own, such as a list."""
+
+    enter: Callable[[str], None] | None = None
+    """Called with the server right before a request that may have effects is sent to it; None if no record is needed."""
 
     routed_by: str = ""
     """The key of the instance, for a request whose `meta` no longer says it."""

@@ -171,7 +171,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         bool,
         Meta(
             description="pass its extensions on: what it declares, and methods and notifications that MCP itself does not know,"
-            " in both directions; neither approvals nor middleware see them"
+            " in both directions; a rule of `[approvals]` that matches refuses them"
         ),
     ] = True
     client_extensions: Annotated[

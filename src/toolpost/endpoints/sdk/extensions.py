@@ -6,15 +6,16 @@ revision of MCP knows to the server that they are for.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from toolpost.authoring.middleware import CallRequest
 from toolpost.base.caller import UNLIMITED, Caller, Scope, owner_of
 from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, CallerId, JsonObject
+from toolpost.base.ids import META_KEY, CallerId, JsonObject, PluginName, make_full_name, new_call_id, new_trace_id
 from toolpost.contracts.errors import NotReadOnly, ToolpostError
 from toolpost.discovery.views import SEPARATOR, View, tags_of
 from toolpost.endpoints.http.paths import read_view
@@ -22,12 +23,15 @@ from toolpost.endpoints.instructions import merge_instructions
 from toolpost.endpoints.sdk.passthrough import merge_envelope
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.middleware import info_of
+from toolpost.middleware.extensions import ExtensionSteps, describe_method
 from toolpost.protocol.era import SERVER_INFO
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
-from toolpost.protocol.rpc import INVALID_PARAMS
-from toolpost.providers.extensions import Extensions
+from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from toolpost.providers.extensions import Extensions, find_named_tool
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
+from toolpost.providers.servers import ServerProvider
 from toolpost.shares import Shares
 from toolpost.upstreams.notifications import ExtensionBudget
 from toolpost.upstreams.transport import ServerRefused
@@ -48,13 +52,17 @@ class ExtensionMiddleware:
         handlers: RelayHandlers,
         calls: Shares,
         *,
+        steps: ExtensionSteps,
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,
         stamp: Callable[[], JsonObject],
     ) -> None:
-        """`mode` limits the whole gateway; `stamp` returns the gateway's own info, for results of the stateless era."""
+        """`steps` are the middleware and guards, `mode` limits the whole gateway; `stamp` returns the gateway's own info, for
+        results of the stateless era.
+        """
         self._relay = relay
         self._handlers = handlers
+        self._steps = steps
         self._mode = mode
         self._instructions_limit = instructions_limit
         self._stamp = stamp
@@ -86,9 +94,14 @@ class ExtensionMiddleware:
                 raise ServerRefused(INVALID_PARAMS, "the client sends too many")
             meta = params.pop("_meta", None)
             requester = Requester(caller=caller, meta=meta if isinstance(meta, dict) else {})
-            server = await self._extensions_of(caller, view).notify(method, params, requester)
-            if server is None:
-                raise ServerRefused(INVALID_PARAMS, "the server does not run")
+            extensions = self._extensions_of(caller, view)
+
+            async def send(server: ServerProvider, params: JsonObject) -> JsonObject:
+                if not await extensions.notify(server, method, params, requester):
+                    raise ServerRefused(INVALID_PARAMS, "the server does not run")
+                return {}
+
+            await self._pass_steps(extensions, method, params, requester, view, send)
         except (ServerRefused, ToolpostError) as error:
             event(_log, logging.INFO, "notification not forwarded", method=method, reason=error.message)
 
@@ -110,15 +123,65 @@ class ExtensionMiddleware:
         return result | {"capabilities": capabilities, "_meta": meta}
 
     async def _call_extension(self, context: Any, _params: Any) -> JsonObject:
-        extensions = self._extensions_of(VIEWER.get().caller, _view_of(context))
-        result = await self._handlers.call_extension(context, extensions)
+        method, view = context.method, _view_of(context)
+
+        async def call(params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
+            extensions = self._extensions_of(requester.caller, view)
+
+            def send(server: ServerProvider, params: JsonObject) -> Awaitable[JsonObject]:
+                return extensions.call(server, method, params, requester)
+
+            return await self._pass_steps(extensions, method, params, requester, view, send)
+
+        result = await self._handlers.call_extension(context, call)
         shaped: JsonObject = {"resultType": "complete", "_meta": {SERVER_INFO: self._stamp()}}
         return merge_envelope(result, shaped, is_stateless=is_stateless(context))
+
+    async def _pass_steps(
+        self,
+        extensions: Extensions,
+        method: str,
+        params: JsonObject,
+        requester: Requester,
+        view: View,
+        send: Callable[[ServerProvider, JsonObject], Awaitable[JsonObject]],
+    ) -> tuple[str, JsonObject]:
+        """Choose the server of a method and run middleware and guards around `send`; return the server's name and result."""
+        server = await extensions.choose(method, params, requester)
+        if requester.operation is not None:
+            requester.operation.enter(server.name, limit_s=server.timeout_s)
+        # One pattern is for the requests and the notifications of an extension: `server__vendor/*`.
+        name = make_full_name(server.name, method.removeprefix("notifications/"))
+        request = CallRequest(
+            id=requester.call_id or new_call_id(),
+            trace_id=new_trace_id(),
+            caller=requester.caller,
+            tool=name,
+            provider=PluginName(server.name),
+            arguments=params,
+            meta=requester.meta,
+        )
+
+        def check_and_send(params: JsonObject) -> Awaitable[JsonObject]:
+            # On what middleware hands on. A tool that the parameters name may be what the method runs: it must not be a way
+            # around what limits that tool.
+            tools = [describe_method(server.name, name)]
+            if (named := find_named_tool(server, params)) is not None:
+                tools.append(info_of(named))
+            if not all(limit.admits(tool.name, *tool.aliases) for tool in tools for limit in (self._mode, view)):
+                raise ServerRefused(METHOD_NOT_FOUND, "Method not found", method)
+            self._steps.check(tools)
+            return send(server, params)
+
+        return server.name, await self._steps.run(request, check_and_send)
 
     def _extensions_of(self, caller: Caller, view: View, *, is_announced: bool = False) -> Extensions:
         """Return the extensions of the servers of which the caller sees everything: methods have no name to match."""
         if not is_announced and (self._mode.is_read_only or any(scope.is_read_only for scope in view.scopes)):
-            raise NotReadOnly("Extensions may have effects, and only read-only tools may be called here.")
+            raise NotReadOnly(
+                "A method of an extension may have effects, and only read-only tools may be called in the mode `readonly`.",
+                hint="call a tool that is marked as read-only; an operator can change `modes.mode` or the caller's `mode`",
+            )
 
         def shows(name: str, provider: RelayProvider) -> bool:
             tags = tags_of(provider)

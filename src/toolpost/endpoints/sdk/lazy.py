@@ -12,6 +12,7 @@ from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import LoginServer, TokenVerifier
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.tasks import Tasks
+from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.providers.relay import Relay
 from toolpost.shares import EndpointShares
 from toolpost.store import AuditLog
@@ -34,11 +35,13 @@ class LazySdk:
         middleware: Sequence[Any] = (),
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,
+        steps: ExtensionSteps = NO_STEPS,
     ) -> None:
         """`relay` has the servers' resources and prompts; `instructions` are shown to clients in the handshake.
 
         `middleware` is the SDK's kind, outermost first, around what others of it do. `mode` limits the whole gateway.
-        `instructions_limit` is how many characters of servers' instructions are shown.
+        `instructions_limit` is how many characters of servers' instructions are shown. `steps` are what methods of extensions
+        pass.
         """
         self._relay = relay
         self._audit = audit
@@ -49,6 +52,7 @@ class LazySdk:
         self._middleware = middleware
         self._mode = mode
         self._instructions_limit = instructions_limit
+        self._steps = steps
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -63,7 +67,7 @@ class LazySdk:
             async with self._lock:
                 if self._server is None:
                     parts = (self._relay, self._audit, self._rounds, self._shares, self._instructions, self._tasks)
-                    limits = (self._mode, self._instructions_limit)
+                    limits = (self._mode, self._instructions_limit, self._steps)
                     sdk = await import_in_thread("toolpost.endpoints.sdk.server")
                     server: SdkServer = await to_thread.run_sync(sdk.SdkServer, *parts, self._middleware, *limits)
                     self._server = server

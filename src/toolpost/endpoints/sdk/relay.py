@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from toolpost.base.ids import JsonObject, ToolName, new_call_id, new_trace_id
 from toolpost.contracts.digest import quick_digest
-from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.contracts.errors import ErrorCode, Forbidden, ToolpostError
 from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.paths import read_view
@@ -24,7 +24,6 @@ from toolpost.middleware.audit import format_time
 from toolpost.protocol.era import CLIENT_CAPABILITIES, STATELESS
 from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
-from toolpost.providers.extensions import Extensions
 from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.shares import Shares
@@ -106,17 +105,10 @@ class RelayHandlers:
         shows = view.shows_whole if whole else view.shows
         return self._relay.select_visible(lambda name, provider: shows(name, tags_of(provider)))
 
-    async def call_extension(self, context: Any, extensions: Extensions) -> JsonObject:
+    async def call_extension(self, context: Any, call: Read) -> JsonObject:
         """Handle a request that no revision of MCP knows, as a read whose notifications reach the client."""
-        method = context.method
         async with open_notifier(context) as tell:
-            return await self._read_in_rounds(
-                context,
-                method,
-                self._relay,
-                lambda raw_params, requester: extensions.call(method, raw_params, requester),
-                tell,
-            )
+            return await self._read_in_rounds(context, context.method, self._relay, call, tell)
 
     async def _read_in_rounds(
         self, context: Any, name: str, servers: Relay, read: Read, tell: Callable[[bytes], None] | None = None
@@ -163,36 +155,47 @@ class RelayHandlers:
         self, method: str, raw_params: JsonObject, read: Read, requester: Requester, timed_read: TimedRead
     ) -> JsonObject:
         """Read something and write its audit entry, whatever the outcome, before it is returned."""
-        began, at = time.monotonic(), time.time()
-        requester = replace(requester, call_id=(call_id := new_call_id()), operation=timed_read)
-        server, result, code = "", None, ErrorCode.HANDLER_ERROR
+        began, journal, slot = time.monotonic(), self._audit.call_journal, None
+        is_extension = is_extension_request(method)
+        asked = {key: value for key, value in raw_params.items() if is_extension or key in ("uri", "name", "arguments")}
+        draft = {
+            "at_utc": format_time(time.time()),
+            "call_id": (call_id := new_call_id()),
+            "trace_id": new_trace_id(),
+            "caller": requester.caller.id,
+            "tool": ToolName(method),
+            "contract": "",
+            "schema_version": 0,
+            "tooling_version": "",
+            "arguments": quick_digest(asked),
+        }
+
+        def enter(server: str) -> None:
+            nonlocal slot
+            # A middleware may send it again: the first record of it is enough.
+            if journal is not None and slot is None:
+                slot = journal.enter(draft | {"source": server})
+
+        requester = replace(requester, call_id=call_id, operation=timed_read, enter=enter if is_extension else None)
+        server, result, code, outcome = "", None, ErrorCode.HANDLER_ERROR, "error"
         try:
             server, result = await timed_read.run(lambda: read(raw_params, requester))
         except ToolpostError as error:
-            code = error.code
+            code, outcome = error.code, "refused" if isinstance(error, Forbidden) else "error"
             raise
         finally:
-            asked = raw_params
-            if not is_extension_request(method):
-                asked = {key: value for key, value in raw_params.items() if key in ("uri", "name", "arguments")}
             await self._audit.append(
                 AuditEntry(
-                    at_utc=format_time(at),
-                    call_id=call_id,
-                    trace_id=new_trace_id(),
-                    caller=requester.caller.id,
-                    tool=ToolName(method),
+                    **draft,
                     source=server or timed_read.source,
-                    contract="",
-                    schema_version=0,
-                    tooling_version="",
-                    arguments=quick_digest(asked),
-                    outcome="error" if result is None else "ok",
+                    outcome=outcome if result is None else "ok",
                     code=code.value if result is None else None,
                     duration_ms=round((time.monotonic() - began) * 1000, 3),
                     result=None if result is None else quick_digest(result),
                 )
             )
+            if journal is not None and slot is not None:
+                journal.leave(slot)
         return result
 
 

@@ -36,6 +36,7 @@ from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
 from toolpost.endpoints.tasks import EXTENSION, Tasks
+from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
@@ -117,6 +118,7 @@ class SdkServer:
         middleware: Sequence[Any] = (),
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,
+        steps: ExtensionSteps = NO_STEPS,
     ) -> None:
         self.subscribers = Subscribers(relay, shares, tasks)
         calls = shares.calls
@@ -137,6 +139,7 @@ class SdkServer:
             relay,
             handlers,
             calls,
+            steps=steps,
             mode=mode,
             instructions_limit=instructions_limit,
             stamp=lambda: self._server.server_info_stamp,

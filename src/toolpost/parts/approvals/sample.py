@@ -59,6 +59,7 @@ class SampleGuard:
     """Keeps the contents of some calls. It refuses none."""
 
     name = "audit sample"
+    ignores_extensions = True
 
     def __init__(self, store: "Store", settings: "AuditSettings", private: bytes) -> None:
         from toolpost.parts.approvals import vrf
