@@ -48,7 +48,10 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     mode: Annotated[Mode, Meta(description="what it may call, as in `modes.mode`")] = "full"
     admin: Annotated[
         bool,
-        Meta(description="may manage servers at `/api/servers`, read `/metrics`, and reset and retry bus tasks"),
+        Meta(
+            description="may manage servers at `/api/servers`, read `/metrics`, reset and retry bus tasks, and reset circuits of"
+            " models"
+        ),
     ] = False
     subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these")] = []
     clients: Annotated[list[str], Meta(description="OAuth: tokens whose client id is one of these")] = []

@@ -10,6 +10,7 @@ from mcp import Client
 
 from tests.parts.models.endpoints import FakeEndpoint
 from tests.ways import IN_MEMORY, QUICK_WAYS, WAYS, Way, stdio_server
+from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
 from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, RouterSettings
 from toolpost.settings import Config, PluginSettings, StoreSettings
@@ -123,6 +124,23 @@ async def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: FakeEndpoint
     assert answer["content"] == "the answer of busy"
     assert "status 429: slow down" in answer["failed"][0]["reason"]
     assert waited >= 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_only_an_administrator_resets_circuits(era: str, tmp_path: Path, endpoint: FakeEndpoint) -> None:
+    guarded = Project(tmp_path).write("ann", "boss\nadmin = true").load()
+    config = msgspec.structs.replace(config_of(endpoint, "broken"), callers=guarded.callers, project=guarded.project)
+    async with open_app(config) as app, open_http(app) as url:
+        async with client_of(url, "ann-token", era) as ann, client_of(url, "boss-token", era) as boss:
+            for _ in range(3):
+                await refused(ann, "router_call", prompt="haiku")
+            errors = [await refused(ann, "router_fallback", reset=reset) for reset in ("broken", True)]
+            shown = [await asked(ann, "router_fallback", **reset) for reset in ({}, {"reset": False})]
+            closed = await asked(boss, "router_fallback", reset="broken")
+
+    assert [error["code"] for error in errors] == ["FORBIDDEN"] * 2
+    assert all("toolpost models reset" in error["hint"] for error in errors)
+    assert [one["circuitState"]["broken"]["state"] for one in (*shown, closed)] == ["open", "open", "closed"]
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)

@@ -5,7 +5,7 @@ from typing import Any, Final
 from toolpost.authoring import Context, Plugin, tool
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode
+from toolpost.contracts.errors import ErrorCode, Forbidden
 from toolpost.parts.models.breaker import Breaker
 from toolpost.parts.models.endpoint import ModelPrompt
 from toolpost.parts.models.router import Router
@@ -187,16 +187,16 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
 
     @tool(
         name="router_fallback",
-        schema_version=2,
+        schema_version=3,
         title="Circuits of models",
         description="Show which models are left alone after failures (an open circuit) and for how long; `reset` closes the"
-        " circuit of one model, or of all.",
+        " circuit of one model, or of all, for administrators.",
         input_schema=_object(
             {
                 "reset": {
                     # Not a list of types, which several models refuse.
                     "anyOf": [_TEXT, {"type": "boolean"}],
-                    "description": "the model whose circuit to close; true for all",
+                    "description": "the model whose circuit to close; true for all; administrators alone may",
                 }
             }
         ),
@@ -207,10 +207,17 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
             "idempotentHint": True,
             "openWorldHint": False,
         },
-        errors=[ErrorCode.NOT_FOUND],
+        errors=[ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN],
     )
-    async def router_fallback(arguments: JsonObject) -> JsonObject:
+    async def router_fallback(arguments: JsonObject, context: Context) -> JsonObject:
         if reset := arguments.get("reset", False):
+            if not context.caller.is_admin:
+                # All callers share the circuits: to close one sends their calls, too, to a model that fails.
+                raise Forbidden(
+                    "Only an administrator may reset circuits; everyone may see them.",
+                    hint="call it without `reset`; an operator can reset them with `toolpost models reset`, or set"
+                    " `admin = true` for the caller",
+                )
             router.reset_circuits(None if reset is True else reset)
         return {"circuitState": {name: render_circuit(breaker) for name, breaker in sorted(router.breakers.items())}}
 
