@@ -162,6 +162,7 @@ whole = true
 sessions = "all"
 decisions = { bus__worker_done = "bead_id" }
 deciding_agents = ["*"]
+keep_days = 365
 
 [modes]
 mode = "readonly"

@@ -55,7 +55,8 @@ class TrailPart(Part):
         recorder = CallRecorder(trail, settings, only=host.config.plugins.only)
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return trail.open_following()
+            keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400
+            return trail.open_following(keep_s=keep_s)
 
         yield Provided(
             plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents))],

@@ -66,6 +66,7 @@ _SEAL: Final[JsonObject] = {
     "signature": {"type": "string", "description": "Ed25519 over the seal, in base64"},
     "public_key": _HASH,
     "seal": {"type": "string", "description": "what was signed, byte for byte"},
+    "removed_at": _MOMENT | {"description": "when retention removed the records"},
 }
 
 
@@ -196,6 +197,8 @@ def _add_proofs(plugin: Plugin, trail: Trail) -> None:
             first_broken_at=_COUNT | {"description": "the seq of the first broken record; 0 is the session's header"},
             session_id={"type": "string", "description": "its session"},
             reason={"type": "string"},
+            removed_count=_COUNT
+            | {"description": "further records, which retention removed: their seals are verified"},
         ),
         annotations=_LOOKS,
         errors=[ErrorCode.NOT_FOUND],
@@ -303,7 +306,7 @@ def render_root(session: TrailSession) -> JsonObject:
             "public_key": session.public_key,
             "seal": session.seal,
         }
-    return shown
+    return shown if session.removed_at is None else shown | {"removed_at": session.removed_at}
 
 
 def render_session(session: TrailSession) -> JsonObject:
@@ -330,7 +333,7 @@ def render_verdict(verdict: ChainVerdict) -> JsonObject:
             "session_id": verdict.session_id,
             "reason": verdict.reason,
         }
-    return shown
+    return shown | {"removed_count": verdict.removed_count} if verdict.removed_count else shown
 
 
 def _text(arguments: JsonObject, name: str) -> str:

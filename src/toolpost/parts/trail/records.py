@@ -23,7 +23,8 @@ from toolpost.store.scripts import Many, Row, lock_name, marks
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 
 _SESSION: Final = (
-    "number, owner, id, name, task_id, header, intent, salt, size, head, peaks, changed_at, seal, signature, public_key"
+    "number, owner, id, name, task_id, header, intent, salt, size, head, peaks, changed_at, seal, signature, public_key,"
+    " removed_at"
 )
 _RECORD: Final = "session, seq, kind, type, task_id, call_id, once, body, hash, content, salt"
 
@@ -47,6 +48,8 @@ class TrailSession:
     seal: str | None
     signature: str | None
     public_key: str | None
+    removed_at: str | None
+    """When retention removed its records; the intent went with them."""
 
     @property
     def start(self) -> str:
@@ -234,6 +237,47 @@ def seal(session: int, at: str, sign: Callable[[bytes], tuple[str, str]]) -> Scr
         (session, message.decode(), signature, public, now),
     )
     return _session_of(rows[0])
+
+
+def find_expired(keep_s: float, after: int, limit: int) -> Script[list[TrailSession]]:
+    """Return sessions past a number that were sealed more than `keep_s` ago and still have records, the oldest first."""
+    ((now,),) = yield NOW
+    rows = yield Statement(
+        f"SELECT {_SESSION} FROM trail_sessions WHERE seal IS NOT NULL AND changed_at < ?1 AND number > ?2"
+        # Those of a gateway that was killed halfway are found again.
+        " AND (removed_at IS NULL OR EXISTS (SELECT 1 FROM trail_records WHERE session = number))"
+        f" ORDER BY number LIMIT {int(limit)}",
+        (now - keep_s, after),
+    )
+    return [_session_of(row) for row in rows]
+
+
+def remove_records(session: int, at: str, batch: int) -> Script[bool]:
+    """Remove the oldest records of a sealed session, at most `batch`, and what is above them; whether some are left.
+
+    The session says from the first batch on that its records were removed: what reads it halfway must not call it broken.
+    """
+    yield Statement(
+        # With the intent, which is a content like those of the records.
+        "UPDATE trail_sessions SET removed_at = ?2, intent = ?3, salt = '' WHERE number = ?1 AND removed_at IS NULL",
+        (session, at, b""),
+    )
+    ((first,),) = yield Statement("SELECT min(seq) FROM trail_records WHERE session = ?1", (session,))
+    if first is None:
+        return False
+    yield Statement("DELETE FROM trail_records WHERE session = ?1 AND seq < ?2", (session, first + batch))
+    # Nodes are numbered from left to right, with leaf i at 2i: about as many go as records.
+    yield Statement("DELETE FROM trail_nodes WHERE session = ?1 AND number < ?2", (session, 2 * (first + batch)))
+    return True
+
+
+def require_kept(session: TrailSession) -> None:
+    """Raise NotFound if the records of a session were removed."""
+    if session.removed_at is not None:
+        raise NotFound(
+            f"The {session.size} records of the session `{session.id}` were removed at {session.removed_at} (trail.keep_days).",
+            hint="merkle_root has its root, size and signature: exports and proofs that were made before are verified by them",
+        )
 
 
 def find_session(owner: CallerId | None, session: str) -> Script[TrailSession | None]:

@@ -27,6 +27,7 @@ from toolpost.parts.trail.records import Draft, Opening, Record, ThoughtType, Tr
 from toolpost.parts.trail.verify_trail import (
     Invalid,
     Walk,
+    check_signature,
     commit,
     fold,
     hash_leaf,
@@ -48,6 +49,10 @@ NAMES_LIMIT: Final = 100_000
 """How many names of sessions are known without a look at the store."""
 OVERLAP: Final = 1_000
 """How many numbers are read again: PostgreSQL may commit a session after one with a higher number."""
+REMOVED_AT_ONCE: Final = 5_000
+"""Records that are removed in one transaction, which calls have to wait for."""
+RETENTION_S: Final = 300.0
+"""How often old records are looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,8 @@ class ChainVerdict:
     session_id: str | None = None
     """Its session."""
     reason: str | None = None
+    removed_count: int = 0
+    """Records that retention removed; of their sessions, header and seal were verified."""
 
     @property
     def is_valid(self) -> bool:
@@ -117,10 +124,12 @@ class Trail:
         return self._key.public.hex()
 
     @asynccontextmanager
-    async def open_following(self) -> AsyncIterator[None]:
-        """Follow the sessions that other gateways of the store start."""
+    async def open_following(self, *, keep_s: float | None = None) -> AsyncIterator[None]:
+        """Follow the sessions that other gateways of the store start; remove records after `keep_s`, if that is given."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
+            if keep_s is not None:
+                tasks.start_soon(self._run_retention, keep_s)
             try:
                 yield
             finally:
@@ -281,8 +290,15 @@ class Trail:
         after: tuple[int, int],
         limit: int,
     ) -> Sequence[tuple[str, Record]]:
-        """Return records of an owner in order, each with the id of its session; past `after`, at most `limit`."""
-        session = None if session_id is None else (await self.find(owner, session_id)).number
+        """Return records of an owner in order, each with the id of its session; past `after`, at most `limit`.
+
+        Raises NotFound for a session that is not there, or whose records were removed.
+        """
+        session = None
+        if session_id is not None:
+            found = await self.find(owner, session_id)
+            records.require_kept(found)
+            session = found.number
         return await self._store.scripts.read(
             lambda: records.list_records(owner, session, task_id, kinds, after, limit)
         )
@@ -303,17 +319,31 @@ class Trail:
             after = found[-1].number
 
     async def verify(self, session: TrailSession) -> ChainVerdict:
-        """Follow the chain of a session from its header to its head; compare its tree, its seal and its contents."""
+        """Follow the chain of a session from its header to its head; compare its tree, its seal and its contents.
+
+        Of a session whose records were removed, the header and the seal are left to verify.
+        """
         check = _Check(session)
+        if session.removed_at is not None:
+            return check.end_removed(self._check_key)
         async for chunk in self.read(session):
             expected = await anyio.to_thread.run_sync(check.follow, chunk)
             stored = await self._store.scripts.read(partial(records.read_stored_nodes, session.number, list(expected)))
             check.compare_nodes(expected, stored)
         # In a thread like the rest: the tree of a million records takes seconds.
-        return await anyio.to_thread.run_sync(check.end, self._verify_seal)
+        verdict = await anyio.to_thread.run_sync(check.end, self._check_key)
+        if not verdict.is_valid and session.seal is not None:
+            # Retention may have removed records since the session was looked up.
+            current = await self.find(session.owner, session.id)
+            return verdict if current.removed_at is None else await self.verify(current)
+        return verdict
 
     async def read(self, session: TrailSession) -> AsyncIterator[Sequence[Record]]:
-        """Yield the records of a session, in order, up to the size that it had when it was looked up."""
+        """Yield the records of a session, in order, up to the size that it had when it was looked up.
+
+        Raises NotFound if they were removed.
+        """
+        records.require_kept(session)
         after = 0
         while after < session.size:
             chunk = await self._store.scripts.read(
@@ -336,8 +366,32 @@ class Trail:
             self._metrics.seals.add()
         return sealed
 
+    async def apply_retention(self, keep_s: float) -> int:
+        """Remove the records of sessions that were sealed more than `keep_s` ago; return how many sessions.
+
+        Header, size, root and signature stay, so that exports and proofs that were made before can be verified. A session that
+        is broken is evidence, and stays whole.
+        """
+        removed, after = 0, 0
+        while expired := await self._store.scripts.read(partial(records.find_expired, keep_s, after, 100)):
+            for session in expired:
+                after = session.number
+                about: JsonObject = {"session": session.id, "caller": session.owner}
+                if not (verdict := await self.verify(session)).is_valid:
+                    event(_log, logging.ERROR, "records not removed: broken", **about, reason=verdict.reason)
+                    continue
+                at = self._now()
+                while await self._store.scripts.run(
+                    partial(records.remove_records, session.number, at, REMOVED_AT_ONCE), durable=False
+                ):
+                    pass
+                event(_log, logging.INFO, "records removed", **about, records=session.size, root=session.root)
+                removed += 1
+        return removed
+
     async def prove_inclusion(self, session: TrailSession, record: str | int, size: int | None = None) -> JsonObject:
         """Prove that a record, named by its seq, its hash or its call, is in a session, or was when it had `size` records."""
+        records.require_kept(session)
         found = await self._find_record(session, record)
         size = session.size if size is None else size
         if not found.seq <= size <= session.size:
@@ -360,6 +414,7 @@ class Trail:
 
     async def prove_consistency(self, session: TrailSession, first: int, size: int | None = None) -> JsonObject:
         """Prove that the first records of a session are still what they were when there were so many."""
+        records.require_kept(session)
         size = session.size if size is None else size
         if not 0 < first <= size <= session.size:
             raise _out_of_range("first", f"the session has {session.size} records")
@@ -422,12 +477,10 @@ class Trail:
         peaks = await self._store.scripts.read(lambda: records.read_nodes(session.number, [(0, size)]))
         return fold(peaks).hex()
 
-    def _verify_seal(self, session: TrailSession, walk: Walk) -> None:
-        assert session.seal_json is not None
+    def _check_key(self, session: TrailSession) -> None:
         if session.public_key != self.public_key:
-            # Whoever rewrites a session can seal it again, with a key of their own.
+            # An attacker who rewrites a session can seal it again, with a key of their own.
             raise Invalid("it is sealed with another key than that of this store")
-        walk.check_seal(session.seal_json, session.signature or "", session.public_key or "")
 
     def _sign(self, message: bytes) -> tuple[str, str]:
         return base64.b64encode(self._key.sign(message)).decode(), self.public_key
@@ -457,6 +510,14 @@ class Trail:
                 except ToolpostError as error:
                     event(_log, logging.WARNING, "sessions of the trail not read", reason=error.message)
 
+    async def _run_retention(self, keep_s: float) -> None:
+        while True:
+            try:
+                await self.apply_retention(keep_s)
+            except ToolpostError as error:
+                event(_log, logging.WARNING, "records of the trail not removed", exception=error)
+            await anyio.sleep(RETENTION_S)
+
     async def _read_names(self) -> None:
         """Read the names of new sessions; of the newest ones, at the start."""
         after = max(0, self._read_up_to - OVERLAP)
@@ -479,7 +540,8 @@ class _Check:
             self._walk = Walk(session.header_json, hash_of(session.header_json))
             if (session.header_json["owner"], session.header_json["session"]) != (session.owner, session.id):
                 raise Invalid("the header is that of another session")
-            if commit(session.intent.decode(), session.salt) != session.header_json["intent"]:
+            is_kept = session.removed_at is None
+            if is_kept and commit(session.intent.decode(), session.salt) != session.header_json["intent"]:
                 raise Invalid("the intent was changed")
         except (Invalid, ValueError, KeyError, TypeError) as error:
             self._break(0, str(error))
@@ -509,19 +571,34 @@ class _Check:
         if not self._verdict.broken_count and expected != stored:
             self._break(self._verdict.record_count, "a node of the Merkle tree is not that of the records")
 
-    def end(self, check_seal: Callable[[TrailSession, Walk], None]) -> ChainVerdict:
+    def end(self, check_key: Callable[[TrailSession], None]) -> ChainVerdict:
+        """Compare what was followed with the session and its seal, and return the verdict."""
         session, walk = self._session, self._walk
         if walk is not None and not self._verdict.broken_count:
             if (walk.size, walk.head) != (session.size, session.head):
                 self._break(walk.size + 1, f"it is missing: the session has {session.size} records")
             elif walk.root() != session.root:
                 self._break(session.size, "the Merkle tree is not that of the records")
-            elif session.seal is not None:
+            elif (seal := session.seal_json) is not None:
                 try:
-                    check_seal(session, walk)
+                    check_key(session)
+                    walk.check_seal(seal, session.signature or "", session.public_key or "")
                 except (Invalid, ValueError, KeyError, TypeError) as error:
                     self._break(session.size, str(error))
         return self._verdict
+
+    def end_removed(self, check_key: Callable[[TrailSession], None]) -> ChainVerdict:
+        """Verify what is left of a session without records: that its seal is signed, and that it is of this session."""
+        session, seal = self._session, self._session.seal_json or {}
+        try:
+            check_key(session)
+            check_signature(seal, session.signature or "", session.public_key or "")
+            kept = (session.id, session.owner, session.start, session.size, session.head, session.root)
+            if tuple(map(seal.get, ("session", "owner", "start", "size", "head", "root"))) != kept:
+                raise Invalid("the seal is that of another session")
+        except (Invalid, ValueError, KeyError, TypeError) as error:
+            self._break(0, str(error))
+        return replace(self._verdict, removed_count=session.size)
 
     def _break(self, seq: int, reason: str) -> None:
         first = self._verdict.broken_count == 0
@@ -590,6 +667,7 @@ def _join(one: ChainVerdict, other: ChainVerdict) -> ChainVerdict:
         first_broken_at=other.first_broken_at if is_first else one.first_broken_at,
         session_id=other.session_id if is_first else one.session_id,
         reason=other.reason if is_first else one.reason,
+        removed_count=one.removed_count + other.removed_count,
     )
 
 

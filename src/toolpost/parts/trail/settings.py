@@ -33,6 +33,14 @@ class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ),
     ] = []
 
+    keep_days: Annotated[
+        Annotated[float, Meta(gt=0, le=36_500)] | None,
+        Meta(
+            description="remove the records of a session so many days after it was finalized; root, size and signature are kept."
+            " Without it, all are kept"
+        ),
+    ] = None
+
     @property
     def requires_decisions(self) -> bool:
         """Whether anything is refused, or fails, without a decision."""

@@ -35,7 +35,8 @@ def require_decisions(plugin: Plugin, trail: Trail, agents: Sequence[str]) -> No
             return None
         last = await trail.find_last_decision(turn.caller.id, conversation_name(turn.thread))
         # KeyError, which fails the turn, if the store could not be read when the message came: nothing can be compared.
-        return PROMPT if last == before[turn.turn] else None
+        # Not `==`: retention may have removed the one that was last.
+        return PROMPT if last <= before[turn.turn] else None
 
     @plugin.hook
     async def toolpost_on_complete(turn: TurnInfo, ended: TurnEnded) -> None:  # noqa: ARG001 (as the hook is called)

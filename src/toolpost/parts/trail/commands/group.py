@@ -103,6 +103,10 @@ def verify(
         print_json_line(render_verdict(verdict))
     elif verdict.is_valid:
         click.echo(f"all {verdict.record_count} records are intact")
+        if verdict.removed_count:
+            click.echo(
+                f"{verdict.removed_count} more were removed (trail.keep_days): the seals of their sessions are valid"
+            )
     else:
         show_error(
             f"{verdict.broken_count} of {verdict.record_count} records are not as they were written",
@@ -260,7 +264,7 @@ def _print_sessions(sessions: list[TrailSession], *, as_json: bool) -> None:
         (
             session.id,
             session.owner,
-            str(session.size),
+            f"{session.size}{'' if session.removed_at is None else ' (removed)'}",
             session.header_json["started_at"],
             session.seal_json["sealed_at"] if session.seal_json else "open",
             session.intent.decode(),
@@ -288,7 +292,10 @@ def _print_records(session: TrailSession, records: list[Record], *, as_json: boo
                 _describe(shown),
             )
         )
-    print_table(table("SEQ", "TIME (UTC)", "WHAT", "AUTHOR", "HASH", "", rows=rows))
+    if session.removed_at is None:
+        print_table(table("SEQ", "TIME (UTC)", "WHAT", "AUTHOR", "HASH", "", rows=rows))
+    else:
+        click.echo(f"its {session.size} records were removed at {session.removed_at} (trail.keep_days)", err=True)
     click.echo(printable(f"root {session.root}{'' if session.seal is None else ', sealed'}"))
 
 
