@@ -11,9 +11,11 @@ from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app, open_http
+from toolpost.contracts.errors import LoginRequired, UpstreamUnavailable
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
 from toolpost.upstreams import changes
+from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
@@ -44,6 +46,34 @@ async def test_a_change_is_heard_over_http(version: str) -> None:
         await until_listed(client, "up__fresh")
 
     assert server.methods.count("tools/list") == 2
+
+
+async def test_a_stream_of_changes_that_is_lost_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "LISTEN_RETRY_S", 0.01)
+    opened, is_held = 0, anyio.Event()
+
+    class Transport:
+        async def request(self, method: str, _fields: bytes) -> bytes:
+            nonlocal opened
+            assert method == "subscriptions/listen"
+            opened += 1
+            if opened == 1:
+                raise UpstreamUnavailable("it ended its event stream without an answer")
+            if opened == 2:
+                raise LoginRequired("the token has expired")
+            is_held.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    negotiation = Negotiation(version=STATELESS, is_stateless=True, capabilities={"tools": {"listChanged": True}})
+    transport: Any = Transport()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(changes.keep_subscribed, transport, negotiation, changes.InstanceSubscriptions())
+        with anyio.fail_after(30):
+            await is_held.wait()
+        tasks.cancel_scope.cancel()
+
+    assert opened == 3
 
 
 async def test_a_change_that_nobody_told_is_found_when_the_server_refuses() -> None:

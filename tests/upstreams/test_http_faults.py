@@ -14,10 +14,12 @@ from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gate
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import QUICK_WAYS, STATELESS, Way
+from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.running import App
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, handshake
 from toolpost.upstreams.http import client as http_client
+from toolpost.upstreams.http import transport as http_transport
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
@@ -272,3 +274,34 @@ async def test_a_flood_of_progress_is_shaped(way: Way, version: str) -> None:
     assert text_of(answer) == "flooded"
     assert 1 <= len(heard) <= 4 * flood.took_s + 4
     assert heard[-1] == 2000
+
+
+async def test_the_event_stream_outlives_an_authorization_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_transport, "RESUME_S", 0.01)
+    requested = anyio.Event()
+
+    class Client:
+        async def request(self, method: str, **_options: Any) -> Any:
+            assert method == "GET"
+            requested.set()
+            await anyio.sleep_forever()
+
+    class Authorization:
+        header = None
+        fresh_until = 0.0
+        tries = 0
+
+        async def prepare(self) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                raise UpstreamUnavailable("the authorization server cannot be reached")
+
+    client: Any = Client()
+    authorization: Any = Authorization()
+    transport = http_transport.HttpTransport("up", client, on_notification=lambda *_: None, authorization=authorization)
+    transport._has_session.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(transport.listen, lambda _reason: None)
+        with anyio.fail_after(30):
+            await requested.wait()
+        tasks.cancel_scope.cancel()

@@ -14,11 +14,14 @@ from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
+from toolpost.contracts.errors import LoginRequired
 from toolpost.providers import server_host
 from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, lifecycle
+from toolpost.upstreams.handshake import Negotiation
+from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
 
@@ -363,3 +366,14 @@ async def test_a_spec_admits_by_pattern() -> None:
     spec = ServerSpec(name="x", command=("x",), allow=("read_*",), deny=("*_secret",))
 
     assert [name for name in ("read_a", "read_secret", "write_a") if spec.admits(name)] == ["read_a"]
+
+
+async def test_a_ping_that_needs_a_login_does_not_end_the_instance() -> None:
+    class Transport:
+        async def request(self, _method: str) -> bytes:
+            raise LoginRequired("the token has expired")
+
+    transport: Any = Transport()
+    instance = Instance(key="", transport=transport, negotiation=Negotiation(version="2025-11-25", is_stateless=False))
+
+    assert await instance.answers(30)

@@ -86,6 +86,17 @@ async def test_a_process_that_dies_fails_what_it_was_at_and_nothing_else(validat
     assert await validators.find_issues(compiled({"type": "object"}), b"{}", provider="s") == []
 
 
+async def test_a_process_that_was_killed_while_it_was_idle_fails_nothing(validators: Validators) -> None:
+    schema = compiled({"type": "object"})
+    await validators.find_issues(schema, b"{}", provider="files")
+    (pid,) = processes()
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not processes())
+    await until(lambda: validators._free[0].is_over)
+
+    assert await validators.find_issues(schema, b"{}", provider="files") == []
+
+
 async def test_a_source_has_one_process_at_a_time_and_others_do_not_wait_for_it(validators: Validators) -> None:
     slow, value = compiled(SLOW["objects-denied"]), json.dumps(SLOW_VALUES["objects-denied"]).encode()
 

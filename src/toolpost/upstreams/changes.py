@@ -5,6 +5,7 @@ handshake era each subscription is a request of its own, and has to be repeated 
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
@@ -12,7 +13,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.transport import ServerRefused, Transport, encode
 
@@ -20,6 +21,9 @@ _log = logging.getLogger("toolpost.upstreams")
 
 DEBOUNCE_S: Final = 0.2
 LISTEN_RETRY_S: Final = 5.0
+LISTEN_RETRY_LIMIT_S: Final = 300.0
+"""After how long a stream that was lost is opened again, at first and after many losses in a row."""
+
 RESUBSCRIBE_LIMIT_S: Final = 10.0
 
 
@@ -66,11 +70,7 @@ async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscr
     Failures are logged: a server that does not take a subscription still answers calls.
     """
     if negotiation.is_stateless:
-        changed = subscriptions.changed
-        while await _listen(transport, _make_filter(negotiation, subscriptions), changed):
-            with anyio.move_on_after(LISTEN_RETRY_S):
-                await changed.wait()
-            changed = subscriptions.changed
+        await _keep_listening(transport, negotiation, subscriptions)
         return
     requests = [("resources/subscribe", b'"uri":%b' % encode(uri)) for uri in subscriptions.uris]
     if subscriptions.log_level is not None and "logging" in negotiation.capabilities:
@@ -83,23 +83,37 @@ async def keep_subscribed(transport: Transport, negotiation: Negotiation, subscr
             event(_log, logging.WARNING, "subscription failed", method=method, reason=str(error))
 
 
-def _make_filter(negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> JsonObject:
+async def _keep_listening(transport: Transport, negotiation: Negotiation, subscriptions: InstanceSubscriptions) -> None:
     lists = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if negotiation.has_list_changed(kind)
     }
-    return lists | ({"resourceSubscriptions": subscriptions.uris} if subscriptions.uris else {})
+    pause_s = LISTEN_RETRY_S
+    while True:
+        changed, began = subscriptions.changed, time.monotonic()
+        resources = {"resourceSubscriptions": subscriptions.uris} if subscriptions.uris else {}
+        error = await _listen(transport, lists | resources, changed)
+        if isinstance(error, ServerRefused):
+            event(_log, logging.WARNING, "subscription failed", method="subscriptions/listen", reason=str(error))
+            return
+        if error is None or time.monotonic() - began > LISTEN_RETRY_LIMIT_S:
+            pause_s = LISTEN_RETRY_S
+        with anyio.move_on_after(pause_s):
+            await changed.wait()
+        if error is not None:
+            pause_s = min(2 * pause_s, LISTEN_RETRY_LIMIT_S)
 
 
-async def _listen(transport: Transport, notifications: JsonObject, changed: anyio.Event) -> bool:
-    """Hold a `subscriptions/listen` request open until `changed`; False if the server refuses or drops it."""
-    is_taken = True
+async def _listen(transport: Transport, notifications: JsonObject, changed: anyio.Event) -> Exception | None:
+    """Hold a `subscriptions/listen` request open until `changed`; returns the error if it is refused or lost."""
+    failure: Exception | None = None
 
     async def listen() -> None:
-        nonlocal is_taken
+        nonlocal failure
         try:
             await transport.request("subscriptions/listen", b'"notifications":%b' % encode(notifications))
-        except (ServerRefused, UpstreamUnavailable):
-            is_taken = False
+        except (ServerRefused, ToolpostError) as error:
+            # A proxy cuts streams that are idle, and a token expires: neither ends the instance, nor its subscriptions for good.
+            failure = error
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
@@ -107,4 +121,4 @@ async def _listen(transport: Transport, notifications: JsonObject, changed: anyi
             tasks.start_soon(listen)
         await changed.wait()
         tasks.cancel_scope.cancel()
-    return is_taken
+    return failure

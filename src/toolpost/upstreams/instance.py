@@ -39,7 +39,9 @@ class Instance:
     negotiation: Negotiation | None = None
     process: ServerProcess | None = None
     began_at: float = field(default_factory=time.monotonic)
-    starting: anyio.CancelScope = field(default_factory=lambda: _make_deadline(START_LIMIT_S))
+    starting: anyio.CancelScope = field(
+        default_factory=lambda: anyio.CancelScope(deadline=anyio.current_time() + START_LIMIT_S)
+    )
     """Has a deadline until the instance is ready, and none afterwards."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set when the start has succeeded or failed."""
@@ -134,13 +136,10 @@ class Instance:
                 await self.transport.request("server/discover" if self.negotiation.is_stateless else "ping")
         except (TimeoutError, UpstreamUnavailable):
             return False
-        except ServerRefused:
-            pass  # An error is an answer: the server is alive.
+        except (ServerRefused, LoginRequired, CredentialRequired):
+            # An error is an answer: the server is alive. A login that has expired says nothing about it; the next call reports it
+            pass
         return True
-
-
-def _make_deadline(limit_s: float) -> anyio.CancelScope:
-    return anyio.CancelScope(deadline=anyio.current_time() + limit_s)
 
 
 def now() -> float:

@@ -49,6 +49,12 @@ ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 ROOTS_LIMIT_S: Final = 30.0
 """How long a client may take to answer `roots/list` outside any call."""
 
+OPEN_LIMIT: Final = 1_000
+"""How many requests of one server may be open: each is a task, and a message to a client."""
+
+ROOTS_CLIENTS_LIMIT: Final = 1_000
+"""How many clients are remembered whose roots a server has asked for; of others it is not told that they changed."""
+
 ELICITATIONS_LIMIT: Final = 100
 """How many open URL elicitations are remembered with their client."""
 
@@ -169,6 +175,8 @@ class _OpenRequest:
     """The call that it ends with."""
     roots_client: Hashable | None
     """The client, for `roots/list`; None for any other method."""
+    is_withdrawn: bool = False
+    """Whether the server has cancelled it, so that it must not be answered."""
 
 
 class ServerRequests:
@@ -180,8 +188,8 @@ class ServerRequests:
         self._open: dict[int | str | None, _OpenRequest] = {}
         self._elicitations: dict[str, Hashable] = {}
         """The client of each URL elicitation, by its id; the oldest first."""
-        self._roots_clients: set[Hashable] = set()
-        """Clients whose roots the server has asked for."""
+        self._roots_clients: dict[Hashable, None] = {}
+        """Clients whose roots the server has asked for; the one that was asked longest ago first."""
         self._roots_channel: ClientChannel | None = None
         """The client that last announced a change of its roots: it answers `roots/list` outside calls too."""
 
@@ -200,17 +208,23 @@ class ServerRequests:
             check_client_can_answer(method, bytes(message.params), client_channel)
             if message.id in self._open:
                 raise ServerRefused(-32600, "A request with this id is in flight already")
+            if len(self._open) >= OPEN_LIMIT:
+                raise ServerRefused(INTERNAL_ERROR, f"More than {OPEN_LIMIT} requests of this server are open")
         except ServerRefused as refusal:
             self._refuse(message, refusal)
             return
         assert client_channel is not None
         if method == ROOTS:
-            self._roots_clients.add(client_channel.client)
+            self._roots_clients.pop(client_channel.client, None)
+            self._roots_clients[client_channel.client] = None
+            if len(self._roots_clients) > ROOTS_CLIENTS_LIMIT:
+                del self._roots_clients[next(iter(self._roots_clients))]
         elif method == ELICITATION and b"elicitationId" in bytes(message.params):
             self._note_elicitation(_parse_params(bytes(message.params)), client_channel)
         task = asyncio.create_task(self._ask(message, client_channel))
-        self._open[message.id] = _OpenRequest(task, owner, client_channel.client if method == ROOTS else None)
-        task.add_done_callback(lambda _task: self._open.pop(message.id, None))
+        request = _OpenRequest(task, owner, client_channel.client if method == ROOTS else None)
+        self._open[message.id] = request
+        task.add_done_callback(lambda _task: self._close(message, request))
 
     def __len__(self) -> int:
         return len(self._open)
@@ -255,31 +269,33 @@ class ServerRequests:
             elif self._roots_channel is not None and request.roots_client == self._roots_channel.client:
                 # The server asked because the roots changed; that the call was in flight is a coincidence.
                 request.owner = None
-                asyncio.get_running_loop().call_later(ROOTS_LIMIT_S, request.task.cancel, "ended")
+                asyncio.get_running_loop().call_later(ROOTS_LIMIT_S, request.task.cancel)
             else:
-                request.task.cancel("ended")
+                request.task.cancel()
 
     def cancel_request(self, params: bytes) -> None:
         """Cancel the request that a `notifications/cancelled` of the server names; unknown ids are ignored."""
         found = self._open.get(_parse_params(params).get("requestId"))
         if found is not None:
-            found.task.cancel("cancelled by the server")
+            found.is_withdrawn = True
+            found.task.cancel()
 
     async def _ask(self, message: IncomingMessage, client_channel: ClientChannel) -> None:
         try:
             result = await client_channel.ask(message.method or "", bytes(message.params) or b"{}")
         except ServerRefused as refusal:
             self._refuse(message, refusal)
-        except asyncio.CancelledError as cancelled:
-            # A request that the server cancelled itself must not be answered.
-            if cancelled.args != ("cancelled by the server",):
-                self._refuse(message, ServerRefused(INTERNAL_ERROR, "The call that this belonged to has ended"))
-            raise
         except Exception as error:  # noqa: BLE001 (a bug of ours must not leave the server waiting)
             event(_log, logging.ERROR, "server request failed", server=self._server, exception=error)
             self._refuse(message, ServerRefused(INTERNAL_ERROR, "The request could not be sent to the client"))
         else:
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(message.id), result))
+
+    def _close(self, message: IncomingMessage, request: _OpenRequest) -> None:
+        del self._open[message.id]
+        # Answered here and not by the task, which runs no step at all if its call ends in the turn in which it was made.
+        if request.task.cancelled() and not request.is_withdrawn:
+            self._refuse(message, ServerRefused(INTERNAL_ERROR, "The call that this belonged to has ended"))
 
     def _refuse(self, message: IncomingMessage, refusal: ServerRefused) -> None:
         error: JsonObject = {"code": refusal.code, "message": refusal.message}

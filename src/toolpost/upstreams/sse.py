@@ -38,7 +38,13 @@ async def open_sse_server(
 
     assert spec.url is not None
     to_server, outbox = anyio.create_memory_object_stream[bytes](math.inf)
-    peer = Peer(spec.name, to_server.send_nowait, on_notification=on_notification)
+
+    def send(raw: bytes) -> None:
+        # After the connection was closed, what is in flight is about to fail for that.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            to_server.send_nowait(raw)
+
+    peer = Peer(spec.name, send, on_notification=on_notification)
 
     unsent: list[bytes] = []
 

@@ -369,9 +369,10 @@ class HttpTransport:
                 if self._authorization is not None:
                     await self._authorize(self._authorization)
                 response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
-            except (CredentialRequired, LoginRequired, UpstreamUnavailable):
+            except (CredentialRequired, LoginRequired):
                 return  # The next call reports it.
-            except HttpFailed as failure:
+            except (HttpFailed, UpstreamUnavailable) as failure:
+                # The latter, if the authorization server cannot be reached: it may be back in a moment.
                 event(_log, logging.DEBUG, "event stream lost", server=self._server, reason=str(failure))
             else:
                 if response.status == 404:

@@ -96,7 +96,15 @@ class Validators:
                 del self._turns[provider]
 
     async def _ask(self, ask: Callable[["_Validator"], Awaitable[T]]) -> T:
-        validator = self._free.pop() if self._free else await self._start()
+        # One that was killed while it was idle is not used: its next call would fail for no reason of its own.
+        while self._free and self._free[-1].is_over:
+            self._free.pop().end()
+        if self._free:
+            validator = self._free.pop()
+        else:
+            assert self._tasks is not None, "the validators are not running"
+            validator = _Validator()
+            await self._tasks.start(validator.run)
         try:
             answer = await ask(validator)
         except BaseException:
@@ -107,12 +115,6 @@ class Validators:
         else:
             self._free.append(validator)
         return answer
-
-    async def _start(self) -> "_Validator":
-        assert self._tasks is not None, "the validators are not running"
-        validator = _Validator()
-        await self._tasks.start(validator.run)
-        return validator
 
 
 class _ProviderLock:
@@ -128,16 +130,17 @@ class _Validator:
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._is_over = anyio.Event()
+        self._must_end = anyio.Event()
         self._read = bytearray()
 
     @property
     def is_over(self) -> bool:
-        return self._is_over.is_set()
+        """Whether the process has ended, or is about to."""
+        return self._must_end.is_set() or (self._process is not None and self._process.returncode is not None)
 
     def end(self) -> None:
         """Have the process ended, whatever it is doing; does not wait for that."""
-        self._is_over.set()
+        self._must_end.set()
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Run the process until `end`."""
@@ -152,7 +155,7 @@ class _Validator:
             task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._drop_errors, process)
-                await self._is_over.wait()
+                await self._must_end.wait()
                 tasks.cancel_scope.cancel()
 
     @staticmethod
