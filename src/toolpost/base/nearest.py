@@ -64,7 +64,8 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
     a, b = _plain(sent), _plain(known)
     if a == b:
         return 0
-    edits = _edit_distance(a, b, _tolerance(max(len(a), len(b))))
+    length = max(len(a), len(b))
+    edits = _edit_distance(a, b, 0 if length < 3 else 1 if length < 6 else 2 if length < 10 else 3)
     if edits < _FAR:
         return edits
     if min(len(a), len(b)) >= 3 and (_shares_words(sent, known) or a.startswith(b) or b.startswith(a)):
@@ -75,10 +76,6 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
 @functools.lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     return _SEPARATORS.sub("", name[:_LENGTH_COMPARED]).lower()
-
-
-def _tolerance(length: int) -> int:
-    return 0 if length < 3 else 1 if length < 6 else 2 if length < 10 else 3
 
 
 def _shares_words(sent: str, known: str) -> bool:

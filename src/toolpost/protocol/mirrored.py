@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.base.values import value_at
 
 ANNOTATION: Final = "x-mcp-header"
 PREFIX: Final = b"mcp-param-"
@@ -50,7 +51,7 @@ class MirroredArguments:
 
     def headers_for(self, arguments: JsonObject) -> Headers:
         """Return the headers of a call: one for each mirrored argument that is present."""
-        written = ((name, _render(_value_at(arguments, path))) for path, name in self._headers.items())
+        written = ((name, _render(value_at(arguments, path))) for path, name in self._headers.items())
         return tuple((name, value) for name, value in written if value is not None)
 
     def _add(self, path: Path | None, part: Mapping[str, Any]) -> None:
@@ -94,14 +95,6 @@ def _walk_schemas(root: Json) -> Iterator[tuple[Path | None, Mapping[str, Any]]]
                 waiting += [(None, part) for part in value]
             elif keyword in _NAMED and isinstance(value, dict):
                 waiting += [(None, part) for part in value.values()]
-
-
-def _value_at(arguments: Json, path: Path) -> Json:
-    for name in path:
-        if not isinstance(arguments, dict):
-            return None
-        arguments = arguments.get(name)
-    return arguments
 
 
 def _render(value: Json) -> bytes | None:

@@ -127,27 +127,26 @@ def parse(raw: bytes) -> Message:
     if len(raw) >= SMALL_BYTES:
         refuse_bad_shape(raw)
     if not raw.isascii():
-        _refuse_bad_utf8(raw)
+        # msgspec does not check the id, which is returned as it came, nor members that it skips.
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
     if (call := _parse_call(raw)) is not None:
         return call
     try:
         wire = _wire.decode(raw)
     except msgspec.ValidationError as error:
-        raise ProtocolError(INVALID_REQUEST, _explain_invalid(raw, error)) from error
+        reason = f"The message is not a JSON-RPC request: {error}"
+        if raw.lstrip()[:1] == b"[":
+            reason = "Batches are not part of MCP: send one message at a time"
+        raise ProtocolError(INVALID_REQUEST, reason) from error
     except _FAILURES as error:
         raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
     request_id = _check_id(bytes(wire.id))
     if wire.jsonrpc != "2.0":
         raise ProtocolError(INVALID_REQUEST, 'A message says "jsonrpc": "2.0"', request_id=request_id or b"null")
     return Message(raw, request_id, wire.method, bytes(wire.params))
-
-
-def _refuse_bad_utf8(raw: bytes) -> None:
-    """Refuse bytes that msgspec does not check: those of the id, which is returned as it came, and of skipped members."""
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
 
 
 def parse_outgoing(raw: bytes) -> Message:
@@ -246,12 +245,6 @@ def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
     except msgspec.DecodeError as error:
         text = str(error).replace("`$.", "`params.").replace("`$`", "`params`")
         raise ProtocolError(INVALID_PARAMS, f"Invalid parameters: {text}", request_id=message.id or b"null") from error
-
-
-def _explain_invalid(raw: bytes, error: msgspec.ValidationError) -> str:
-    if raw.lstrip()[:1] == b"[":
-        return "Batches are not part of MCP: send one message at a time"
-    return f"The message is not a JSON-RPC request: {error}"
 
 
 def _check_id(raw: bytes) -> bytes | None:

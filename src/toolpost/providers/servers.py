@@ -145,7 +145,7 @@ class ServerProvider:
                 on_tools=self._learn_own,
                 on_notification=on_notification,
                 fill_in=fill_in,
-                beside=self._find_pools(beside),
+                sibling_pools=self._find_pools(beside),
                 authorizations=authorizations,
             )
         )

@@ -6,7 +6,7 @@ verified without the store.
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -124,17 +124,13 @@ def find_archive_break(folder: Path, segment: AuditSegment) -> str | None:
     verifier = ChainVerifier(segment.first - 1, segment.previous)
     digest = sha256()
     try:
-        for line in _read_lines(path):
-            digest.update(line)
-            if (verdict := verifier.check_rows([row_of_line(line)])) is not None:
-                return f"{path.name}: entry {verdict.broken_seq}: {verdict.reason}"
+        with gzip.open(path, "rb") as file:
+            for line in file:
+                digest.update(line)
+                if (verdict := verifier.check_rows([row_of_line(line)])) is not None:
+                    return f"{path.name}: entry {verdict.broken_seq}: {verdict.reason}"
     except (OSError, EOFError, ValueError) as error:
         return f"{path.name}: {error}"
     if (verifier.seq, verifier.hash) != (segment.last, segment.hash) or digest.hexdigest() != segment.digest[7:]:
         return f"{path.name}: it is not what was sealed"
     return None
-
-
-def _read_lines(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") as file:
-        yield from file

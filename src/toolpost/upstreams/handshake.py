@@ -103,7 +103,8 @@ async def negotiate(
 
     async def probe() -> None:
         nonlocal stateless
-        stateless = await _probe(transport)
+        _use_stateless_era(transport)
+        stateless = await _read_discovery(transport)
         answered.set()
         if stateless is not None:
             initializing.cancel()
@@ -138,13 +139,8 @@ async def refresh(transport: Transport, negotiation: Negotiation) -> Negotiation
     return (await _read_discovery(transport) if negotiation.is_stateless else None) or negotiation
 
 
-async def _probe(transport: Transport) -> Negotiation | None:
-    """Ask `server/discover`; None from a server that is not of the stateless era."""
-    _use_stateless_era(transport)
-    return await _read_discovery(transport)
-
-
 async def _read_discovery(transport: Transport) -> Negotiation | None:
+    """Ask `server/discover`; None from a server that is not of the stateless era."""
     try:
         found = _parse_object(await _discover(transport))
     except (ServerRefused, _InvalidAnswer):

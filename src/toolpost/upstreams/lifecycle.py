@@ -127,7 +127,9 @@ async def _run_once(
                 tasks.start_soon(keep_subscribed, transport, instance.negotiation, instance.subscriptions)
                 await _watch(instance, spec, owner)
                 tasks.cancel_scope.cancel()
-            await _drain(instance)
+            # Its calls are still answered, unless its process is gone.
+            while instance.in_flight and not instance.is_lost:  # noqa: ASYNC110 (rare, and it may end in two ways)
+                await anyio.sleep(DRAIN_POLL_S)
     except Exception as error:
         if (other := other or (None if instance.settled.is_set() else mode.find_alternative(error, spec))) is None:
             raise
@@ -160,12 +162,6 @@ async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> 
             owner.retire(instance, "idle")
         elif not await instance.answers(PING_LIMIT_S) and not instance.in_flight:
             owner.retire(instance, f"it answered no ping within {PING_LIMIT_S:g} s", is_fault=True)
-
-
-async def _drain(instance: Instance) -> None:
-    """Wait until its calls are answered, or its process is gone."""
-    while instance.in_flight and not instance.is_lost:  # noqa: ASYNC110 (rare, and it may end in two ways)
-        await anyio.sleep(DRAIN_POLL_S)
 
 
 @asynccontextmanager

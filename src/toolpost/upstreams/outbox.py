@@ -25,7 +25,9 @@ class Outbox:
 
     def __init__(self) -> None:
         self._waiting: deque[bytes] = deque()
+        """Messages of which nothing was written."""
         self._writing: list[bytes] = []
+        """Messages that are being written, as one piece of bytes, of which `_rest` is left."""
         self._rest = b""
         self._is_broken = False
         self._queued = anyio.Event()
@@ -61,15 +63,12 @@ class Outbox:
                 await self._queued.wait()
                 self._queued = anyio.Event()
                 while self._waiting or self._writing:
-                    await self._write(stdin)
+                    if not self._writing:
+                        self._writing = list(self._waiting)
+                        self._waiting.clear()
+                        self._rest = b"".join(raw + b"\n" for raw in self._writing)
+                    await stdin.send(self._rest)
+                    self._writing, self._rest = [], b""
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self._is_broken = True
             event(_log, logging.DEBUG, "server input closed", reason=str(error))
-
-    async def _write(self, stdin: ByteSendStream) -> None:
-        if not self._writing:
-            self._writing = list(self._waiting)
-            self._waiting.clear()
-            self._rest = b"".join(raw + b"\n" for raw in self._writing)
-        await stdin.send(self._rest)
-        self._writing, self._rest = [], b""

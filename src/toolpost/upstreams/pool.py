@@ -68,17 +68,17 @@ class InstancePool:
         on_notification: Callable[[Instance, str, bytes, ClientIds, CallerId | None], None],
         subscriptions: Callable[[str], InstanceSubscriptions],
         fill_in: FillIn | None = None,
-        beside: "set[InstancePool] | None" = None,
+        sibling_pools: "set[InstancePool] | None" = None,
         authorizations: Authorizations | None = None,
     ) -> None:
         """`fill_in` adds the owner's values to a specification that refers to some.
 
-        `beside` are the pools of all owners of the same server, which share the limit on instances; this one is added.
+        `sibling_pools` are those of all owners of the same server, which share the limit on instances; this one is added.
         """
         self._fill_in = fill_in
-        self._beside = beside
-        if beside is not None:
-            beside.add(self)
+        self._sibling_pools = sibling_pools
+        if sibling_pools is not None:
+            sibling_pools.add(self)
         self._authorizations = authorizations
         self.limits = limits
         self.learn = on_tools
@@ -214,7 +214,10 @@ class InstancePool:
             return
         room = self.limits.instances - len(self._by_key)
         missing = min(self._spec.min_ready - sum(1 for _ in self._find_spares()), room)
-        started = [await self._start(self._make_spare_key()) for _ in range(missing)]
+        started = []
+        for _ in range(missing):
+            free_key = next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
+            started.append(await self._start(free_key))
         for instance in started:
             await instance.settled.wait()
             if instance.failure is not None:
@@ -225,13 +228,10 @@ class InstancePool:
         unused = (i for i in self._by_key.values() if not i.has_served and not i.is_handshake_only)
         return (i for i in unused if _owner_of(i.key) is None)
 
-    def _make_spare_key(self) -> str:
-        return next(key for n in count() if (key := f"#{n}" if n else "") not in self._by_key)
-
     async def _start(self, key: str, caller: Caller | None = None) -> Instance:
         if self._authorizations is not None and (authorization := self._authorizations.of(self._spec)) is not None:
             await authorization.check_start()
-        if self._fill_in is not None or self._beside is not None:
+        if self._fill_in is not None or self._sibling_pools is not None:
             return await self._start_for_owner(key, caller)
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: the files and ports of the last one are free when it has ended.
@@ -249,7 +249,7 @@ class InstancePool:
             spec = await self._complete()
             if (started := self._by_key.get(key)) is not None:
                 return started
-            leaving = self if self._spec.strategy == "singleton" and self._leaving else self._make_room_beside()
+            leaving = self if self._spec.strategy == "singleton" and self._leaving else self._make_room_among_siblings()
             if leaving is None:
                 self._failure.conceal = spec.conceal
                 return self._add(key, spec, caller)
@@ -277,13 +277,13 @@ class InstancePool:
         if self._leaving:
             await self._one_ended.wait()
 
-    def _make_room_beside(self) -> "InstancePool | None":
+    def _make_room_among_siblings(self) -> "InstancePool | None":
         """Retire the idle instance of any owner that was used longest ago, if all owners together have too many.
 
         Returns the pool in which one is stopping and has to be waited for, None if there is room. Raises `QueueOverloaded` if
         all of them are busy. Instances of sessions are left alone: they have state.
         """
-        pools, total = self._beside or (), self.limits.instances
+        pools, total = self._sibling_pools or (), self.limits.instances
         running = [(pool, i) for pool in pools for i in pool._by_key.values()]  # noqa: SLF001 (of its own kind)
         leaving = [pool for pool in pools for _ in pool._leaving]  # noqa: SLF001
         if len(running) + len(leaving) < total:
@@ -325,8 +325,8 @@ class InstancePool:
 
     def leave(self) -> None:
         """Count no longer among the pools of the server: it is not used again."""
-        if self._beside is not None:
-            self._beside.discard(self)
+        if self._sibling_pools is not None:
+            self._sibling_pools.discard(self)
 
     def _check_startable(self, caller: Caller | None) -> None:
         failure, command = self._failure, f"`toolpost servers start {self._spec.name}`"
@@ -426,7 +426,10 @@ class InstancePool:
         self._move_to_leaving(instance)
         instance.stop()
         if instance.is_lost:
-            self._note_loss(instance, reason)
+            self._failure.note(reason, lines=instance.stderr_tail, served=instance.callers)
+            is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
+            if is_young and not instance.has_served:
+                self.backoff.note_failure(began_at=instance.began_at)
         elif is_fault:
             self._failure.note(reason)
         event(_log, logging.INFO, "server leaves", server=self._spec.name, pid=instance.pid, reason=reason)
@@ -434,13 +437,6 @@ class InstancePool:
     def retire_all(self, reason: str) -> None:
         for instance in tuple(self._by_key.values()):
             self.retire(instance, reason)
-
-    def _note_loss(self, instance: Instance, reason: str) -> None:
-        """Record why a process ended that was not stopped; an early exit without any call counts as a failed start."""
-        self._failure.note(reason, lines=instance.stderr_tail, served=instance.callers)
-        is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
-        if is_young and not instance.has_served:
-            self.backoff.note_failure(began_at=instance.began_at)
 
     def _move_to_leaving(self, instance: Instance) -> None:
         if self._by_key.get(instance.key) is instance:

@@ -87,10 +87,10 @@ class Supervisor:
         on_tools: ToolsListener,
         on_notification: Callable[[Notification], None] = lambda _notification: None,
         fill_in: FillIn | None = None,
-        beside: set[InstancePool] | None = None,
+        sibling_pools: set[InstancePool] | None = None,
         authorizations: Authorizations | None = None,
     ) -> None:
-        """Take a specification and listeners; `fill_in` and `beside` as in `InstancePool`."""
+        """Take a specification and listeners; `fill_in` and `sibling_pools` as in `InstancePool`."""
         self.spec = spec
         limits = limits or ServerLimits()
         self._on_tools = on_tools
@@ -108,7 +108,7 @@ class Supervisor:
             on_notification=self._take_notification,
             subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
             fill_in=fill_in if spec.own_names else None,
-            beside=beside,
+            sibling_pools=sibling_pools,
             authorizations=authorizations,
         )
         what = f"calls waiting for `{spec.name}`, which takes one at a time"

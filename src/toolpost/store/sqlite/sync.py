@@ -81,15 +81,12 @@ class LogSync:
     def _end(self, error: OSError | None) -> None:
         group, self._group = self._group, []
         if error is not None:
-            self.failure = _failure(error)
+            self.failure = sqlite3.OperationalError(
+                f"the disk failed ({error}); start again, to go on from what it holds"
+            )
+            self.failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            self.failure.__cause__ = error
             for job in group:
                 job.error = self.failure
         assert self._settle is not None
         self._settle(group)
-
-
-def _failure(error: OSError) -> sqlite3.OperationalError:
-    failure = sqlite3.OperationalError(f"the disk failed ({error}); start again, to go on from what it holds")
-    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-    failure.__cause__ = error
-    return failure

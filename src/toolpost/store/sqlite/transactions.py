@@ -84,7 +84,11 @@ class Transactions:
         try:
             self._set_mode(_Mode(syncs=self._always_durable or any(job.durable for job in group), moves_log=True))
             if self.is_log_long:
-                self._move_log()
+                # Moved into the database, so that the next group starts it from its beginning. If that fails nothing is lost, the
+                # log is only longer; the next commit raises what is wrong with the disk.
+                self._unmoved = 0
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self._begin_patiently()
             self._run(group)
         except BaseException as error:  # noqa: BLE001 - the callers wait for it, whatever it is
@@ -158,13 +162,6 @@ class Transactions:
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if mode.syncs else 'NORMAL'}")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES if mode.moves_log else 0}")
         self._mode = mode
-
-    def _move_log(self) -> None:
-        """Move the log into the database, so that the next group starts it from its beginning."""
-        self._unmoved = 0
-        # If it fails nothing is lost, the log is only longer; the next commit raises what is wrong with the disk.
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _begin(self) -> None:
         # With the write lock from the start, what a script reads stays true until it is committed.

@@ -22,7 +22,7 @@ import msgspec
 from toolpost.upstreams.http.events import EventListener, EventReader, EventTooLarge
 
 READ_BYTES: Final = 64 * 1024
-STREAM_LINGER_S: Final = 0.25
+STREAM_CLOSE_DELAY_S: Final = 0.25
 """How long an event stream may stay open after the answer; then it is closed, and its connection with it."""
 
 _FIRST_FINAL_STATUS: Final = 200
@@ -110,7 +110,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self.answer: asyncio.Future[Response] | None = None
         """The answer to the request in flight; None if there is none."""
-        self._lingering: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
         self.on_result: Callable[[Response], bool] | None = None
         """Called with the answer before the future is resolved; True accepts it, and ends the request."""
         self._buffer = memoryview(bytearray(READ_BYTES))
@@ -196,9 +196,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def drop(self, failure: BaseException | None = None) -> None:
         """Close at once; the future of the answer, if any, gets the failure."""
         self._transport.abort()
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
         answer, self.answer = self.answer, None
         if failure is not None and answer is not None and not answer.done():
             if isinstance(failure, HttpFailed) and self._events is not None:
@@ -262,7 +262,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._status < _FIRST_FINAL_STATUS:
             return
         if self._unread > self._limits.head:
-            self._check_head()
+            # The bytes counted so far may include a part of the body.
+            head_bytes = sum(len(name) + len(value) + 4 for name, value in self._headers.items())
+            if head_bytes > self._limits.head:
+                raise _make_size_error("head", self._limits.head)
         self._unread = 0
         self._is_in_body = True
         self._is_keeping = self._parser.should_keep_alive()
@@ -282,8 +285,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 self._events.feed(data)
             except EventTooLarge:
                 raise _make_size_error("event", self._limits.body) from None
-            if self._events.is_enough and self._lingering is None:
-                self._lingering = self._loop.call_later(STREAM_LINGER_S, self._end_stream)
+            if self._events.is_enough and self._close_timer is None:
+                self._close_timer = self._loop.call_later(STREAM_CLOSE_DELAY_S, self._end_stream)
             return
         if len(self._body) + len(data) > self._limits.body:
             raise _make_size_error("body", self._limits.body)
@@ -310,9 +313,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._resolve()
 
     def _complete(self) -> None:
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
         if self._events is not None:
             events = self._events
             self._response = Response(self._status, self._headers, b"", events.last_id, events.retry_ms)
@@ -343,11 +346,6 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.drop(error.__context__)
         else:
             self.drop(_make_malformed_error(str(error)))
-
-    def _check_head(self) -> None:
-        # The bytes counted so far may include a part of the body.
-        if sum(len(name) + len(value) + 4 for name, value in self._headers.items()) > self._limits.head:
-            raise _make_size_error("head", self._limits.head)
 
     def _ends_with_connection(self) -> bool:
         return (

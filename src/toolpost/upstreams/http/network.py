@@ -41,7 +41,12 @@ class Network:
 
     def make_ssl_context(self) -> ssl.SSLContext:
         """Load all certificates, which takes some milliseconds; raises `BadConfiguration` for a file that cannot be used."""
-        context = self._make_trusting_context()
+        if self.trust == "openssl":
+            context = ssl.create_default_context()
+        else:
+            import truststore
+
+            context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["http/1.1"])
         try:
             if self.ca_file is not None:
@@ -55,13 +60,6 @@ class Network:
         except (OSError, ssl.SSLError) as error:
             raise _make_file_error("client_cert", self.client_cert, error) from error
         return context
-
-    def _make_trusting_context(self) -> ssl.SSLContext:
-        if self.trust == "openssl":
-            return ssl.create_default_context()
-        import truststore
-
-        return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     def find_proxy(self, url: str, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return the URL of the proxy for a URL, None if it is reached without one; raises `BadConfiguration`."""

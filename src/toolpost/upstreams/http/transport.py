@@ -294,7 +294,10 @@ class HttpTransport:
             if response.status in _REFUSALS and self._authorization is not None and exchange.answer is None:
                 response = await self._repeat_authorized(self._authorization, response, exchange, again, used)
         except asyncio.CancelledError:
-            self._cancel(exchange.number)
+            if not self._is_stateless and self._session is not None:
+                # In the handshake era a closed connection is no cancellation.
+                fields = b'"requestId":%d' % exchange.number
+                self._send_in_background(_write_notification("notifications/cancelled", fields))
             if caller is not None:
                 self._attribution.note_abandoned(caller)
             raise
@@ -448,11 +451,6 @@ class HttpTransport:
                 await self._authorize(authorization)
                 response = await get()
         return response
-
-    def _cancel(self, number: int) -> None:
-        """Notify a server of the handshake era, where a closed connection is no cancellation."""
-        if not self._is_stateless and self._session is not None:
-            self._send_in_background(_write_notification("notifications/cancelled", b'"requestId":%d' % number))
 
     def _take_request(self, message: IncomingMessage) -> None:
         """Pass on a request that came on the GET stream, which does not say which call it is about."""

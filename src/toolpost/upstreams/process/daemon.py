@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import psutil
@@ -75,20 +74,12 @@ def birth_of(process: psutil.Process) -> float:
     """
     if sys.platform != "linux":
         return process.create_time()
-    fields = _read_stat(process).rpartition(b")")[2].split()
-    return _boot_number() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _read_stat(process: psutil.Process) -> bytes:
     try:
-        return Path(f"{psutil.PROCFS_PATH}/{process.pid}/stat").read_bytes()
+        stat = Path(f"{psutil.PROCFS_PATH}/{process.pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(process.pid) from error
-
-
-@cache
-def _boot_number() -> int:
-    return int(boot_id()[:8] or "0", 16) if sys.platform == "linux" else 0
+    fields = stat.rpartition(b")")[2].split()
+    return int(boot_id()[:8] or "0", 16) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def is_alive(daemon: Daemon) -> bool:

@@ -15,7 +15,6 @@ import socket
 import subprocess  # noqa: TID251 - this is process_tree
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -145,15 +144,12 @@ class ReapedTree:
                 return
             except ConnectionError:
                 chunk = b""
-            self._feed(chunk)
-
-    def _feed(self, chunk: bytes) -> None:
-        *lines, self._unparsed = (self._unparsed + chunk).split(b"\n")
-        for line in lines:
-            self._take_event(*line.decode().split())
-        if not chunk:
-            self._hang_up()
-            self._kill_group()
+            *lines, self._unparsed = (self._unparsed + chunk).split(b"\n")
+            for line in lines:
+                self._take_event(*line.decode().split())
+            if not chunk:
+                self._hang_up()
+                self._kill_group()
 
     def _take_event(self, event: str, *numbers: str) -> None:
         match event, [int(number) for number in numbers]:
@@ -193,10 +189,14 @@ def _start_guard(command: PreparedCommand) -> tuple[socket.socket, subprocess.Po
     # The command's environment is sent later; Python itself may need these to find its libraries.
     names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     ours, theirs = socket.socketpair()
+    options = (
+        *(theirs.fileno(), os.getpid(), int(_REAPER_ADOPTS)),
+        *(len(_write_payload(command)), len(command.argv), command.grace_s),
+    )
     with theirs, contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(ours.close)
         guard = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", _REAPER, *_reaper_options(command, theirs)],
+            [sys.executable, "-I", "-S", _REAPER, *map(str, options)],
             bufsize=0,
             stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -210,11 +210,6 @@ def _start_guard(command: PreparedCommand) -> tuple[socket.socket, subprocess.Po
         )
         if_it_fails.pop_all()
     return ours, guard
-
-
-def _reaper_options(command: PreparedCommand, control: socket.socket) -> Iterator[str]:
-    numbers = (control.fileno(), os.getpid(), int(_REAPER_ADOPTS), len(_write_payload(command)), len(command.argv))
-    return map(str, (*numbers, command.grace_s))
 
 
 def _write_payload(command: PreparedCommand) -> bytes:
