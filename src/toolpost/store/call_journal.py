@@ -79,6 +79,7 @@ class CallJournal:
         """
         line = _encode(draft) + _END
         count = len(line) // BLOCK_BYTES + 1  # with the mark
+        # Slots of the same size are used again, so that the file grows with what is in flight and not with what was called.
         if free := self._free.get(count):
             first = free.pop()
         else:
@@ -91,6 +92,7 @@ class CallJournal:
         assert self._map is not None
         start = first * BLOCK_BYTES
         self._map[start + 1 : start + 1 + len(line)] = line
+        # Last: a process that is killed in between leaves a slot that counts as free.
         self._map[start] = _TAKEN
         self._in_flight += 1
         return first, count
@@ -108,6 +110,7 @@ class CallJournal:
         """Close the file, and delete it unless calls are left in it: those are recorded when the store is next opened."""
         if self._map is None or self._path is None:
             return
+        # While it is still locked: another process would take it for that of a killed one.
         if not self._in_flight:
             self._path.unlink(missing_ok=True)
         self._map.close()

@@ -36,6 +36,7 @@ class Backoff:
 
     def note_failure(self, *, began_at: float) -> None:
         """Count a failed start; starts that ran at the same time count as one."""
+        # Two sessions that start a broken server at the same time have seen one failure, not two.
         if began_at < self._failed_at:
             return
         self._failed_at = time.monotonic()
@@ -82,6 +83,7 @@ class LastFailure:
         caller: Caller | None = None,
     ) -> UpstreamUnavailable:
         """Remember a failure; returns the error that this caller sees."""
+        # Servers print their tokens when they refuse them.
         reason, lines = self.conceal(reason), [self.conceal(line) for line in lines]
         self.stderr_tail = tuple(lines) or self.stderr_tail
         self.last_error_at = time.time()

@@ -81,6 +81,7 @@ class ListReader:
             if isinstance(value, dict):
                 self.items.append(value)
             await self._slices.give_way()
+        # A list that is cut short is still listed: a server with too many tools is of more use than none.
         if len(items) > room:
             self._warn(f"more than {ITEMS_LIMIT:,} items")
         elif cursor is None:

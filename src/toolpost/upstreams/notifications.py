@@ -129,6 +129,7 @@ class Attribution:
 
     def find_caller(self, in_flight: Iterable[CallerId | None]) -> CallerId | None:
         """Return the caller, given those of all requests in flight (None for the gateway's own); None if it is not certain."""
+        # Requests of the gateway itself, such as a ping, concern no caller, and make none of them doubtful.
         callers = {caller for caller in in_flight if caller is not None}
         if len(callers) != 1:
             return None

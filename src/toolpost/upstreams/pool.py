@@ -451,6 +451,7 @@ class InstancePool:
         if not instance.settled.is_set():
             instance.failure = self._failure.make_error("it was stopped while it started")
             instance.settled.set()
+        # Waiters look again at what there is: several may wait for one that ended.
         self._one_ended.set()
         self._one_ended = anyio.Event()
 

@@ -57,6 +57,7 @@ class ServerProcess:
         self._outbox = outbox
         self._on_gone = on_gone
         self._conceal = conceal
+        # How many calls the last failure to poll has skipped, and how many of them are left.
         self._skip = self._left_to_skip = 0
         self._log_second = self._log_lines = 0
         self._stdout_ended = anyio.Event()
@@ -130,6 +131,7 @@ class ServerProcess:
         self._lose(f"it {what}")
 
     def _lose(self, reason: str) -> None:
+        # Pipes and process end in any order, and each of them reports it: the first one counts.
         if not self.gone.is_set():
             self.gone.set()
             self.peer.lose(reason, unsent=self._outbox.unsent)
@@ -154,6 +156,7 @@ async def open_stdio_server(
             try:
                 yield server
             finally:
+                # Before the process tree is ended, which may take seconds: what is in flight fails at once.
                 peer.lose("it was stopped")
                 tasks.cancel_scope.cancel()
 

@@ -216,6 +216,7 @@ class Supervisor:
                 self._schedule_cancellation_check(instance, began)
                 raise
             finally:
+                # Also before it is repeated: an instance that was retired waits for its calls before it ends.
                 instance.release()
         raise AssertionError("two attempts end above")
 

@@ -94,6 +94,7 @@ class PostgresWakeups:
             except DATABASE_ERRORS as error:
                 if not is_transient(error):
                     event(_log, logging.ERROR, "cannot listen", reason=str(error))
+            # A connection that listened for a while is opened again at once; one that cannot be opened, more and more seldom.
             failures = 0 if self._is_listening.is_set() else failures + 1
             has_missed = True
             self._is_listening.clear()
@@ -112,6 +113,7 @@ class PostgresWakeups:
             while not ended.is_set():
                 with anyio.move_on_after(ALIVE_S):
                     await ended.wait()
+                # A connection whose other end vanished without a word looks open for as long as nothing is sent on it.
                 if not ended.is_set():
                     await connection.fetchval("SELECT 1", timeout=CONNECT_S)
         finally:

@@ -96,6 +96,7 @@ class JournaledAuditLog(AuditLog):
         """Journal an entry, to be committed in a moment; False if there is no journal, or no space in it."""
         if self._journal is None or self._is_closing:
             return False
+        # Before it is journaled: a malformed entry is refused, and must not be found after a restart.
         values = values_of(entry)
         if not self._journal.add(entry):
             return False
@@ -138,6 +139,7 @@ class JournaledAuditLog(AuditLog):
             if self._journal is not None:
                 self._journal.close()
                 self._journal = None
+        # Not before: the lines of an entry that is not committed yet are all that is left of it after a kill.
         elif not self._uncommitted and not self._journaled and self._journal is not None:
             self._journal.clear()
 
@@ -160,11 +162,13 @@ class EntryJournal:
         if end > SIZE_BYTES:
             return False
         self._map[start:end] = line
+        # The next line begins on the end mark of this one.
         self._used = end - 1
         return True
 
     def clear(self) -> None:
         """Start from the beginning: all entries are committed."""
+        # One byte is enough, and is written whole: what follows the mark is not read.
         self._map[:1] = _END
         self._used = 0
 
@@ -186,6 +190,7 @@ def open_journal(store: Path) -> EntryJournal | None:
     except OSError:
         return None
     try:
+        # Between its creation and this, another process that opens the store may have taken and deleted it.
         if try_lock(fd, path):
             os.posix_fallocate(fd, 0, SIZE_BYTES)
             return EntryJournal(path, fd)

@@ -162,6 +162,7 @@ def _run_script(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[St
             others: Sequence[Statement] = ()
             if isinstance(step, Together):
                 step, *others = step.statements
+            # Of statements that come together, only the rows of the first are sent, so that the others are not fetched.
             if step.runs_last:
                 waiting.append(step)
                 rows = []

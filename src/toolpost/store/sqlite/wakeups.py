@@ -134,6 +134,7 @@ class WakeupFile:
         size = os.fstat(self._file).st_size
         if size == self._read:
             return []
+        # Compared by its random first line, not by its size: a file that was truncated may be longer again by now.
         mark = self._bytes(0, _MARK_BYTES)
         if mark != self._mark:
             self._mark, self._read = mark, size

@@ -83,6 +83,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
             loop.remove_reader(fileno)
             return True
 
+        # One chunk in a turn, also if there are more: a server that writes without end must not keep the loop from other work.
         loop.add_reader(fileno, read_chunk)
         self._read_chunk = read_chunk
         try:
@@ -94,6 +95,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
 
     def poll_briefly(self, limit_s: float) -> bool:
         """Poll for a chunk within this time, in this turn of the loop; False if none came."""
+        # A busy loop on purpose: to sleep in the selector and be woken takes longer than many servers take to answer.
         until = time.perf_counter() + limit_s
         while self._read_chunk is not None:
             if self._read_chunk():
@@ -127,6 +129,7 @@ class PipeWriter(_PipeEnd, ByteSendStream):
             return 0
 
     async def send(self, item: bytes) -> None:
+        # A pipe that always takes its bytes would otherwise never let other tasks run, nor a cancellation be noticed.
         await anyio.lowlevel.checkpoint()
         rest = memoryview(item)
         while rest:
@@ -185,6 +188,7 @@ class Capture:
 
     async def read_all(self) -> None:
         async for chunk in self._stream:
+            # Cut at each chunk, so that a command that writes gigabytes takes no more memory than one that writes pages.
             self._tail += chunk
             if len(self._tail) > self._tail_bytes:
                 self.is_cut = True
