@@ -17,8 +17,9 @@ from toolpost.app import open_app
 from toolpost.base.caller import OPERATOR, Caller
 from toolpost.base.ids import CallerId
 from toolpost.middleware import Delivery
-from toolpost.parts.approvals.service import Approvals, CallSubject
+from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
+from toolpost.parts.approvals.subject import CallSubject
 from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import AuditSettings

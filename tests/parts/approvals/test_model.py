@@ -16,7 +16,8 @@ from toolpost.base.ids import CallerId, CallId
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.rounds import Choice, RoundId, Status
-from toolpost.parts.approvals.service import Approvals, CallSubject
+from toolpost.parts.approvals.service import Approvals
+from toolpost.parts.approvals.subject import CallSubject
 from toolpost.store import Store
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Script, Statement

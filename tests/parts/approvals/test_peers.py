@@ -10,7 +10,6 @@ import pytest
 from tests.parts.approvals.test_service import caller, opened, subject
 from toolpost.contracts.errors import Forbidden
 from toolpost.parts.approvals import peers as peers_module
-from toolpost.parts.approvals.part import encode_key
 from toolpost.parts.approvals.peers import PeerEvent, PeerMessage, Peers
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import PeerSettings
@@ -46,7 +45,7 @@ async def linked() -> AsyncIterator[tuple[LinkedPeers, LinkedPeers]]:
 
 
 async def key_of(approvals: Approvals) -> str:
-    return encode_key((await approvals.gateway_key()).public)
+    return await approvals.gateway_id()
 
 
 async def bodies_of(peers: Peers, kind: str) -> list[Any]:

@@ -29,8 +29,8 @@ from toolpost.parts.approvals import records, service
 from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.results import may_see
 from toolpost.parts.approvals.rounds import FinalityLevel, Round, RoundId, Status
-from toolpost.parts.approvals.service import Approvals, CallSubject
-from toolpost.parts.approvals.subject import message_of_vote
+from toolpost.parts.approvals.service import Approvals
+from toolpost.parts.approvals.subject import CallSubject, message_of_vote
 from toolpost.store import AuditFilter, Store
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Statement

@@ -1,18 +1,17 @@
 """`toolpost approvals`: see which calls wait for approval, and vote on them."""
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import anyio
 import click
 import msgspec
 
-from toolpost.base.caller import OPERATOR, Caller
-from toolpost.base.ids import CallerId
+from toolpost.base.caller import OPERATOR
+from toolpost.base.ids import CallerId, JsonObject
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
@@ -20,9 +19,9 @@ from toolpost.cli.options import config_option, json_option
 from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
-from toolpost.parts.approvals.part import MIGRATIONS, encode_key, make_approvals
+from toolpost.parts.approvals.part import MIGRATIONS, make_approvals
 from toolpost.parts.approvals.peers import Peers
-from toolpost.parts.approvals.results import RoundResult, render_round, render_vote
+from toolpost.parts.approvals.results import RoundResult, VoteResult, render_round, render_vote
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, parse_round_id
 from toolpost.parts.approvals.settings import PEERS
@@ -33,15 +32,7 @@ from toolpost.store.urls import shown_url
 
 LISTED: Final = 100
 
-as_option: Callable[[Any], Any] = click.option(
-    "--as", "voter", metavar="CALLER", default=OPERATOR.id, show_default=True, help="Vote as this caller."
-)
-signature_option: Callable[[Any], Any] = click.option(
-    "--signature", metavar="BASE64", help="The voter's own signature, where [approvals.keys] has their public key."
-)
-signed_at_option: Callable[[Any], Any] = click.option(
-    "--signed-at", metavar="TIME", help="The time that was signed, ISO 8601; with --signature."
-)
+_T = TypeVar("_T")
 
 
 @click.group(
@@ -70,7 +61,12 @@ def approvals() -> None:
 @json_option("Print `{rounds}` on one line.")
 def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None, as_json: bool) -> None:
     """List the rounds that wait for votes, the newest first, at most 100."""
-    rounds = run_async(_list, load_config(config_path), shows_all, before)
+
+    async def read(opened: Approvals, *_: object) -> list[RoundResult]:
+        views = await opened.list_rounds(only_open=not shows_all, limit=LISTED, before=before)
+        return [render_round(opened, view) for view in views]
+
+    rounds = _run(config_path, read)
     if as_json:
         print_json_line({"rounds": [one.model_dump(mode="json") for one in rounds]})
         return
@@ -97,62 +93,72 @@ def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None
 @json_option("Print the round on one line.")
 def show(round_id: str, config_path: Path | None, *, as_json: bool) -> None:
     """Show what a round is about, and every vote in it."""
-    shown = run_async(_read, load_config(config_path), round_id)
+
+    async def read(opened: Approvals, *_: object) -> RoundResult:
+        return render_round(opened, await opened.read(parse_round_id(round_id)))
+
+    shown = _run(config_path, read)
     if as_json:
         print_json_line(shown.model_dump(mode="json"))
     else:
         _print_round(shown)
 
 
-@approvals.command(
-    epilog=examples(
-        ("toolpost approvals approve 7", "as `cli`, the person at the command line"),
-        ("toolpost approvals approve 7 --as ann", "as another caller"),
-        ("toolpost approvals approve 7 --as ann --signature … --signed-at …", "who signs with a key of their own"),
+def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, str]) -> None:
+    """Add `approve` or `deny`, which are the same but for their choice."""
+
+    @approvals.command(
+        choice,
+        help=help_text,
+        epilog=examples(
+            (f"toolpost approvals {choice} 7", "as `cli`, the person at the command line"),
+            (f"toolpost approvals {choice} 7 --as ann", "as another caller"),
+            *more_examples,
+        ),
     )
-)
-@click.argument("round_id")
-@as_option
-@signature_option
-@signed_at_option
-@config_option
-@json_option("Print the vote on one line.")
-def approve(
-    round_id: str,
-    voter: str,
-    signature: str | None,
-    signed_at: str | None,
-    config_path: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Vote for a call or a proposal."""
-    _vote(round_id, "approve", voter, (signature, signed_at), config_path, as_json=as_json)
+    @click.argument("round_id")
+    @click.option(
+        "--as", "voter", metavar="CALLER", default=OPERATOR.id, show_default=True, help="Vote as this caller."
+    )
+    @click.option(
+        "--signature", metavar="BASE64", help="The voter's own signature, where [approvals.keys] has their public key."
+    )
+    @click.option("--signed-at", metavar="TIME", help="The time that was signed, ISO 8601; with --signature.")
+    @config_option
+    @json_option("Print the vote on one line.")
+    def vote(
+        round_id: str,
+        voter: str,
+        signature: str | None,
+        signed_at: str | None,
+        config_path: Path | None,
+        *,
+        as_json: bool,
+    ) -> None:
+        if (signature is None) != (signed_at is None):
+            raise click.UsageError("--signature and --signed-at go together")
+        by = replace(OPERATOR, id=CallerId(voter))
+
+        async def cast(opened: Approvals, *_: object) -> tuple[VoteResult, RoundResult]:
+            made = await opened.vote(parse_round_id(round_id), choice, by=by, signature=signature, signed_at=signed_at)
+            return render_vote(made.view, made.vote), render_round(opened, made.view)
+
+        kept, shown = _run(config_path, cast)
+        if as_json:
+            print_json_line({"vote": kept.model_dump(mode="json"), "round": shown.model_dump(mode="json")})
+        else:
+            click.echo(
+                f"round {shown.round_id}: {voter} says {choice}; {shown.level}, {shown.status},"
+                f" {len(shown.approvals)} of {shown.needed} approvals"
+            )
 
 
-@approvals.command(
-    epilog=examples(
-        ("toolpost approvals deny 7", "as `cli`, the person at the command line"),
-        ("toolpost approvals deny 7 --as ann", "as another caller"),
-    )
+add_vote_command(
+    "approve",
+    "Vote for a call or a proposal.",
+    ("toolpost approvals approve 7 --as ann --signature … --signed-at …", "who signs with a key of their own"),
 )
-@click.argument("round_id")
-@as_option
-@signature_option
-@signed_at_option
-@config_option
-@json_option("Print the vote on one line.")
-def deny(
-    round_id: str,
-    voter: str,
-    signature: str | None,
-    signed_at: str | None,
-    config_path: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Vote against a call or a proposal."""
-    _vote(round_id, "deny", voter, (signature, signed_at), config_path, as_json=as_json)
+add_vote_command("deny", "Vote against a call or a proposal.")
 
 
 @approvals.command(
@@ -165,7 +171,22 @@ def deny(
 @json_option("Print each round that changed on a line of its own.")
 def watch(config_path: Path | None, *, as_json: bool) -> None:
     """Show rounds as they are opened, voted on and decided, until Ctrl-C."""
-    run_async(_watch, load_config(config_path), as_json)
+
+    async def follow(opened: Approvals, *_: object) -> None:
+        seen: dict[str, RoundResult] = {}
+        async with opened.watch() as listener:
+            while True:
+                for view in reversed(await opened.list_rounds(only_open=False)):
+                    shown = render_round(opened, view)
+                    before, seen[shown.round_id] = seen.get(shown.round_id), shown
+                    # Of rounds that were decided before this began, nothing is shown.
+                    if shown != before and (before is not None or shown.status == "open"):
+                        _print_change(shown, as_json=as_json)
+                # A wake-up may get lost.
+                with anyio.move_on_after(2.0):
+                    await listener.wait()
+
+    _run(config_path, follow, make_store=True)
 
 
 @approvals.command(
@@ -178,7 +199,11 @@ def watch(config_path: Path | None, *, as_json: bool) -> None:
 @json_option("Print `{key}` on one line.")
 def key(config_path: Path | None, *, as_json: bool) -> None:
     """Print the public key of this gateway, for the `[peers.NAME]` of others."""
-    found = run_async(_key, load_config(config_path))
+
+    async def read(opened: Approvals, *_: object) -> str:
+        return await opened.gateway_id()
+
+    found = _run(config_path, read, make_store=True)
     if as_json:
         print_json_line({"key": found})
     else:
@@ -195,7 +220,12 @@ def key(config_path: Path | None, *, as_json: bool) -> None:
 @json_option("Print `{peers, forks}` on one line; a fork has both signed heads.")
 def peers(config_path: Path | None, *, as_json: bool) -> None:
     """Show the peers of this gateway, and which of them have rewritten their history."""
-    found, forks = run_async(_read_peers, load_config(config_path))
+
+    async def read(opened: Approvals, store: Store, config: Config) -> tuple[list[JsonObject], list[JsonObject]]:
+        known = Peers(opened, store, PEERS.of(config))
+        return await known.report(), await known.forks()
+
+    found, forks = _run(config_path, read)
     if as_json:
         print_json_line({"peers": found, "forks": forks})
         return
@@ -217,84 +247,22 @@ def peers(config_path: Path | None, *, as_json: bool) -> None:
         click.echo(printable(f"{one['peer']} has signed both: {' and '.join(head['body'] for head in one['heads'])}"))
 
 
-def _vote(
-    round_id: str,
-    choice: Choice,
-    voter: str,
-    signed: tuple[str | None, str | None],
-    config_path: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Cast a vote; `signed` is the voter's own signature and its time, or neither."""
-    if (signed[0] is None) != (signed[1] is None):
-        raise click.UsageError("--signature and --signed-at go together")
-    by = replace(OPERATOR, id=CallerId(voter))
-    vote, shown = run_async(_cast, load_config(config_path), round_id, choice, by, signed)
-    if as_json:
-        print_json_line({"vote": vote.model_dump(mode="json"), "round": shown.model_dump(mode="json")})
-    else:
-        click.echo(
-            f"round {shown.round_id}: {voter} says {choice}; {shown.level}, {shown.status},"
-            f" {len(shown.approvals)} of {shown.needed} approvals"
-        )
+def _run(
+    config_path: Path | None, act: Callable[[Approvals, Store, Config], Awaitable[_T]], *, make_store: bool = False
+) -> _T:
+    """Act on the approvals of the configured store. Raises NotFound if there is no store, unless one is to be made."""
 
+    async def run() -> _T:
+        config = load_config(config_path)
+        if not make_store and not await store_exists(config.store_url):
+            raise NotFound(
+                f"There is no store at {shown_url(config.store_url)} yet, and so no round.",
+                hint="start the gateway first: `toolpost serve`",
+            )
+        async with open_part_store(config.store_url, "approvals", MIGRATIONS) as store:
+            return await act(make_approvals(config, store), store, config)
 
-@asynccontextmanager
-async def _open(config: Config, *, make: bool = False) -> AsyncIterator[tuple[Approvals, Store]]:
-    if not make and not await store_exists(config.store_url):
-        raise NotFound(
-            f"There is no store at {shown_url(config.store_url)} yet, and so no round.",
-            hint="start the gateway first: `toolpost serve`",
-        )
-    async with open_part_store(config.store_url, "approvals", MIGRATIONS) as store:
-        yield make_approvals(config, store), store
-
-
-async def _list(config: Config, shows_all: bool, before: int | None) -> list[RoundResult]:
-    async with _open(config) as (opened, _):
-        views = await opened.list_rounds(only_open=not shows_all, limit=LISTED, before=before)
-        return [render_round(opened, view) for view in views]
-
-
-async def _read(config: Config, round_id: str) -> RoundResult:
-    async with _open(config) as (opened, _):
-        return render_round(opened, await opened.read(parse_round_id(round_id)))
-
-
-async def _cast(
-    config: Config, round_id: str, choice: Choice, by: Caller, signed: tuple[str | None, str | None]
-) -> tuple[Any, RoundResult]:
-    signature, signed_at = signed
-    async with _open(config) as (opened, _):
-        cast = await opened.vote(parse_round_id(round_id), choice, by=by, signature=signature, signed_at=signed_at)
-        return render_vote(cast.view, cast.vote), render_round(opened, cast.view)
-
-
-async def _watch(config: Config, as_json: bool) -> None:
-    async with _open(config, make=True) as (opened, _), opened.watch() as listener:
-        seen: dict[str, RoundResult] = {}
-        while True:
-            for view in reversed(await opened.list_rounds(only_open=False)):
-                shown = render_round(opened, view)
-                if seen.get(shown.round_id) != shown:
-                    is_first = not seen.get(shown.round_id)
-                    seen[shown.round_id] = shown
-                    if not is_first or shown.status == "open":
-                        _print_change(shown, as_json=as_json)
-            with anyio.move_on_after(2.0):
-                await listener.wait()
-
-
-async def _key(config: Config) -> str:
-    async with _open(config, make=True) as (opened, _):
-        return encode_key((await opened.gateway_key()).public)
-
-
-async def _read_peers(config: Config) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    async with _open(config) as (opened, store):
-        peers = Peers(opened, store, PEERS.of(config))
-        return await peers.report(), await peers.forks()
+    return run_async(run)
 
 
 def _print_change(shown: RoundResult, *, as_json: bool) -> None:

@@ -25,8 +25,9 @@ from toolpost.parts.approvals.elicitation import ELICITATION_LIMIT_S, ask_for_vo
 from toolpost.parts.approvals.records import Opened, no_round
 from toolpost.parts.approvals.rounds import Choice, Round, RoundId, Status, tally
 from toolpost.parts.approvals.rules import ApprovalRule, ApprovalRules
-from toolpost.parts.approvals.service import Approvals, CallSubject, RoundView, parse_round_id
+from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.settings import OPERATOR_VOTER
+from toolpost.parts.approvals.subject import CallSubject
 from toolpost.shares import Shares
 
 META_ROUND: Final = "round_id"

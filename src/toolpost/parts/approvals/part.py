@@ -1,6 +1,5 @@
 """Approvals as a part: rules, the guard that enforces them, tools, an HTTP API, and peers."""
 
-import base64
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -140,8 +139,3 @@ def make_approvals(config: "Config", store: "Store", **options: Any) -> "Approva
     settings = APPROVALS.of(config)
     keys = {voter: read_public_key(key, f"approvals.keys.{voter}") for voter, key in settings.keys.items()}
     return Approvals(store, limit=settings.limit, keys=keys, keep_s=settings.keep_days * 86_400, **options)
-
-
-def encode_key(public: bytes) -> str:
-    """Write a public key as settings have it."""
-    return base64.b64encode(public).decode()

@@ -34,7 +34,7 @@ from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.store import AuditFilter, Store
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store.scripts import NOW, Row, Script, Statement
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
 from toolpost.upstreams.http.network import DIRECT, Network
 
@@ -116,12 +116,6 @@ class ExchangeCursor(NamedTuple):
     vote: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outgoing:
-    events: list[PeerEvent]
-    reached: ExchangeCursor
-
-
 class Peers:
     """The peers of this gateway."""
 
@@ -158,10 +152,10 @@ class Peers:
         """Send a peer what it has not got, and take what it has for us. A peer that is not configured gets nothing."""
         if name not in self._settings:
             return Exchanged(sent=0, received=0, peer="unknown")
-        cursors = await self._store.scripts.read(lambda: _cursors(name))
-        outgoing = await self._collect(cursors.sent, asked=self._asked_by.get(name))
+        sent, got = await self._store.scripts.read(lambda: _cursors(name))
+        outgoing, reached = await self._collect(sent, asked=self._asked_by.get(name))
         asked = await self._store.scripts.read(lambda: _last_head(name))
-        message = await self._write(name, outgoing.events, asked=asked, since=cursors.got)
+        message = await self._write(name, outgoing, asked=asked, since=got)
         try:
             answer = await self._post(self._settings[name], message)
         except (HttpFailed, TimeoutError, UnusableAnswer, msgspec.MsgspecError) as error:
@@ -176,12 +170,13 @@ class Peers:
             return Exchanged(sent=0, received=0, peer="unreachable")
         # First: what someone else answers in its place is no sign that the peer has them.
         await self._check_message(name, answer)
-        await self._store.scripts.run(lambda: _advance(name, "sent", outgoing.reached), durable=False)
+        await self._store.scripts.run(lambda: _advance(name, "sent", reached), durable=False)
         received = await self._take(name, answer.events)
         if answer.asked is not None:
             self._asked_by[name] = answer.asked
         fork = await self._find_fork(name)
-        if any(_decode(one.body).get("sealed") is True for one in answer.events):
+        bodies = [_decode(one.body) for one in answer.events]
+        if any(body.get("sealed") is True for body in bodies):
             event(
                 _log,
                 logging.WARNING,
@@ -190,7 +185,8 @@ class Peers:
                 hint="if it has no [retention] that is shorter than your peers are apart, its history may be rewritten",
             )
         state: Literal["ok", "forked", "evasive"] = "ok" if fork is None else "forked"
-        if fork is None and asked is not None and not _has_head_at(answer.events, _decode(asked.body)["seq"]):
+        answered = {body.get("seq") for body in bodies if body.get("kind") == "head"}
+        if fork is None and asked is not None and _decode(asked.body)["seq"] not in answered:
             state = "evasive"
             event(
                 _log,
@@ -200,7 +196,7 @@ class Peers:
                 head=asked.body,
                 hint="it signed this head before, and an honest gateway answers for it: its history may be rewritten",
             )
-        return Exchanged(sent=len(outgoing.events), received=received, peer=state, fork=fork)
+        return Exchanged(sent=len(outgoing), received=received, peer=state, fork=fork)
 
     async def receive(self, raw: Json) -> Json:
         """Take the message of a peer, and answer with what we have for it. Raises for anyone who is no peer."""
@@ -216,25 +212,26 @@ class Peers:
         await self._check_message(name, message)
         await self._take(name, message.events)
         # What the sender has, it says itself: our own cursor is about what it has taken when we started the exchange.
-        outgoing = await self._collect(ExchangeCursor(message.since_round, message.since_vote), asked=message.asked)
+        outgoing, _ = await self._collect(ExchangeCursor(message.since_round, message.since_vote), asked=message.asked)
         await self._find_fork(name)
         # Asked here too: a peer that cannot be reached from here would never have to answer for its history.
         last = await self._store.scripts.read(lambda: _last_head(name))
-        return msgspec.to_builtins(await self._write(name, outgoing.events, asked=last))
+        return msgspec.to_builtins(await self._write(name, outgoing, asked=last))
 
     async def forks(self) -> list[JsonObject]:
         """Return what is known of peers that have rewritten their history, each with both signed heads."""
-        found = await self._store.scripts.read(_forks)
-        return [{"peer": peer, **_decode(fork)} for peer, fork in found]
+
+        def select() -> Script[list[Row]]:
+            return (yield Statement("SELECT peer, fork FROM approval_peers WHERE fork IS NOT NULL ORDER BY peer"))
+
+        return [{"peer": peer, **_decode(fork)} for peer, fork in await self._store.scripts.read(select)]
 
     async def report(self) -> list[JsonObject]:
         """Return how far the exchange with each peer has come: the last round and vote, by number, sent and received."""
         found: list[JsonObject] = []
         for name, peer in self._settings.items():
-            cursors = await self._store.scripts.read(partial(_cursors, name))
-            found.append(
-                {"peer": name, "url": peer.url, "sent": cursors.sent._asdict(), "received": cursors.got._asdict()}
-            )
+            sent, got = await self._store.scripts.read(partial(_cursors, name))
+            found.append({"peer": name, "url": peer.url, "sent": sent._asdict(), "received": got._asdict()})
         return found
 
     async def _prune_often(self) -> None:
@@ -295,7 +292,7 @@ class Peers:
                 f"A message of the peer `{name}` is not signed with its key.",
                 hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
             )
-        if message.receiver != await self._own_key():
+        if message.receiver != await self._approvals.gateway_id():
             raise Forbidden(
                 f"A message of the peer `{name}` is for another gateway.",
                 hint="its [peers] has another key: `toolpost approvals key` prints ours",
@@ -310,10 +307,27 @@ class Peers:
                 hint="set the clocks of both gateways",
             )
 
-    async def _collect(self, since: ExchangeCursor, *, asked: PeerEvent | None = None) -> _Outgoing:
-        """Sign the rounds and votes past a cursor, and heads of the audit: the newest, and that at an earlier head."""
+    async def _collect(
+        self, since: ExchangeCursor, *, asked: PeerEvent | None = None
+    ) -> tuple[list[PeerEvent], ExchangeCursor]:
+        """Sign the rounds and votes past a cursor, and heads of the audit: the newest, and that at an earlier head.
+
+        Returns the events, and how far they reach.
+        """
         rounds, votes = await self._store.scripts.read(lambda: _events_since(since))
-        bodies = [_tell_round(one) for one in rounds]
+        bodies: list[JsonObject] = [
+            # Without what voters see: arguments stay in their gateway, their digest is in the subject.
+            {
+                "kind": "round",
+                "round": one.id,
+                "subject": _decode(one.subject),
+                "subject_digest": one.subject_digest,
+                "voters": list(one.voters),
+                "needed": one.needed,
+                "created_at": format_moment(one.created_at),
+            }
+            for one in rounds
+        ]
         bodies += [{"kind": "vote", **vote} for vote in votes]
         events: list[PeerEvent] = []
         reached, size = since, 0
@@ -335,7 +349,7 @@ class Peers:
                 # `[retention]` has removed it: what it was is no longer known here, which proves nothing against us.
                 head["sealed"] = True
             events.append(await self._sign(head))
-        return _Outgoing(events=events, reached=reached)
+        return events, reached
 
     async def _seq_of_own(self, asked: PeerEvent | None) -> int:
         """Return the place of a head that we have signed; 0 for anything else."""
@@ -394,15 +408,6 @@ class Peers:
             )
         return found
 
-    async def _own_key(self) -> str:
-        return _b64((await self._approvals.gateway_key()).public)
-
-
-def _has_head_at(events: list[PeerEvent], seq: int) -> bool:
-    """Whether one of these events, which are those of one peer, is a head at this place."""
-    bodies = [_decode(one.body) for one in events]
-    return any(body.get("kind") == "head" and body.get("seq") == seq for body in bodies)
-
 
 def is_signed_event(one: PeerEvent, key: bytes) -> bool:
     """Whether an event was signed with this key."""
@@ -431,44 +436,30 @@ def find_fork(heads: list[tuple[str, str]]) -> tuple[tuple[str, str], tuple[str,
     return None
 
 
-def _tell_round(one: Round) -> JsonObject:
-    # Without what voters see: arguments stay in their gateway, their digest is in the subject.
-    return {
-        "kind": "round",
-        "round": one.id,
-        "subject": _decode(one.subject),
-        "subject_digest": one.subject_digest,
-        "voters": list(one.voters),
-        "needed": one.needed,
-        "created_at": format_moment(one.created_at),
-    }
-
-
 def _b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cursors:
-    sent: ExchangeCursor
-    got: ExchangeCursor
-
-
-def _cursors(peer: str) -> Script[_Cursors]:
+def _cursors(peer: str) -> Script[tuple[ExchangeCursor, ExchangeCursor]]:
+    """Return how far the exchange with a peer has come: what it was sent, and what we got."""
     rows = yield Statement(
         "SELECT sent_round, sent_vote, got_round, got_vote FROM approval_peers WHERE peer = ?1", (peer,)
     )
     sent_round, sent_vote, got_round, got_vote = rows[0] if rows else (0, 0, 0, 0)
-    return _Cursors(sent=ExchangeCursor(sent_round, sent_vote), got=ExchangeCursor(got_round, got_vote))
+    return ExchangeCursor(sent_round, sent_vote), ExchangeCursor(got_round, got_vote)
 
 
-def _advance(peer: str, which: Literal["sent", "got"], reached: ExchangeCursor) -> Script[None]:
-    """Move a cursor forward; an older exchange that ends later does not move it back."""
-    yield Statement(
+def _add_peer(peer: str) -> Statement:
+    return Statement(
         "INSERT INTO approval_peers (peer, sent_round, sent_vote, got_round, got_vote, fork)"
         " VALUES (?1, 0, 0, 0, 0, NULL) ON CONFLICT DO NOTHING",
         (peer,),
     )
+
+
+def _advance(peer: str, which: Literal["sent", "got"], reached: ExchangeCursor) -> Script[None]:
+    """Move a cursor forward; an older exchange that ends later does not move it back."""
+    yield _add_peer(peer)
     yield Statement(
         f"UPDATE approval_peers SET {which}_round = ?1 WHERE peer = ?2 AND {which}_round < ?1", (reached.round, peer)
     )
@@ -550,18 +541,9 @@ def _last_head(peer: str) -> Script[PeerEvent | None]:
 
 
 def _note_fork(peer: str, fork: str) -> Script[bool]:
-    yield Statement(
-        "INSERT INTO approval_peers (peer, sent_round, sent_vote, got_round, got_vote, fork)"
-        " VALUES (?1, 0, 0, 0, 0, NULL) ON CONFLICT DO NOTHING",
-        (peer,),
-    )
+    yield _add_peer(peer)
     rows = yield Statement("SELECT fork FROM approval_peers WHERE peer = ?1 /*lock*/", (peer,))
     if rows[0][0] is not None:
         return False
     yield Statement("UPDATE approval_peers SET fork = ?1 WHERE peer = ?2", (fork, peer))
     return True
-
-
-def _forks() -> Script[list[tuple[str, str]]]:
-    rows = yield Statement("SELECT peer, fork FROM approval_peers WHERE fork IS NOT NULL ORDER BY peer")
-    return [(str(peer), str(fork)) for peer, fork in rows]

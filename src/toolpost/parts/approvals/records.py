@@ -28,23 +28,6 @@ _SELECT: Final = f"SELECT {ROUND_COLUMNS} FROM approval_rounds WHERE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewRound:
-    """A round to be opened."""
-
-    key: str
-    kind: str
-    subject: str
-    subject_digest: str
-    shown: str
-    caller: str
-    tool: str | None
-    rule: str | None
-    voters: tuple[str, ...]
-    needed: int
-    expires_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Opened:
     """The round that decides on a call."""
 
@@ -54,10 +37,10 @@ class Opened:
     """The last round for the same call, if it can serve no more: used, or expired."""
 
 
-def open_round(new: NewRound, *, limit: int, share: int) -> Script[Opened]:
+def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Script[Opened]:
     """Find the round that serves, or open one. Raises `QueueOverloaded` over `limit` open rounds, or `share` of one caller.
 
-    Repeatable: run again, it finds the round that it opened.
+    Id and times of `new` are given here. Repeatable: run again, it finds the round that it opened.
     """
     # One at a time: two equal calls must share a round, and an id must be given once.
     yield lock_name("approvals")
@@ -96,25 +79,11 @@ def open_round(new: NewRound, *, limit: int, share: int) -> Script[Opened]:
                 hint="propose several things in one text",
             )
     ((newest,),) = yield Statement("SELECT coalesce(max(id), 0) FROM approval_rounds")
-    made = Round(
-        id=RoundId(newest + 1),
-        key=new.key,
-        kind=new.kind,  # type: ignore[arg-type]
-        subject=new.subject,
-        subject_digest=new.subject_digest,
-        shown=new.shown,
-        caller=new.caller,
-        tool=new.tool,
-        rule=new.rule,
-        voters=new.voters,
-        needed=new.needed,
-        status=Status.OPEN,
-        created_at=now,
-        expires_at=now + new.expires_s,
-    )
+    made = replace(new, id=RoundId(newest + 1), created_at=now, expires_at=now + expires_s)
+    values = {name: getattr(made, name) for name in _ROUND}
+    values |= {"status": made.status.value, "voters": msgspec.json.encode(made.voters).decode()}
     yield Statement(
-        f"INSERT INTO approval_rounds ({ROUND_COLUMNS}) VALUES ({marks(len(_ROUND))})",
-        _values_of(made),
+        f"INSERT INTO approval_rounds ({ROUND_COLUMNS}) VALUES ({marks(len(_ROUND))})", tuple(values.values())
     )
     return Opened(round=made, is_new=True, previous=previous)
 
@@ -358,13 +327,6 @@ def may_not_vote(found: Round, voter: str) -> Forbidden:
         else f"those who may: {', '.join(found.voters)}"
     )
     return Forbidden(f"`{voter}` may not vote in round {found.id}.", hint=hint)
-
-
-def _values_of(made: Round) -> tuple[Any, ...]:
-    values: dict[str, Any] = {name: getattr(made, name) for name in _ROUND}
-    values["status"] = made.status.value
-    values["voters"] = msgspec.json.encode(list(made.voters)).decode()
-    return tuple(values.values())
 
 
 def check_choice(choice: str) -> None:

@@ -83,7 +83,8 @@ class Tally:
 class Round:
     """A round as it is stored."""
 
-    id: RoundId
+    id: RoundId = RoundId(0)
+    """Counted by the store, when the round is opened."""
     key: str
     """Which call it is for: equal for equal tool, arguments, contract and caller."""
     kind: Literal["call", "proposal"]
@@ -97,9 +98,9 @@ class Round:
     rule: str | None
     voters: tuple[str, ...]
     needed: int
-    status: Status
-    created_at: float
-    expires_at: float
+    status: Status = Status.OPEN
+    created_at: float = 0.0
+    expires_at: float = 0.0
     decided_at: float | None = None
     recorded_as: str | None = None
     """The call id of the audit entry that records the quorum."""

@@ -87,8 +87,16 @@ class SampleGuard:
         drawn = self._draw_of(call)
         if not is_selected(drawn.output, call.id, self._settings.sample):
             return await proceed(call)
+        content = CallContent(
+            call_id=call.id,
+            epoch=drawn.epoch,
+            sample=self._settings.sample,
+            proof=drawn.proof,
+            public_key=self._public,
+            arguments=write(call.arguments),
+        )
         # Before the call: what killed the gateway is worth a review.
-        await self._keep(call, drawn)
+        await self._run(call, lambda: keep_content(content))
         ended = '{"error":"CANCELLED"}'
         try:
             outcome = await proceed(call)
@@ -98,7 +106,7 @@ class SampleGuard:
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._note(call, ended)
+                await self._run(call, lambda: keep_result(call.id, ended))
         return outcome
 
     async def prune_often(self) -> None:
@@ -121,20 +129,6 @@ class SampleGuard:
             found = vrf.evaluate(self._private, sample_input(epoch))
             self._draw = HourDraw(epoch=epoch, output=found.output, proof=found.proof.hex())
         return self._draw
-
-    async def _keep(self, call: Call, drawn: HourDraw) -> None:
-        content = CallContent(
-            call_id=call.id,
-            epoch=drawn.epoch,
-            sample=self._settings.sample,
-            proof=drawn.proof,
-            public_key=self._public,
-            arguments=write(call.arguments),
-        )
-        await self._run(call, lambda: keep_content(content))
-
-    async def _note(self, call: Call, ended: str) -> None:
-        await self._run(call, lambda: keep_result(call.id, ended))
 
     async def _run(self, call: Call, make: Any) -> None:
         try:

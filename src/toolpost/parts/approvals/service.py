@@ -26,15 +26,9 @@ from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, ToolpostError
 from toolpost.parts.approvals import records
 from toolpost.parts.approvals.draw import Draw, draw
-from toolpost.parts.approvals.records import NewRound, Opened
+from toolpost.parts.approvals.records import Opened
 from toolpost.parts.approvals.rounds import Choice, FinalityLevel, Round, RoundId, Status, Tally, Vote, level_of, tally
-from toolpost.parts.approvals.subject import (
-    digest_exactly,
-    key_of_call,
-    message_of_vote,
-    subject_of_call,
-    subject_of_proposal,
-)
+from toolpost.parts.approvals.subject import CallSubject, digest_exactly, message_of_vote, subject_of_proposal
 from toolpost.store import AuditEntry, Store
 
 _log = logging.getLogger("toolpost.approvals")
@@ -59,22 +53,6 @@ VRF_KEY: Final = "vrf"
 DRAW_KEY: Final = "vrf:draw"
 """The key that voters are drawn with: with that of `vrf_eval`, a requester could try a draw before the call."""
 TOPIC: Final = "approvals"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallSubject:
-    """A call that needs approval."""
-
-    tool: str
-    provider: str
-    contract: str
-    caller: str
-    arguments: JsonObject
-    definition: JsonObject
-    """The tool as it is listed, for voters to see."""
-    rule: str
-    voters: tuple[str, ...]
-    needed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +120,10 @@ class Approvals:
         """Return the key that this gateway, and all others of the store, sign with."""
         return SigningKey(await self._store.keys.of(GATEWAY_KEY))
 
+    async def gateway_id(self) -> str:
+        """Return the public key of this gateway, as `[peers.NAME]` has it."""
+        return base64.b64encode((await self.gateway_key()).public).decode()
+
     async def draw(self, subject: CallSubject, pool: tuple[str, ...], count: int) -> Draw:
         """Draw voters for a call from a pool; the same for the same call."""
         key = await self.key_of(subject)
@@ -156,19 +138,10 @@ class Approvals:
                 f"Voters could not be shown all of the arguments: {error}.", hint="send fewer and shorter names"
             ) from error
         exact = await self._digest(subject.arguments)
-        made = subject_of_call(
-            gateway=await self._gateway_id(),
-            tool=subject.tool,
-            provider=subject.provider,
-            contract=subject.contract,
-            caller=subject.caller,
-            arguments=arguments,
-            exact=exact,
-            expires_at=await self._shown_expiry(expires_s),
-        )
+        gateway, expires_at = await self.gateway_id(), await self._shown_expiry(expires_s)
         return await self._open(
-            made,
-            key=_key(subject, exact),
+            subject.describe(arguments, exact, gateway=gateway, expires_at=expires_at),
+            key=subject.key(exact),
             shown={
                 "arguments": arguments,
                 "definition": subject.definition,
@@ -193,7 +166,7 @@ class Approvals:
     ) -> Opened:
         """Open a round on a text or a digest; always a new one."""
         made = subject_of_proposal(
-            gateway=await self._gateway_id(),
+            gateway=await self.gateway_id(),
             caller=caller,
             digest=digest,
             expires_at=await self._shown_expiry(expires_s),
@@ -212,7 +185,7 @@ class Approvals:
 
     async def key_of(self, subject: CallSubject) -> str:
         """Return what an approval of this call is stored under."""
-        return _key(subject, await self._digest(subject.arguments))
+        return subject.key(await self._digest(subject.arguments))
 
     async def vote(
         self,
@@ -404,7 +377,9 @@ class Approvals:
                 event(_log, logging.WARNING, "approvals not swept", exception=error)
             await anyio.sleep(RENEW_S)
 
-    async def _open(self, subject: JsonObject, *, key: str, shown: JsonObject, **options: Any) -> Opened:
+    async def _open(
+        self, subject: JsonObject, *, key: str, shown: JsonObject, expires_s: float, **options: Any
+    ) -> Opened:
         text = msgspec.json.encode(shown)
         size = len(text) + len(msgspec.json.encode(options["voters"]))
         if size > SHOWN_LIMIT_BYTES:
@@ -413,7 +388,7 @@ class Approvals:
                 f"What is to be approved, with its voters, has {size:,} bytes; voters are shown at most {SHOWN_LIMIT_BYTES:,}.",
                 hint="send less at once, or a reference to it",
             )
-        new = NewRound(
+        new = Round(
             key=key,
             kind=subject["kind"],
             subject=msgspec.json.encode(subject).decode(),
@@ -423,7 +398,9 @@ class Approvals:
             **options,
         )
         share = self._share_of(self._limit)
-        opened = await self._store.scripts.run(lambda: records.open_round(new, limit=self._limit, share=share))
+        opened = await self._store.scripts.run(
+            lambda: records.open_round(new, expires_s=expires_s, limit=self._limit, share=share)
+        )
         if opened.is_new:
             self._store.wakeups.ring(TOPIC)
         return opened
@@ -460,24 +437,9 @@ class Approvals:
     async def _digest(self, arguments: JsonObject) -> str:
         return digest_exactly(await self._store.keys.of("approvals arguments"), arguments)
 
-    async def _gateway_id(self) -> str:
-        return base64.b64encode((await self.gateway_key()).public).decode()
-
     async def _shown_expiry(self, expires_s: float) -> str:
         # By the clock that expiry follows, which is the database's with PostgreSQL.
         return self.wall(await self._store.scripts.read(records.read_now) + expires_s)
-
-
-def _key(subject: CallSubject, exact: str) -> str:
-    return key_of_call(
-        tool=subject.tool,
-        exact=exact,
-        contract=subject.contract,
-        caller=subject.caller,
-        rule=subject.rule,
-        voters=subject.voters,
-        needed=subject.needed,
-    )
 
 
 def _check_signature(

@@ -7,7 +7,7 @@ be guessed by trying values.
 
 import hmac
 import secrets
-from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
@@ -26,37 +26,41 @@ def digest_exactly(secret: bytes, arguments: JsonObject) -> str:
     return "hmac-sha256:" + hmac.new(secret, _sorted.encode(arguments), sha256).hexdigest()
 
 
-def key_of_call(
-    *, tool: str, exact: str, contract: str, caller: str, rule: str, voters: Sequence[str], needed: int
-) -> str:
-    """Return what two calls have in common that the same approval is for. A rule that was changed asks again."""
-    return canonical_digest(["call", tool, exact, contract, caller, rule, sorted(voters), needed])
+@dataclass(frozen=True, kw_only=True)
+class CallSubject:
+    """A call that needs approval."""
 
+    tool: str
+    provider: str
+    contract: str
+    caller: str
+    arguments: JsonObject
+    definition: JsonObject
+    """The tool as it is listed, for voters to see."""
+    rule: str
+    voters: tuple[str, ...]
+    needed: int
 
-def subject_of_call(
-    *,
-    gateway: str,
-    tool: str,
-    provider: str,
-    contract: str,
-    caller: str,
-    arguments: JsonObject,
-    exact: str,
-    expires_at: str,
-) -> JsonObject:
-    """Return the subject of a round on a call; `arguments` are those that voters see."""
-    return {
-        "kind": "call",
-        "gateway": gateway,
-        "nonce": secrets.token_hex(16),
-        "tool": tool,
-        "provider": provider,
-        "contract": contract,
-        "caller": caller,
-        "arguments": quick_digest(arguments),
-        "exact": exact,
-        "expires_at": expires_at,
-    }
+    def key(self, exact: str) -> str:
+        """Return what two calls have in common that the same approval is for. A rule that was changed asks again."""
+        voters = sorted(self.voters)
+        return canonical_digest(["call", self.tool, exact, self.contract, self.caller, self.rule, voters, self.needed])
+
+    def describe(self, arguments: JsonObject, exact: str, *, gateway: str, expires_at: str) -> JsonObject:
+        """Return the subject of a round on this call; `arguments` are those that voters see."""
+        return {
+            "kind": "call",
+            "gateway": gateway,
+            # Two rounds on one call must not share a subject: a vote in the first would be valid in the second.
+            "nonce": secrets.token_hex(16),
+            "tool": self.tool,
+            "provider": self.provider,
+            "contract": self.contract,
+            "caller": self.caller,
+            "arguments": quick_digest(arguments),
+            "exact": exact,
+            "expires_at": expires_at,
+        }
 
 
 def subject_of_proposal(*, gateway: str, caller: str, digest: str, expires_at: str) -> JsonObject:
