@@ -27,7 +27,7 @@ from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolErro
 from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.shares import Shares
-from toolpost.store import AuditEntry, AuditLog
+from toolpost.store import AuditEntry, AuditLog, Outcome
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.transport import ServerRefused
 
@@ -158,7 +158,7 @@ class RelayHandlers:
         began, journal, slot = time.monotonic(), self._audit.call_journal, None
         is_extension = is_extension_request(method)
         asked = {key: value for key, value in raw_params.items() if is_extension or key in ("uri", "name", "arguments")}
-        draft = {
+        draft: dict[str, Any] = {
             "at_utc": format_time(time.time()),
             "call_id": (call_id := new_call_id()),
             "trace_id": new_trace_id(),
@@ -177,7 +177,8 @@ class RelayHandlers:
                 slot = journal.enter(draft | {"source": server})
 
         requester = replace(requester, call_id=call_id, operation=timed_read, enter=enter if is_extension else None)
-        server, result, code, outcome = "", None, ErrorCode.HANDLER_ERROR, "error"
+        server, result, code = "", None, ErrorCode.HANDLER_ERROR
+        outcome: Outcome = "error"
         try:
             server, result = await timed_read.run(lambda: read(raw_params, requester))
         except ToolpostError as error:
