@@ -136,7 +136,7 @@ BUNDLED: Final = (
         plugins=("trail",),
         commands={
             "trail": Command(
-                "toolpost.parts.trail.commands.group:trail", "Show, verify and export what agents decided and did."
+                "toolpost.parts.trail.commands:trail", "Show, verify and export what agents decided and did."
             )
         },
     ),

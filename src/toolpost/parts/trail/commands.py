@@ -1,8 +1,9 @@
 """`toolpost trail`: what agents planned, decided and called, shown, verified, proven and exported."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -20,12 +21,13 @@ from toolpost.parts import open_part_store
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
 from toolpost.parts.trail.part import TrailPart
 from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
-from toolpost.parts.trail.records import Record, TrailSession
+from toolpost.parts.trail.records import Record, TrailSession, require_kept
 from toolpost.parts.trail.service import ChainVerdict, Trail
 from toolpost.parts.trail.verify_trail import Invalid, check_export, read_lines
-from toolpost.settings import Config
 from toolpost.store import store_exists
 from toolpost.store.urls import shown_url
+
+_T = TypeVar("_T")
 
 _caller_option = click.option(
     "--caller", metavar="NAME", help="The caller whose session it is, where several have one."
@@ -61,12 +63,16 @@ def trail() -> None:
 @json_option("Print one JSON object a line.")
 def show(session: str | None, caller: str | None, last: int, config_path: Path | None, *, as_json: bool) -> None:
     """List sessions, or the records of one."""
-    config = load_cli_config(config_path)
-    if session is None:
-        _print_sessions(run_async(_read_sessions, config, caller, last), as_json=as_json)
-    else:
-        found, records = run_async(_read_session, config, session, caller, last)
-        _print_records(found, records, as_json=as_json)
+
+    async def print_found(found: Trail) -> None:
+        if session is None:
+            _print_sessions(await found.sessions(_owner(caller), limit=last), as_json=as_json)
+            return
+        chosen = await found.find(_owner(caller), session)
+        records = await found.read_page(chosen, after=max(0, chosen.size - last), limit=last)
+        _print_records(chosen, records, as_json=as_json)
+
+    _run(config_path, print_found)
 
 
 @trail.command(
@@ -98,7 +104,13 @@ def verify(
         return _verify_file(path, key, as_json=as_json)
     if key is not None:
         raise click.UsageError("--key needs --file: in the store, each seal is verified with the key that it names")
-    verdict = run_async(_verify, load_cli_config(config_path), session, caller)
+
+    async def check(found: Trail) -> ChainVerdict:
+        if session is not None:
+            return await found.verify(await found.find(_owner(caller), session))
+        return await found.verify_all(_owner(caller), None)
+
+    verdict = _run(config_path, check)
     if as_json:
         print_json_line(render_verdict(verdict))
     elif verdict.is_valid:
@@ -142,7 +154,14 @@ def prove(
     """Prove that a record (its number, its hash or a call's id) is in a session."""
     if (record is None) == (first is None):
         raise click.UsageError("name a RECORD, or --first N")
-    line = run_async(_prove, load_cli_config(config_path), session, caller, record, first)
+
+    async def make_proof(found: Trail) -> JsonObject:
+        chosen = await found.find(_owner(caller), session)
+        if first is not None:
+            return await export_proof(found, chosen, await found.prove_consistency(chosen, first))
+        return await export_proof(found, chosen, await found.prove_inclusion(chosen, record or ""))
+
+    line = _run(config_path, make_proof)
     with _open_output(output) as write:
         write(line)
 
@@ -162,7 +181,16 @@ def prove(
 @config_option
 def export(session: str, output: Path | None, caller: str | None, config_path: Path | None, *, content: bool) -> None:
     """Export a session as lines of JSON, to be verified by `python verify_trail.py FILE`, without Toolpost."""
-    run_async(_export, load_cli_config(config_path), session, caller, content, output)
+
+    async def write_session(found: Trail) -> None:
+        # Before the file is made: a session that is not there, or has no records any more, leaves none.
+        chosen = await found.find(_owner(caller), session)
+        require_kept(chosen)
+        with _open_output(output) as write:
+            async for line in export_session(found, chosen, with_content=content):
+                write(line)
+
+    _run(config_path, write_session)
 
 
 @contextmanager
@@ -196,63 +224,28 @@ def _verify_file(path: str, key: str | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-async def _read_sessions(config: Config, caller: str | None, last: int) -> list[TrailSession]:
-    async with _open_trail(config) as found:
-        return list(await found.sessions(_owner(caller), limit=last))
+def _run(config_path: Path | None, act: Callable[[Trail], Awaitable[_T]]) -> _T:
+    """Act on the trail of the configured store; raises NotFound if there is no store."""
 
+    async def run() -> _T:
+        config = load_cli_config(config_path)
+        if not await store_exists(config.store_url):
+            raise NotFound(
+                f"There is no store at {shown_url(config.store_url)} yet, and so no session.",
+                hint='load the plugin and serve: plugins.bundled = ["trail"]',
+            )
+        assert TrailPart.migrations is not None
+        async with open_part_store(config.store_url, TrailPart.name, TrailPart.migrations) as store:
+            return await act(await Trail.open(store))
 
-async def _read_session(
-    config: Config, session: str, caller: str | None, last: int
-) -> tuple[TrailSession, list[Record]]:
-    async with _open_trail(config) as found:
-        chosen = await found.find(_owner(caller), session)
-        return chosen, list(await found.read_page(chosen, after=max(0, chosen.size - last), limit=last))
-
-
-async def _verify(config: Config, session: str | None, caller: str | None) -> ChainVerdict:
-    async with _open_trail(config) as found:
-        if session is not None:
-            return await found.verify(await found.find(_owner(caller), session))
-        return await found.verify_all(_owner(caller), None)
-
-
-async def _prove(config: Config, session: str, caller: str | None, record: str | None, first: int | None) -> JsonObject:
-    async with _open_trail(config) as found:
-        chosen = await found.find(_owner(caller), session)
-        if first is not None:
-            proof = await found.prove_consistency(chosen, first)
-        else:
-            assert record is not None
-            proof = await found.prove_inclusion(chosen, record)
-        return await export_proof(found, chosen, proof)
-
-
-async def _export(config: Config, session: str, caller: str | None, with_content: bool, output: Path | None) -> None:
-    async with _open_trail(config) as found:
-        # Before the file is made: a session that is not there leaves none.
-        chosen = await found.find(_owner(caller), session)
-        with _open_output(output) as write:
-            async for line in export_session(found, chosen, with_content=with_content):
-                write(line)
-
-
-@asynccontextmanager
-async def _open_trail(config: Config) -> AsyncIterator[Trail]:
-    if not await store_exists(config.store_url):
-        raise NotFound(
-            f"There is no store at {shown_url(config.store_url)} yet, and so no session.",
-            hint='load the plugin and serve: plugins.bundled = ["trail"]',
-        )
-    assert TrailPart.migrations is not None
-    async with open_part_store(config.store_url, TrailPart.name, TrailPart.migrations) as store:
-        yield await Trail.open(store)
+    return run_async(run)
 
 
 def _owner(caller: str | None) -> CallerId | None:
     return None if caller is None else CallerId(caller)
 
 
-def _print_sessions(sessions: list[TrailSession], *, as_json: bool) -> None:
+def _print_sessions(sessions: Sequence[TrailSession], *, as_json: bool) -> None:
     if as_json:
         for session in sessions:
             print_json_line(render_session(session))
@@ -274,7 +267,7 @@ def _print_sessions(sessions: list[TrailSession], *, as_json: bool) -> None:
     print_table(table("SESSION", "CALLER", "RECORDS", "STARTED", "SEALED", "INTENT", rows=rows))
 
 
-def _print_records(session: TrailSession, records: list[Record], *, as_json: bool) -> None:
+def _print_records(session: TrailSession, records: Sequence[Record], *, as_json: bool) -> None:
     if as_json:
         for record in records:
             print_json_line(render_record(session.id, record))

@@ -197,7 +197,7 @@ def append(session: int, drafts: Sequence[Draft], at: str) -> Script[list[Record
         )
         nodes += [(session, node.number, digest) for node, digest in peaks.append(hash_leaf(bytes.fromhex(head)))]
     if missing:
-        rows = [_row_of(written[draft.once]) for draft in missing]
+        rows = [tuple(getattr(written[draft.once], name) for name in _RECORD.split(", ")) for draft in missing]
         yield Many(f"INSERT INTO trail_records ({_RECORD}) VALUES ({marks(11)})", rows)
         if nodes:
             yield Many("INSERT INTO trail_nodes (session, number, hash) VALUES (?1, ?2, ?3)", nodes)
@@ -531,7 +531,3 @@ def _record_of(row: Row) -> Record:
     values = dict(zip(_RECORD.split(", "), row, strict=True))
     content = values["content"]
     return Record(**values | {"content": None if content is None else bytes(content)})
-
-
-def _row_of(record: Record) -> Row:
-    return tuple(getattr(record, name) for name in _RECORD.split(", "))

@@ -85,6 +85,16 @@ class ChainVerdict:
     def is_valid(self) -> bool:
         return self.broken_count == 0
 
+    def join(self, other: "ChainVerdict") -> "ChainVerdict":
+        """Return the verdict on both; the first break is that of the first one that has any."""
+        broken = self if self.broken_count else other
+        return replace(
+            broken,
+            record_count=self.record_count + other.record_count,
+            broken_count=self.broken_count + other.broken_count,
+            removed_count=self.removed_count + other.removed_count,
+        )
+
 
 class TrailMetrics:
     """Counters since the start of the process."""
@@ -315,7 +325,7 @@ class Trail:
             if not found:
                 return verdict
             for session in found:
-                verdict = _join(verdict, await self.verify(session))
+                verdict = verdict.join(await self.verify(session))
             after = found[-1].number
 
     async def verify(self, session: TrailSession) -> ChainVerdict:
@@ -657,18 +667,6 @@ def context_name(caller: Caller) -> str | None:
         # The id of an MCP session is as good as a password: it is not written into a record.
         return f"mcp:{sha256(caller.session.encode()).hexdigest()[:24]}"
     return None
-
-
-def _join(one: ChainVerdict, other: ChainVerdict) -> ChainVerdict:
-    is_first = not one.broken_count and other.broken_count
-    return ChainVerdict(
-        record_count=one.record_count + other.record_count,
-        broken_count=one.broken_count + other.broken_count,
-        first_broken_at=other.first_broken_at if is_first else one.first_broken_at,
-        session_id=other.session_id if is_first else one.session_id,
-        reason=other.reason if is_first else one.reason,
-        removed_count=one.removed_count + other.removed_count,
-    )
 
 
 def _out_of_range(name: str, fact: str) -> InvalidArguments:
