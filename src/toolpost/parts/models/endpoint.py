@@ -8,11 +8,12 @@ Time limits are the caller's; cancelling closes the connection.
 import email.utils
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
 
+from toolpost.base.caller import Caller
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
@@ -144,7 +145,8 @@ class Endpoint:
                 response = await self._client.post(msgspec.json.encode(body), on_event=on_event)
             if response.status != 200:
                 raise _refusal(response)
-            if stream is not None and _is_stream(response):
+            is_stream = response.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
+            if stream is not None and is_stream:
                 return stream.completion()
             # Some endpoints ignore `stream`, and answer as a whole.
             completion = (_read_chat if self._api == "chat" else _read_responses)(response.body)
@@ -155,6 +157,35 @@ class Endpoint:
         if on_text is not None:
             on_text(completion.text)
         return completion
+
+
+class EndpointModel:
+    """An endpoint as a candidate."""
+
+    acts = False
+
+    def __init__(self, endpoint: Endpoint, max_tokens: int | None) -> None:
+        self._endpoint = endpoint
+        self._max_tokens = max_tokens
+
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:  # noqa: ARG002
+        """Ask the endpoint; it is not told who calls."""
+        if prompt.max_tokens is None and self._max_tokens is not None:
+            prompt = replace(prompt, max_tokens=self._max_tokens)
+        return await self._endpoint.complete(prompt, on_text)
+
+
+class BrokenModel:
+    """A candidate that cannot be used as it is configured, and says so instead of keeping the others from serving."""
+
+    acts = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:  # noqa: ARG002
+        """Fail."""
+        raise EndpointFailed(self._reason)
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
@@ -188,10 +219,6 @@ def _error_message(body: bytes) -> str:
     error = value.get("error") if isinstance(value, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
     return conceal_known(" ".join(message[:MESSAGE_LIMIT].split()))[:200] if isinstance(message, str) else ""
-
-
-def _is_stream(response: Response) -> bool:
-    return response.headers.get(b"content-type", b"").lower().startswith(b"text/event-stream")
 
 
 # Chat completions

@@ -176,7 +176,9 @@ class _Failover:
                 return await self._call(member, attempt, arguments, context, resumption)
             except (UpstreamUnavailable, ToolTimedOut, InvalidResult, QueueOverloaded) as error:
                 last = error
-                if not self._may_go_on(error):
+                # Otherwise the server may have seen the call: a second one would act twice.
+                was_not_sent = isinstance(error, UpstreamUnavailable) and not error.was_sent
+                if not (self._may_repeat or was_not_sent or isinstance(error, QueueOverloaded)):
                     raise
                 event(_log, logging.WARNING, "server of a group failed", tool=self._name, server=member.server)
         if last is not None:
@@ -187,11 +189,6 @@ class _Failover:
             hint=f"try again in {retry_s:.0f} s; `router_fallback` shows their circuits",
             retryAfterMs=round(retry_s * 1000),
         )
-
-    def _may_go_on(self, error: ToolpostError) -> bool:
-        if self._may_repeat or isinstance(error, QueueOverloaded):
-            return True
-        return isinstance(error, UpstreamUnavailable) and not error.was_sent
 
     async def _call(
         self,
@@ -206,6 +203,10 @@ class _Failover:
         assert groups.gateway is not None
         started = groups.clock()
         is_success = False
+
+        def relay(progress: ProgressNotification) -> None:
+            context.progress(progress.progress, progress.total, progress.message)
+
         try:
             answer = await groups.gateway.call(
                 groups.gateway.admit(
@@ -213,7 +214,7 @@ class _Failover:
                     name=member.tool.contract.name,
                     arguments=arguments,
                     trace_id=context.trace_id,
-                    on_progress=_relay(context) if context.wants_progress else None,
+                    on_progress=relay if context.wants_progress else None,
                     meta=context.meta,
                     client_channel=context.client_channel,
                     resumption=resumption,
@@ -276,7 +277,3 @@ def _is_repeatable(contract: Contract) -> bool:
     if not isinstance(annotations, dict):
         return False
     return annotations.get("readOnlyHint") is True or annotations.get("idempotentHint") is True
-
-
-def _relay(context: Context) -> Callable[[ProgressNotification], None]:
-    return lambda progress: context.progress(progress.progress, progress.total, progress.message)

@@ -11,15 +11,12 @@ from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings
 from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
-    from toolpost.base.caller import Caller
     from toolpost.discovery.reranker import Complete
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
     from toolpost.metrics import Gauges
     from toolpost.parts.models.agents import AgentPool
-    from toolpost.parts.models.endpoint import Completion, Endpoint, ModelPrompt, TextListener
     from toolpost.parts.models.router import Model, Router
-    from toolpost.parts.models.sampling import RouterSampler
     from toolpost.parts.models.stats import Stats
     from toolpost.settings import Config
 
@@ -53,6 +50,7 @@ class ModelsPart(Part):
         from toolpost.parts.models.api import routes_of
         from toolpost.parts.models.groups import Groups, check_names
         from toolpost.parts.models.plugin import models_plugin
+        from toolpost.parts.models.sampling import RouterSampler
         from toolpost.parts.models.stats import ModelMetrics, Stats
 
         stats = Stats(host.store, ModelMetrics(host.metrics))
@@ -71,14 +69,25 @@ class ModelsPart(Part):
                 groups.gateway = gateway
                 return stats.open_writing()
 
-            sampler = _make_sampler(config, router) if settings.sampling else None
+            def read_gauges() -> "Gauges":
+                failing = sum(not breaker.is_closed for breaker in router.breakers.values())
+                return {
+                    "toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", failing)
+                }
+
+            sampler = None
+            if settings.sampling:
+                names = {name: model.model or name for name, model in enabled_models(config).items()}
+                # Not agents: they act, and a server asks for no more than a text.
+                answering = {name: names[name] for name, model in router.models.items() if not model.acts}
+                sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
             complete = _make_complete(config, router) if config.discovery.reranker.models else None
             try:
                 yield Provided(
                     plugins=[plugin],
                     services=[router],
                     routes=lambda http: routes_of(http, router),
-                    gauges=lambda: _read_gauges(router),
+                    gauges=read_gauges,
                     run=run,
                     derive=groups.derive,
                     sampler=sampler,
@@ -86,24 +95,6 @@ class ModelsPart(Part):
                 )
             finally:
                 await stats.try_flush()
-
-
-def _read_gauges(router: "Router") -> "Gauges":
-    closed = [breaker.is_closed for breaker in router.breakers.values()]
-    return {
-        "toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", closed.count(False))
-    }
-
-
-def _make_sampler(config: "Config", router: "Router") -> "RouterSampler":
-    from toolpost.parts.models.sampling import RouterSampler
-
-    models = enabled_models(config)
-    return RouterSampler(
-        router=router,
-        timeout_s=ROUTER.of(config).timeout_s,
-        models={name: models[name].model or name for name, model in router.models.items() if not model.acts},
-    )
 
 
 def _make_complete(config: "Config", router: "Router") -> "Complete":
@@ -141,39 +132,6 @@ def _make_complete(config: "Config", router: "Router") -> "Complete":
     return complete
 
 
-class EndpointModel:
-    """An endpoint as a candidate."""
-
-    acts = False
-
-    def __init__(self, endpoint: "Endpoint", max_tokens: int | None) -> None:
-        self._endpoint = endpoint
-        self._max_tokens = max_tokens
-
-    async def answer(self, prompt: "ModelPrompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
-        """Ask the endpoint; it is not told who calls."""
-        from dataclasses import replace
-
-        if prompt.max_tokens is None and self._max_tokens is not None:
-            prompt = replace(prompt, max_tokens=self._max_tokens)
-        return await self._endpoint.complete(prompt, on_text)
-
-
-class BrokenModel:
-    """A candidate that cannot be used as it is configured, and says so instead of keeping the others from serving."""
-
-    acts = False
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    async def answer(self, prompt: "ModelPrompt", caller: "Caller", on_text: "TextListener | None") -> "Completion":  # noqa: ARG002
-        """Fail."""
-        from toolpost.parts.models.endpoint import EndpointFailed
-
-        raise EndpointFailed(self._reason)
-
-
 def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: AsyncExitStack) -> "Router":
     from msgspec.structs import asdict
 
@@ -181,9 +139,8 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
     from toolpost.parts.models.score import Candidate, Scorer, ScoreWeights
 
     settings = ROUTER.of(config)
-    models: dict[str, Model] = {
-        name: _make_model(config, name, model, pool, stack) for name, model in enabled_models(config).items()
-    }
+    enabled = enabled_models(config)
+    models = {name: _make_model(config, name, model, pool, stack) for name, model in enabled.items()}
     candidates = [
         Candidate(
             name=name,
@@ -195,7 +152,7 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
             output_price=model.output_price,
             preference=model.preference,
         )
-        for name, model in enabled_models(config).items()
+        for name, model in enabled.items()
     ]
     return Router(
         models,
@@ -209,7 +166,7 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
 
 def _make_model(config: "Config", name: str, model: ModelSettings, pool: "AgentPool", stack: AsyncExitStack) -> "Model":
     from toolpost.parts.models.agents import AgentModel
-    from toolpost.parts.models.endpoint import Endpoint
+    from toolpost.parts.models.endpoint import BrokenModel, Endpoint, EndpointModel
 
     if model.agent is not None:
         return AgentModel(model.agent, pool)

@@ -245,7 +245,9 @@ class Router:
         self, name: str, prompt: ModelPrompt, completion: Completion, seconds: float, progress: _AttemptProgress
     ) -> Routed:
         inputs, outputs = completion.input_tokens, completion.output_tokens
-        inputs = _estimate_input(prompt) if inputs is None else inputs
+        if inputs is None:
+            texts = [part for message in prompt.messages for part in message.content if isinstance(part, str)]
+            inputs = estimate_tokens(" ".join([prompt.system or "", *texts]))
         outputs = estimate_tokens(completion.text) if outputs is None else outputs
         cost = estimate_cost(self.scorer.candidates[name], inputs, outputs)
         self.stats.record(
@@ -316,8 +318,3 @@ def _collect(on_text: TextListener) -> TextListener:
         on_text(tail)
 
     return listen
-
-
-def _estimate_input(prompt: ModelPrompt) -> int:
-    texts = [part for message in prompt.messages for part in message.content if isinstance(part, str)]
-    return estimate_tokens(" ".join([prompt.system or "", *texts]))

@@ -9,7 +9,7 @@ Latencies are counted in buckets a quarter of an octave wide, so a percentile is
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -302,11 +302,7 @@ def select() -> Script[dict[str, Totals]]:
         for name, attempts, failures, inputs, outputs, cost in rows
     }
     rows = yield Statement("SELECT name, bucket, attempts FROM models_latencies")
-    _add_latencies(found, rows)
-    return found
-
-
-def _add_latencies(found: dict[str, Totals], rows: Iterable[tuple[str, int, int]]) -> None:
     for name, bucket, count in rows:
         if name in found:
             found[name].latencies[bucket] = count
+    return found
