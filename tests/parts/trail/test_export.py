@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -207,8 +208,6 @@ async def test_any_flipped_bit_of_a_proof_is_found(kind: str, tmp_path: Path) ->
 
 @pytest.mark.wire
 def test_the_commands_and_the_verifier_beside_the_export(tmp_path: Path) -> None:
-    import anyio
-
     anyio.run(make_session, tmp_path)
     config = tmp_path / "toolpost.toml"
     config.write_text('[store]\nurl = "sqlite:store.db"\n')
@@ -245,6 +244,35 @@ def test_the_commands_and_the_verifier_beside_the_export(tmp_path: Path) -> None
     assert broken.returncode == 1
     assert "record 1 was changed" in broken.stderr
     assert "is not valid" in run("verify", "--file", str(out / "work.jsonl"), code=1)
+
+
+@pytest.mark.wire
+async def test_the_commands_say_what_retention_removed(tmp_path: Path) -> None:
+    path = await make_session(tmp_path)
+    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+        trail = await Trail.open(store)
+        session = await trail.seal(await trail.find(None, "work"))
+        await trail.apply_retention(-3600)
+    config = tmp_path / "toolpost.toml"
+    config.write_text('[store]\nurl = "sqlite:store.db"\n')
+
+    def run(*words: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(cli, ["trail", *words, "--config", str(config)])
+        return ran.exit_code, ran.output
+
+    results = await anyio.to_thread.run_sync(
+        lambda: [run(*words) for words in (["show"], ["show", "work"], ["verify"], ["prove", "work", "1"])]
+    )
+    exported = await anyio.to_thread.run_sync(lambda: run("export", "work", "-o", str(tmp_path / "work.jsonl")))
+
+    assert [code for code, _ in results] == [0, 0, 0, 2]
+    (_, listed), (_, shown), (_, verified), (_, refused) = results
+    assert "5 (removed)" in listed
+    assert "its 5 records were removed" in shown
+    assert session.root in shown
+    assert "5 more were removed" in verified
+    assert "were removed" in refused
+    assert (exported[0], (tmp_path / "work.jsonl").exists()) == (2, False)
 
 
 @pytest.mark.soak

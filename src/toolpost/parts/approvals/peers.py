@@ -341,6 +341,7 @@ class Peers:
             reached = (
                 reached._replace(round=body["round"]) if body["kind"] == "round" else reached._replace(vote=body["seq"])
             )
+        # The newest, which we can be held to from now on, and what is now at the place that we were held to before.
         for seq in {await self._seq_of_own(asked), await self._store.audit.newest()} - {0}:
             found = await self._store.audit.entries(AuditFilter(), after=seq - 1, limit=1)
             is_there = bool(found) and found[0].seq == seq
@@ -367,6 +368,7 @@ class Peers:
     async def _take(self, name: str, events: list[PeerEvent]) -> int:
         """Store events that the peer has signed; returns how many are new. Others are refused, all of them."""
         bodies = []
+        # Bounded before any signature is verified; a peer of ours sends at most two batches, and two heads.
         for one in events[: 4 * BATCH]:
             if not is_signed_event(one, self._keys[name]):
                 raise Forbidden(
@@ -430,6 +432,7 @@ def find_fork(heads: list[tuple[str, str]]) -> tuple[tuple[str, str], tuple[str,
         seq, digest = body.get("seq"), body.get("hash")
         if not isinstance(seq, int) or (digest is None and body.get("sealed") is True):
             continue
+        # A digest of None says that the chain is shorter than it was: also a contradiction.
         if seq in known and known[seq][0] != digest:
             return known[seq][1], signed
         known.setdefault(seq, (digest, signed))

@@ -78,6 +78,7 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
                 f"`{new.caller}` has opened {PROPOSALS_PER_DAY} proposals within a day, the limit for one caller.",
                 hint="propose several things in one text",
             )
+    # Counted under the lock, in the order of the commits: peers ask for the rounds past the last that they have.
     ((newest,),) = yield Statement("SELECT coalesce(max(id), 0) FROM approval_rounds")
     made = replace(new, id=RoundId(newest + 1), created_at=now, expires_at=now + expires_s)
     values = {name: getattr(made, name) for name in _ROUND}

@@ -141,6 +141,7 @@ def decide(voters: Sequence[str], needed: int, counted: Tally) -> Status:
     """Return what the votes decide: approved, denied once enough approvals are impossible, or open."""
     if len(counted.approvals) >= needed:
         return Status.APPROVED
+    # An equivocator counts as neither: both votes are void, and there is no third.
     possible = len(voters) - len(counted.denials) - len(counted.equivocators)
     return Status.DENIED if possible < needed else Status.OPEN
 

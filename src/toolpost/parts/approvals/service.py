@@ -371,6 +371,7 @@ class Approvals:
         while True:
             try:
                 if await self._store.scripts.read(records.has_dispatched):
+                    # Before the sweep, which after a long pause would give up the calls of this gateway, too.
                     await self._store.scripts.run(lambda: records.renew(self.owner, LEASE_S), durable=False)
                 await self.sweep()
             except ToolpostError as error:

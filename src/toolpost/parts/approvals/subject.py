@@ -51,7 +51,6 @@ class CallSubject:
         return {
             "kind": "call",
             "gateway": gateway,
-            # Two rounds on one call must not share a subject: a vote in the first would be valid in the second.
             "nonce": secrets.token_hex(16),
             "tool": self.tool,
             "provider": self.provider,

@@ -50,7 +50,11 @@ def evaluate(private: bytes, alpha: bytes) -> Evaluation:
         sodium.crypto_scalarmult_ed25519_noclamp(nonce, point),
     )
     response = sodium.crypto_core_ed25519_scalar_add(
-        nonce, sodium.crypto_core_ed25519_scalar_mul(_scalar_of(challenge), _reduce(scalar))
+        # Reduced first: a clamped scalar exceeds the order.
+        nonce,
+        sodium.crypto_core_ed25519_scalar_mul(
+            _scalar_of(challenge), sodium.crypto_core_ed25519_scalar_reduce(scalar + bytes(32))
+        ),
     )
     return Evaluation(_output_of(gamma), gamma + challenge + response)
 
@@ -88,6 +92,7 @@ def _expand(private: bytes) -> tuple[bytes, bytes, bytes]:
     if len(private) != KEY_BYTES:
         raise ValueError(f"a private key has {KEY_BYTES} bytes")
     digest = sha512(private).digest()
+    # Clamped as in RFC 8032: a multiple of the cofactor, with the highest bit set.
     scalar = bytes([digest[0] & 248, *digest[1:31], digest[31] & 127 | 64])
     return scalar, digest[32:], sodium.crypto_scalarmult_ed25519_base_noclamp(scalar)
 
@@ -120,6 +125,7 @@ def _times_cofactor(point: bytes) -> bytes:
 
 
 def _challenge(*points: bytes) -> bytes:
+    # Section 5.4.3: over all five points, the public key first.
     return sha512(_SUITE + b"\x02" + b"".join(points) + b"\x00").digest()[:_CHALLENGE]
 
 
@@ -127,9 +133,6 @@ def _scalar_of(challenge: bytes) -> bytes:
     return challenge + bytes(_POINT - _CHALLENGE)
 
 
-def _reduce(scalar: bytes) -> bytes:
-    return sodium.crypto_core_ed25519_scalar_reduce(scalar + bytes(32))
-
-
 def _output_of(gamma: bytes) -> bytes:
+    # Section 5.2: times the cofactor, so that points which differ by one of small order have one output.
     return sha512(_SUITE + b"\x03" + _times_cofactor(gamma) + b"\x00").digest()

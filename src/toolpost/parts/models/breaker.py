@@ -68,6 +68,7 @@ class Breaker:
             return None
         attempt = CircuitPass(self)
         if self._opens_at is not None:
+            # Half-open: until this one has ended, `is_available` is False for all others.
             self._probe = attempt
         return attempt
 
@@ -77,6 +78,7 @@ class Breaker:
         if is_probe:
             self._probe = None
         if not is_failure:
+            # Of any attempt, also one that began before the circuit opened: the candidate answers again.
             self.reset()
             return
         self._failures += 1

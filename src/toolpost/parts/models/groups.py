@@ -80,6 +80,7 @@ class Groups:
         for name, group in self.settings.items():
             members = [found[server] for server in group.servers if server in found]
             if name in found:
+                # Servers of this name are refused when the settings are read; plugins are known only now.
                 event(_log, logging.WARNING, "group has the name of a plugin, and is left out", group=name)
                 continue
             tools, moved = self._join(name, group, members)
@@ -230,6 +231,7 @@ class _Failover:
         if is_success:
             attempt.note_success()
         elif isinstance(error, QueueOverloaded):
+            # Our own queue was full, which says nothing about the server.
             attempt.abandon()
         else:
             attempt.note_failure()

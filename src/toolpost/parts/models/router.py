@@ -175,6 +175,7 @@ class Router:
         for name in self._order(request, only, rules):
             if (routed := await self._try(name, prompt, caller, on_text, progress)) is not None:
                 return routed
+        # Those that said when to come back (429 with Retry-After) get a second attempt, if that is soon enough.
         for name in sorted(progress.waiting, key=lambda one: self.breakers[one].report.retry_s):
             pause_s = self.breakers[name].report.retry_s
             if pause_s < progress.ends_at - self._clock():
@@ -216,6 +217,7 @@ class Router:
             return None
         started = self._clock()
         model = self.models[name]
+        # An agent has all of the time: once it may have acted, no other candidate could go on in its place.
         limit_s = left_s if model.acts else min(self._attempt_s, left_s)
         try:
             with _abandoning(attempt), anyio.fail_after(limit_s):

@@ -223,6 +223,7 @@ class Stats:
         async with self._writing:
             while self._batch is not None or self._pending:
                 if self._batch is None:
+                    # It keeps its id until it is written: an attempt whose answer was lost may have been committed.
                     self._batch, self._pending = (uuid4().hex, self._pending), {}
                 batch_id, batch = self._batch
                 await self._store.scripts.run(partial(add_batch, batch_id, batch), durable=False)

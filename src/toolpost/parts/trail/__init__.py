@@ -7,5 +7,8 @@ verify_trail  verifies exports; a single file without Toolpost, which is exporte
 plugin        the tools
 api           the same over HTTP, to be read only
 turns         turns of conversations that must end with a decision
-part          what the gateway is given
+export        sessions and proofs as lines of JSON
+calls         the middleware that records calls
+commands      `toolpost trail`; `doctor` is what `toolpost doctor` says
+part          what the gateway is given; `settings` has its section
 """

@@ -29,6 +29,7 @@ class TreeNode(NamedTuple):
     @property
     def number(self) -> int:
         """Its place among all nodes of the tree, in order; leaves have the even numbers."""
+        # In a drawing, the node stands between the two halves of its leaves: at the middle of its range, doubled.
         return ((2 * self.position + 1) << self.level) - 1
 
 
@@ -46,6 +47,7 @@ class Peaks:
         """Add the hash of a leaf; return the nodes above it that it completes, the lowest first."""
         completed: list[tuple[TreeNode, bytes]] = []
         at, node_hash = TreeNode(0, self.size), leaf
+        # A right child completes its parent, and that perhaps its own: as when a binary counter carries.
         while at.position & 1:
             at, node_hash = TreeNode(at.level + 1, at.position >> 1), hash_node(self._hashes.pop(), node_hash)
             completed.append((at, node_hash))

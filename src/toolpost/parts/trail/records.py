@@ -176,6 +176,7 @@ def append(session: int, drafts: Sequence[Draft], at: str) -> Script[list[Record
             written[draft.once] = _record_of(rows[0])
     missing = [draft for draft in drafts if draft.once not in written]
     if missing and found.seal is not None:
+        # Only for what is missing: a script that is run again after its commit finds its records, sealed since or not.
         return None
     peaks = Peaks(found.size, found.peaks)
     head, nodes = found.head, list[tuple[int, int, bytes]]()
@@ -516,6 +517,7 @@ def resolve_references(owner: CallerId, names: Sequence[str], place: str) -> Scr
 
 
 def _lock(session: int) -> Script[TrailSession]:
+    # Writers of a session wait for each other here: each record needs the hash of the one before it.
     rows = yield Statement(f"SELECT {_SESSION} FROM trail_sessions WHERE number = ?1 /*lock*/", (session,))
     if not rows:
         raise NotFound("The session is not in the store any more.", hint="start another one: audit_session_start")

@@ -410,6 +410,7 @@ class Trail:
         proof = await self._store.scripts.read(lambda: records.read_nodes(session.number, path))
         root = await self._root_of(session, size)
         leaf = hash_leaf(bytes.fromhex(found.hash))
+        # Verified before it is given out: a proof that fails elsewhere would speak against the record, not the store.
         if not verifies_inclusion(leaf, found.seq - 1, size, proof, bytes.fromhex(root)):
             raise records.damaged_tree()
         return {
