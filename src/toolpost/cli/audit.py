@@ -138,7 +138,7 @@ def audit(
     Arguments and results are recorded as digests, and kept only of calls that `audit.sample` selects. Times are UTC.
     """
     config = load_cli_config(config_path)
-    printer = JSON_PRINTER if as_json else TABLE_PRINTER
+    printer: AuditPrinter = _JsonPrinter() if as_json else _TablePrinter()
     if archive is not None and not verify:
         raise click.UsageError("--archive needs --verify.")
     if export_path is not None:
@@ -289,7 +289,10 @@ class _TablePrinter:
         elif verdict.broken_seq is None:
             show_error(f"the audit cannot be verified: {verdict.reason}", "compare with a backup")
         else:
-            self._show_break(verdict)
+            show_error(
+                f"entry {verdict.broken_seq} was changed: {verdict.reason}",
+                f"the {verdict.checked} entries before it are intact; compare with a backup",
+            )
         if verdict.noted:
             click.echo(
                 f"note: {verdict.noted} more entries are in the journal beside the store and not in the chain yet; "
@@ -299,12 +302,6 @@ class _TablePrinter:
 
     def show_export(self, path: Path, added: int, last: int) -> None:
         click.echo(f"{added} entries added to {path}; its last is {last}")
-
-    def _show_break(self, verdict: AuditVerdict) -> None:
-        show_error(
-            f"entry {verdict.broken_seq} was changed: {verdict.reason}",
-            f"the {verdict.checked} entries before it are intact; compare with a backup",
-        )
 
 
 class _JsonPrinter:
@@ -331,10 +328,6 @@ class _JsonPrinter:
 
     def show_export(self, path: Path, added: int, last: int) -> None:
         _print_line({"path": str(path), "added": added, "last": last})
-
-
-TABLE_PRINTER: Final[AuditPrinter] = _TablePrinter()
-JSON_PRINTER: Final[AuditPrinter] = _JsonPrinter()
 
 
 def _values_of(record: AuditRecord) -> dict[str, Any]:

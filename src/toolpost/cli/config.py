@@ -118,8 +118,9 @@ def _render_toml(settings: JsonObject, config_path: Path | None, loaded: Config)
             if token
             else "# no token is set: only clients on this machine can connect"
         )
-    for note in _read_notes(source):
-        yield f"# note: {note}"
+    if source is not None and is_client_file(source, source.read_text(encoding="utf-8")):
+        for note in read_client_file(source, folder=Path.cwd()).notes:
+            yield f"# note: {note}"
     usual = plain_values(Config())
     yield from _render_lines({name: value for name, value in settings.items() if not isinstance(value, dict)}, usual)
     for section, values in settings.items():
@@ -167,13 +168,6 @@ def _render_part_tables(settings: JsonObject, usual: JsonObject) -> Iterator[str
 def _render_changed(values: JsonObject, usual: msgspec.Struct) -> Iterator[str]:
     default = msgspec.to_builtins(usual)
     yield from _render_lines({name: value for name, value in values.items() if value != default[name]}, {})
-
-
-def _read_notes(source: Path | None) -> tuple[str, ...]:
-    """Return what was unusual about a client's file."""
-    if source is None or not is_client_file(source, source.read_text(encoding="utf-8")):
-        return ()
-    return read_client_file(source, folder=Path.cwd()).notes
 
 
 def _render_lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:

@@ -13,7 +13,7 @@ import click
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.examples import examples
-from toolpost.cli.failures import warn
+from toolpost.cli.failures import suggest, warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
 from toolpost.cli.options import config_option, json_option, load_cli_config
@@ -24,7 +24,7 @@ from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import Config
 from toolpost.settings.callers import RESERVED
 from toolpost.settings.credentials import key_place_of
-from toolpost.settings.section import CredentialUser, credential_users
+from toolpost.settings.section import credential_users
 from toolpost.settings.variables import split_own_values
 from toolpost.store import open_store, store_exists
 from toolpost.upstreams.credentials.grant import NAME as LOGIN_KEY
@@ -91,7 +91,10 @@ def set_value(
     The value comes from a prompt, from --file, or from stdin if that is not a terminal.
     """
     config = load_cli_config(config_path)
-    _check_server(config, server)
+    users = credential_users(config)
+    if server not in users:
+        hint = suggest(server, sorted(users), f"configured: {', '.join(sorted(users)) or 'none'}")
+        raise NotFound(f"Unknown server `{server}`.", hint=hint)
     check_owner(config, owner)
     if not _KEY.fullmatch(key):
         raise click.BadParameter(
@@ -101,12 +104,18 @@ def set_value(
         # It would replace the tokens of a login.
         raise click.BadParameter(f"`{key}` is where logins are kept: choose another name", param_hint="KEY")
     value = _read_value(file, f"{key} of {server}{f' for {owner}' if owner else ''}")
-    user = credential_users(config)[server]
-    if key not in (known := _find_keys(user)):
+    user = users[server]
+    known = {piece.name for text in user.texts for piece in split_own_values(text) if isinstance(piece, OwnValue)}
+    if key not in known:
         near = nearest_name(key, sorted(known))
         meant = f"; did you mean {near}?" if near else ""
         warn(f"no setting of {user.section}.{server} refers to ${{caller:{key}}} yet{meant}")
-    run_async(_set, config, server, owner, key, value)
+
+    async def put() -> None:
+        async with _open_vault(config) as vault:
+            await vault.put(server, owner, key, value)
+
+    run_async(put)
     if as_json:
         print_json_line({"server": server, "caller": owner or None, "key": key})
         return
@@ -131,7 +140,13 @@ def list_values(config_path: Path | None, *, as_json: bool) -> None:
         print_json_line({"credentials": list(listed), "keyPlace": key_place_of(config).shown})
         return
     rows = [
-        (one.server, one.owner or _UNNAMED, one.name, _show_time(one), "" if one.is_readable else "cannot be decrypted")
+        (
+            one.server,
+            one.owner or _UNNAMED,
+            one.name,
+            datetime.fromtimestamp(one.changed_at, UTC).strftime("%Y-%m-%d %H:%M"),
+            "" if one.is_readable else "cannot be decrypted",
+        )
         for one in found
     ]
     if not rows:
@@ -216,14 +231,6 @@ def _read_value(file: BinaryIO | None, what: str) -> bytes:
     return value
 
 
-def _check_server(config: Config, server: str) -> None:
-    known = credential_users(config)
-    if server not in known:
-        near = nearest_name(server, sorted(known))
-        hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(known)) or 'none'}"
-        raise NotFound(f"Unknown server `{server}`.", hint=hint)
-
-
 def check_owner(config: Config, owner: str) -> None:
     """Refuse a caller that cannot exist. One that an authorization server names has its subject after a colon."""
     name = owner.partition(":")[0]
@@ -233,22 +240,13 @@ def check_owner(config: Config, owner: str) -> None:
         raise BadConfiguration(
             f"`{owner}` is not the name of one caller.", hint="without --caller, it is set for callers without a name"
         )
-    near = nearest_name(name, sorted(config.callers))
-    hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(config.callers)) or 'none'}"
+    names = sorted(config.callers)
+    hint = suggest(name, names, f"configured: {', '.join(names) or 'none'}")
     raise NotFound(f"Unknown caller `{owner}`.", hint=hint)
-
-
-def _find_keys(user: CredentialUser) -> set[str]:
-    """Return the keys that the settings of a server refer to."""
-    return {piece.name for text in user.texts for piece in split_own_values(text) if isinstance(piece, OwnValue)}
 
 
 def _show_owner(owner: str) -> str:
     return f"the caller {owner}" if owner else "callers without a name"
-
-
-def _show_time(one: CredentialInfo) -> str:
-    return datetime.fromtimestamp(one.changed_at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _as_object(one: CredentialInfo) -> JsonObject:
@@ -265,11 +263,6 @@ def _as_object(one: CredentialInfo) -> JsonObject:
 async def _open_vault(config: Config) -> AsyncIterator[Vault]:
     async with open_store(config.store_url, pool=1, retry_s=5.0) as store:
         yield Vault(store, key_place_of(config))
-
-
-async def _set(config: Config, server: str, owner: str, key: str, value: bytes) -> None:
-    async with _open_vault(config) as vault:
-        await vault.put(server, owner, key, value)
 
 
 async def _list(config: Config) -> list[CredentialInfo]:

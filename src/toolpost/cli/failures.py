@@ -2,11 +2,12 @@
 
 import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from toolpost.base.nearest import nearest_name
 from toolpost.base.redaction import conceal_known
 from toolpost.cli.exits import ExitCode, exit_code_of_error
 from toolpost.cli.terminal import printable, style_stderr
@@ -83,11 +84,14 @@ def _show_issue(issue: Mapping[str, Any]) -> None:
         if name in issue:
             value = issue[name]
             shown = value if name == "suggestion" else json.dumps(value, ensure_ascii=False, default=str)
-            click.echo(printable(f"    {name}: {_shorten(str(shown))}"), err=True)
+            text = str(shown)
+            click.echo(printable(f"    {name}: {text if len(text) <= 300 else f'{text[:300]}…'}"), err=True)
 
 
-def _shorten(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"
+def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a hint at the name that was probably meant, or another hint if none is near."""
+    near = nearest_name(name, known)
+    return f"did you mean `{near}`?" if near else otherwise
 
 
 def as_clause(message: str) -> str:

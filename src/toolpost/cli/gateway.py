@@ -53,20 +53,21 @@ async def open_quiet_app(
     store whose credentials are used, for a command whose own store is in memory.
     """
     set_up_logging("debug" if is_debugging() else "critical")
+
+    def print_waiting(names: Collection[str]) -> None:
+        click.echo(f"waiting for {', '.join(sorted(names))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
+
     with redirect_stdout(sys.stderr):
-        options: Any = {
-            "enforces_lock": enforces_lock,
-            "servers": servers,
-            "credentials_of": credentials_of,
-            "learn_limit_s": LEARN_LIMIT_S,
-            "on_wait": _print_waiting,
-        }
-        async with open_app(config, is_brief=True, **options) as app:
+        async with open_app(
+            config,
+            is_brief=True,
+            enforces_lock=enforces_lock,
+            servers=servers,
+            credentials_of=credentials_of,
+            learn_limit_s=LEARN_LIMIT_S,
+            on_wait=print_waiting,
+        ) as app:
             yield app
-
-
-def _print_waiting(servers: Collection[str]) -> None:
-    click.echo(f"waiting for {', '.join(sorted(servers))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
 
 
 def without_store(config: Config) -> Config:

@@ -49,7 +49,9 @@ the others depend on who can fix the error, as [the error codes](errors.md) say.
 
 def render_page() -> str:
     codes = "".join(f"| {code.value} | {code.meaning} |\n" for code in ExitCode)
-    sections = "".join(_render_section(context) for context in walk_commands())
+    sections = "".join(
+        f"\n### `{context.command_path}`\n\n```text\n{context.get_help()}\n```\n" for context in walk_commands()
+    )
     return f"{_OPENING}{codes}{_BETWEEN}{sections}"
 
 
@@ -64,10 +66,6 @@ def walk_commands(command: click.Command = main, parent: click.Context | None = 
             inner = command.get_command(context, inner_name)
             assert inner is not None
             yield from walk_commands(inner, context)
-
-
-def _render_section(context: click.Context) -> str:
-    return f"\n### `{context.command_path}`\n\n```text\n{context.get_help()}\n```\n"
 
 
 if __name__ == "__main__":

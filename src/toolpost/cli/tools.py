@@ -13,6 +13,7 @@ from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import suggest
 from toolpost.cli.gateway import (
     complete_tool_names,
     find_tool,
@@ -94,9 +95,8 @@ def _view_of(config: Config, caller: str | None) -> View:
     if caller is None:
         return EVERYTHING
     if (settings := config.callers.get(caller)) is None:
-        near = nearest_name(caller, config.callers)
         known = f"known: {', '.join(config.callers)}" if config.callers else "add [callers.NAME] to toolpost.toml"
-        raise NotFound(f"Unknown caller `{caller}`.", hint=f"did you mean `{near}`?" if near else known)
+        raise NotFound(f"Unknown caller `{caller}`.", hint=suggest(caller, config.callers, known))
     return EVERYTHING.within((*scopes_of(config.http), *scopes_of(settings))).of_owner(caller)
 
 

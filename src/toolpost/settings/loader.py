@@ -127,9 +127,16 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
         with _prefix_errors(path):
             check_loadable(name)
     _refuse_unknown_keys(values, whole, path, "")
+    for table in ("servers", "callers"):
+        if not isinstance(values.get(table, {}), Mapping):
+            raise BadConfiguration(f"{path}: {table} must be a table: write [{table}.NAME].")
     # Servers and callers one by one: msgspec does not say which entry of a table is wrong.
-    servers = _convert_servers(values.get("servers", {}), path)
-    callers = _convert_callers(values.get("callers", {}), path)
+    servers = {name: _convert_server(name, value, path) for name, value in values.get("servers", {}).items()}
+    callers = {}
+    for name, value in values.get("callers", {}).items():
+        callers[name] = _convert_entry(value, CallerSettings, path, f"callers.{name}")
+        with _prefix_errors(path):
+            check_caller(name, callers[name])
     tables = [section for section in sections.values() if section.table is not None]
     of_parts = {table.name: _convert_table(values[table.name], table, path) for table in tables if table.name in values}
     rest = {key: value for key, value in values.items() if key not in _TABLES and key not in of_parts}
@@ -181,19 +188,6 @@ def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: P
             )
 
 
-def _convert_callers(values: Any, path: Path) -> dict[str, CallerSettings]:
-    if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: callers must be a table: write [callers.NAME].")
-    return {name: _convert_caller(name, value, path) for name, value in values.items()}
-
-
-def _convert_caller(name: str, value: Any, path: Path) -> CallerSettings:
-    caller = _convert_entry(value, CallerSettings, path, f"callers.{name}")
-    with _prefix_errors(path):
-        check_caller(name, caller)
-    return caller
-
-
 def _convert_table(values: Any, table: Section[Any], path: Path) -> dict[str, Any]:
     """Convert a part's table of sections, entry by entry."""
     if not isinstance(values, Mapping):
@@ -243,28 +237,18 @@ def _check_reranker(config: Config, path: Path) -> None:
         raise BadConfiguration(f"{path}: discovery.reranker has both a URL and models.", hint="keep one of them")
 
 
-def _convert_servers(values: Any, path: Path) -> dict[str, ServerSettings]:
-    if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: servers must be a table: write [servers.NAME].")
-    return {name: _convert_server(name, value, path) for name, value in values.items()}
-
-
 def _convert_server(name: str, value: Any, path: Path) -> ServerSettings:
     place = f"servers.{name}"
     for key in ("env", "headers") if isinstance(value, Mapping) else ():
-        _check_texts(value.get(key, {}), f"{path}: {place}.{key}")
+        texts = value.get(key, {})
+        for entry, text in texts.items() if isinstance(texts, Mapping) else ():
+            # Numbers are the usual mistake here, and msgspec would not name the entry.
+            if not isinstance(text, str):
+                raise BadConfiguration(f"{path}: {place}.{key}.{entry} must be a string.", hint="put it in quotes")
     server = _convert_entry(value, ServerSettings, path, place)
     with _prefix_errors(path):
         check_server(name, server)
     return server
-
-
-def _check_texts(values: Any, place: str) -> None:
-    if not isinstance(values, Mapping):
-        return
-    for name, value in values.items():
-        if not isinstance(value, str):
-            raise BadConfiguration(f"{place}.{name} must be a string.", hint="put it in quotes")
 
 
 def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], path: Path, place: str) -> None:

@@ -59,19 +59,17 @@ def make_concealer(server: ServerWithSecrets) -> Callable[[str], str]:
 def _to_settings(server: ServerWithSecrets) -> ServerSettings:
     """Convert back to settings with nothing left to replace, so that `rewrite_secrets` can search them."""
     words = [_escape_references(word) for word in server.command or ()]
+    secrets: Any = {
+        key: _escape_references(value) for key in AUTH_SECRETS if (value := getattr(server.auth, key, None))
+    }
     return ServerSettings(
         command=words[0] if words else None,
         args=words[1:],
         env={name: _escape_references(value) for name, value in server.env.items()},
         headers={name: _escape_references(value) for name, value in server.headers.items()},
         url=_escape_references(server.url) if server.url else None,
-        auth=_to_auth_settings(server.auth) if server.auth is not None else None,
+        auth=AuthSettings(**secrets) if server.auth is not None else None,
     )
-
-
-def _to_auth_settings(auth: AuthSpec) -> AuthSettings:
-    secrets: Any = {key: _escape_references(value) for key in AUTH_SECRETS if (value := getattr(auth, key))}
-    return AuthSettings(**secrets)
 
 
 def _escape_references(text: str) -> str:

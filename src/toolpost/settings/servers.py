@@ -318,7 +318,9 @@ def resolve_server(
     command = None
     if server.command is not None:
         words = [fill(word, f"args[{number}]") for number, word in enumerate(server.args)]
-        command = (_check_not_empty(fill(server.command, "command"), f"{place}.command"), *words)
+        command = (fill(server.command, "command"), *words)
+        if not command[0]:
+            raise BadConfiguration(f"{place}.command is empty after its variables are replaced.")
     url = None
     if server.url is not None:
         url = fill(server.url, "url")
@@ -411,12 +413,6 @@ def _check_auth(spec: AuthSpec, place: str) -> None:
     if spec.client_secret and not (spec.issuer or spec.token_url):
         # Otherwise the secret would go wherever the MCP server says, which need not be honest, nor stay so.
         raise BadConfiguration(f"{place}.auth.issuer is missing: `client_secret` needs {_ISSUER}.")
-
-
-def _check_not_empty(text: str, place: str) -> str:
-    if not text:
-        raise BadConfiguration(f"{place} is empty after its variables are replaced.")
-    return text
 
 
 def _resolve_folder(text: str, project: Path, place: str) -> Path:

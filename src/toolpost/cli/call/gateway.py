@@ -157,6 +157,9 @@ def _hint_at_tool_list(url: str) -> Iterator[None]:
     try:
         yield
     except UnknownTool as error:
+        if "server" in error.details:
+            # Nothing is known of the tools of its server: the gateway's own hint says what to do.
+            raise
         near = (error.details.get("nearest") or [None])[0]
         meant = f"did you mean `{near}`? " if near else ""
         raise UnknownTool(error.message, hint=f"{meant}`toolpost tools --url {url}` lists all of them") from error

@@ -28,15 +28,12 @@ def open_progress(tool: str, *, quiet: bool) -> Iterator[ShowProgress | None]:
         with _open_bar(tool) as show:
             yield show
     else:
-        yield _show_line
 
+        def show_line(note: ProgressNotification) -> None:
+            total = "" if note.total is None else f"/{note.total:g}"
+            click.echo(f"progress: {note.progress:g}{total}{_format_message(note)}", err=True)
 
-def _show_line(note: ProgressNotification) -> None:
-    click.echo(f"progress: {_format_amount(note)}{_format_message(note)}", err=True)
-
-
-def _format_amount(note: ProgressNotification) -> str:
-    return f"{note.progress:g}" if note.total is None else f"{note.progress:g}/{note.total:g}"
+        yield show_line
 
 
 def _format_message(note: ProgressNotification) -> str:

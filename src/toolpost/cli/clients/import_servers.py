@@ -8,14 +8,13 @@ from typing import Any, Literal
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
 from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.known import CLIENTS, list_client_files
 from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, non_default_values, parse_servers, render_server
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import tell, warn
+from toolpost.cli.failures import suggest, tell, warn
 from toolpost.cli.group import ImporterGroup
 from toolpost.cli.options import json_option
 from toolpost.cli.show import print_json_line, print_table, table
@@ -197,8 +196,7 @@ def _select_files(sources: Sequence[str]) -> list[tuple[Path, str, bool]]:
             path = Path(source).expanduser().absolute()
             selected.append((path, str(path), True))
         else:
-            near = nearest_name(source, CLIENTS)
-            hint = f"did you mean `{near}`?" if near else f"name a file, or one of {', '.join(CLIENTS)}"
+            hint = suggest(source, CLIENTS, f"name a file, or one of {', '.join(CLIENTS)}")
             raise NotFound(f"`{source}` is neither a file nor a known client.", hint=hint)
     return list(dict.fromkeys(selected))
 

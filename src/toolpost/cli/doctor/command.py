@@ -10,7 +10,6 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
 from toolpost.cli.doctor.findings import (
@@ -29,6 +28,7 @@ from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_s
 from toolpost.cli.doctor.tools import TOOLS_LIMIT
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import suggest
 from toolpost.cli.gateway import run_async
 from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
@@ -103,7 +103,10 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
                     raise
                 # The gateway would not start. What else there is can be looked at all the same.
                 found, groups = [], [_add_problem(groups[0], error)]
-            _refuse_unknown(selected, {*config.servers, *others, *(plugin.name for plugin in found)})
+            known = {*config.servers, *others, *(plugin.name for plugin in found)}
+            for name in sorted(selected - known):
+                hint = suggest(name, known, f"known: {', '.join(sorted(known))}")
+                raise NotFound(f"Unknown server, plugin or agent `{name}`.", hint=hint)
             groups += [group for group in found if not names or group.name in selected]
         groups += await _check_servers(config, [name for name in config.servers if not names or name in selected])
         for doctor in doctors:
@@ -133,13 +136,6 @@ def _load_doctors(config: Config) -> list[PartDoctor]:
         if doctor is not None:
             doctors.append(doctor)
     return doctors
-
-
-def _refuse_unknown(selected: set[str], known: set[str]) -> None:
-    for name in sorted(selected - known):
-        near = nearest_name(name, known)
-        hint = f"did you mean `{near}`?" if near else f"known: {', '.join(sorted(known))}"
-        raise NotFound(f"Unknown server, plugin or agent `{name}`.", hint=hint)
 
 
 async def _check_servers(config: Config, names: Sequence[str]) -> list[Group]:

@@ -124,7 +124,9 @@ def print_groups(groups: Sequence[Group]) -> None:
         for alike in _fold(group.findings):
             _print(alike)
         click.echo()
-    click.echo(_format_totals(groups))
+    problems, warnings = total(groups, Level.PROBLEM), total(groups, Level.WARNING)
+    counts = f"{pluralize(problems, 'problem')}, {pluralize(warnings, 'warning')}"
+    click.echo(counts if problems or warnings else "no problems found")
 
 
 def as_object(groups: Sequence[Group], *, is_ok: bool) -> JsonObject:
@@ -143,13 +145,6 @@ def total(groups: Sequence[Group], level: Level) -> int:
 def pluralize(number: int, noun: str) -> str:
     """Write a number with its noun, in the plural where needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _format_totals(groups: Sequence[Group]) -> str:
-    problems, warnings = total(groups, Level.PROBLEM), total(groups, Level.WARNING)
-    if not problems and not warnings:
-        return "no problems found"
-    return f"{pluralize(problems, 'problem')}, {pluralize(warnings, 'warning')}"
 
 
 def _fold(findings: Sequence[Diagnosis]) -> Iterator[list[Diagnosis]]:

@@ -79,12 +79,13 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
         took_s = time.monotonic() - began
         report = source.supervisor.report()
         findings = [_describe_start(source, report, took_s), *_findings(source, report)]
+    instructions = [source.define(name_instructions(source.name))] if source.profile.instructions else []
     return Group(
         kind="server",
         name=spec.name,
         findings=tuple(finding.mapped(conceal) for finding in findings),
         facts=_facts(source, report, took_s),
-        definitions=(*map(Definition.from_contract, source.contracts), *_list_instructions(source)),
+        definitions=(*map(Definition.from_contract, source.contracts), *instructions),
     )
 
 
@@ -148,7 +149,3 @@ def missing_command(spec: ServerSpec, *, place: str) -> Diagnosis | None:
     hint = LAUNCHERS.get(name, f"install it, or set {place} to its full path")
     found = problem("command-missing", f"the command `{name}` was not found or is not executable", hint=hint)
     return found.mapped(make_concealer(spec))
-
-
-def _list_instructions(source: ServerProvider) -> list[Definition]:
-    return [source.define(name_instructions(source.name))] if source.profile.instructions else []

@@ -17,10 +17,10 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.nearest import nearest_name
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
+from toolpost.cli.failures import suggest
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
@@ -139,8 +139,7 @@ def _unused_tags(config: Config) -> Iterator[Diagnosis]:
     limits |= {f"callers.{name}": caller.tags for name, caller in config.callers.items()}
     for place, tags in limits.items():
         for tag in sorted(set(tags or ()) - known_tags):
-            near = nearest_name(tag, sorted(known_tags))
-            hint = f"did you mean `{near}`?" if near else "set `tags` of a server, or plugins.tags"
+            hint = suggest(tag, sorted(known_tags), "set `tags` of a server, or plugins.tags")
             yield warning("access", f"{place}.tags: no server or plugin has the tag `{tag}`", hint=hint)
 
 

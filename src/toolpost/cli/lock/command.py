@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from toolpost.base.nearest import nearest_name
 from toolpost.cli.doctor.findings import pluralize
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
+from toolpost.cli.failures import suggest
 from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts
 from toolpost.cli.lock.states import (
@@ -107,8 +107,7 @@ def accept_changes(locked: LockedTools, live: LockedTools, names: Sequence[str])
     known = locked.keys() | live.keys()
     for name in names:
         if not any(fnmatchcase(tool, name) for tool in known):
-            near = nearest_name(name, known)
-            hint = f"did you mean `{near}`?" if near else "`toolpost tools` lists all of them"
+            hint = suggest(name, known, "`toolpost tools` lists all of them")
             raise NotFound(f"Unknown tool `{name}`.", hint=hint)
     kept = {name: tool for name, tool in locked.items() if not _is_named(name, names)}
     return kept | {name: tool for name, tool in live.items() if _is_named(name, names)}

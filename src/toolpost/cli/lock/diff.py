@@ -9,11 +9,10 @@ from typing import Any, Final
 import click
 
 from toolpost.base.ids import Json
-from toolpost.base.nearest import nearest_name
 from toolpost.cli.clients.safe_files import read_text
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import warn
+from toolpost.cli.failures import suggest, warn
 from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts
 from toolpost.cli.lock.states import load_live_tools, read_pinned_tools
@@ -149,8 +148,7 @@ def _find_definitions(content: Json) -> list[Any]:
 def _explain(name: str, *, as_json: bool) -> None:
     rule = RULES.get(RuleId(name))
     if rule is None:
-        near = nearest_name(name, RULES)
-        hint = f"did you mean `{near}`?" if near else f"known rules: {', '.join(RULES)}"
+        hint = suggest(name, RULES, f"known rules: {', '.join(RULES)}")
         raise NotFound(f"Unknown rule `{name}`.", hint=hint)
     if as_json:
         print_json_line(_rule_to_json(rule))

@@ -47,7 +47,9 @@ def print_drifts(drifts: Sequence[Drift]) -> None:
 
 def print_judgement(judgement: Judgement) -> None:
     for change in judgement.changes:
-        _print_change(change)
+        mark = colorize(change.verdict, change.verdict.ljust(_WIDTH))
+        click.echo(f"  {mark}  {printable(f'{change.rule}  {change.place}')}")
+        _print_lines(describe_change(change))
     if judgement.is_cut_short:
         click.echo(f"{_INDENT}the comparison stopped at its work limit: some changes may not be listed")
 
@@ -105,12 +107,6 @@ def format_value(value: Json) -> str:
     """Write a value on one line of at most `VALUE_LIMIT` characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= VALUE_LIMIT else f"{text[:VALUE_LIMIT]}…"
-
-
-def _print_change(change: Change) -> None:
-    mark = colorize(change.verdict, change.verdict.ljust(_WIDTH))
-    click.echo(f"  {mark}  {printable(f'{change.rule}  {change.place}')}")
-    _print_lines(describe_change(change))
 
 
 def _print_finding(finding: Finding, place: str) -> None:

@@ -13,9 +13,8 @@ import anyio
 import click
 import msgspec
 
-from toolpost.base.nearest import nearest_name
 from toolpost.cli.clients.safe_files import write_atomically
-from toolpost.cli.failures import warn
+from toolpost.cli.failures import suggest, warn
 from toolpost.cli.gateway import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
@@ -24,7 +23,6 @@ from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, pars
 from toolpost.discovery import automatic_eval, automatic_mcp
 from toolpost.providers import Provider
 from toolpost.providers.servers import ServerProvider
-from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
@@ -98,11 +96,16 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         }
         plugins = {plugin.name for plugin in app.plugin_host.plugins if plugin.state != "disabled"}
         own = {tool.source for tool in _list_gateway_tools(app.config).values()}
-        _refuse_unknown(only, plugins | set(app.servers.providers) | own)
+        known = plugins | set(app.servers.providers) | own
+        for name in only:
+            if name not in known:
+                hint = suggest(name, known, f"configured: {', '.join(sorted(known))}")
+                raise NotFound(f"Unknown server or plugin `{name}`.", hint=hint)
         selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
+        providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
         return LiveTools(
-            tools=filter_by_source(list_tools(app.config, _providers_of(app)), only),
+            tools=filter_by_source(list_tools(app.config, providers), only),
             missing={name: reason for name, reason in missing.items() if not only or name in only},
         )
 
@@ -122,10 +125,6 @@ def list_tools(config: Config, providers: Iterable[Provider]) -> dict[str, Locke
             definition = provider.define(name_instructions(provider.name))
             tools[definition.name] = LockedTool.of(provider.name, definition)
     return _list_gateway_tools(config) | tools
-
-
-def _providers_of(app: App) -> list[Provider]:
-    return [*app.plugin_host.providers, *app.servers.providers.values()]
 
 
 def _list_gateway_tools(config: Config) -> dict[str, LockedTool]:
@@ -155,14 +154,6 @@ async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, st
             if source.definitions is None:
                 tasks.start_soon(wait_for, source)
     return reasons
-
-
-def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = nearest_name(name, known)
-            hint = f"did you mean `{near}`?" if near else f"configured: {', '.join(sorted(known))}"
-            raise NotFound(f"Unknown server or plugin `{name}`.", hint=hint)
 
 
 async def read_pinned_tools(config: Config) -> dict[str, LockedTool]:

@@ -14,9 +14,9 @@ import click
 from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
 from toolpost.cli.credentials import check_owner
 from toolpost.cli.examples import examples
+from toolpost.cli.failures import suggest
 from toolpost.cli.gateway import run_async
 from toolpost.cli.login.listener import LoginListener, open_listener, read_pasted_urls
 from toolpost.cli.options import config_option, json_option, load_cli_config
@@ -95,7 +95,12 @@ def login(
         print_json_line(_describe(server, caller, grant))
         return
     granted = f" with the scopes {', '.join(grant.scopes)}" if grant.scopes else ""
-    until = "it is renewed by itself" if grant.refresh_token else _describe_end(grant)
+    if grant.refresh_token:
+        until = "it is renewed by itself"
+    elif grant.expires_at is None:
+        until = "the provider does not say for how long"
+    else:
+        until = f"until {datetime.fromtimestamp(grant.expires_at, UTC).astimezone():%Y-%m-%d %H:%M}, then log in again"
     click.echo(printable(f"Logged in to {server} at {grant.terms.issuer}{granted}; {until}."))
 
 
@@ -133,20 +138,11 @@ def _describe(server: str, caller: str, grant: Grant) -> JsonObject:
     }
 
 
-def _describe_end(grant: Grant) -> str:
-    if grant.expires_at is None:
-        return "the provider does not say for how long"
-    return f"until {datetime.fromtimestamp(grant.expires_at, UTC).astimezone():%Y-%m-%d %H:%M}, then log in again"
-
-
 @asynccontextmanager
 async def _open(config: Config, server: str, caller: str) -> AsyncIterator[tuple[ServerSpec, Authorization, Vault]]:
     known = credential_users(config)
     if server not in known:
-        near = nearest_name(server, known)
-        raise NotFound(
-            f"No server `{server}` is configured.", hint=f"did you mean `{near}`?" if near else "see `toolpost servers`"
-        )
+        raise NotFound(f"No server `{server}` is configured.", hint=suggest(server, known, "see `toolpost servers`"))
     section, settings = known[server].section, known[server].settings
     resolved = resolve_server(
         server,

@@ -37,7 +37,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        line = format_event(at, _format_level(record), record.getMessage(), _fields_of(record))
+        color = _COLORS.get(record.levelname)
+        level = style_stderr(record.levelname, color) if color else record.levelname
+        line = format_event(at, level, record.getMessage(), _fields_of(record))
         return conceal_known(f"{line}\n{printable(trace)}" if (trace := self._trace(record)) else line)
 
     def _trace(self, record: logging.LogRecord) -> str | None:
@@ -67,11 +69,6 @@ def format_event(at: str, level: str, message: str, fields: Mapping[str, Any]) -
     """Return an event as one line."""
     shown = " ".join(f"{name}={_quote(value)}" for name, value in fields.items())
     return f"{at} {level} {printable(message)}" + (f"  {shown}" if shown else "")
-
-
-def _format_level(record: logging.LogRecord) -> str:
-    color = _COLORS.get(record.levelname)
-    return style_stderr(record.levelname, color) if color else record.levelname
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, Any]:

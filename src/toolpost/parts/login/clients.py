@@ -155,8 +155,11 @@ class Clients:
         self._fetching[host] = url, done
         try:
             with anyio.fail_after(FETCH_S):
-                document = await self._fetch(url)
-            known = self._parse(url, document)
+                request = httpx2.Request("GET", url, headers={"accept": "application/json"})
+                response = await self._fetcher.send(request)
+            if response.status_code != 200 or len(response.content) > DOCUMENT_LIMIT:
+                raise ValueError("there is no document of a client")
+            known = self._parse(url, msgspec.json.decode(response.content, type=dict))
             _remember(self._documents, url, (time.monotonic() + FRESH_S, known))
         except (UpstreamUnavailable, TimeoutError):
             # A document that was read before still counts while its host does not answer.
@@ -169,12 +172,6 @@ class Clients:
             del self._fetching[host]
             done.set()
         return known
-
-    async def _fetch(self, url: str) -> JsonObject:
-        response = await self._fetcher.send(httpx2.Request("GET", url, headers={"accept": "application/json"}))
-        if response.status_code != 200 or len(response.content) > DOCUMENT_LIMIT:
-            raise ValueError("there is no document of a client")
-        return msgspec.json.decode(response.content, type=dict)
 
     def _parse(self, url: str, document: JsonObject) -> LoginClient:
         # As exact text: otherwise a document could be used in the name of another.

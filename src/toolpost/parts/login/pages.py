@@ -69,7 +69,8 @@ def sign_in_page(
             '</label><button name="action" value="sign-in">Log in</button></form>'
         )
     if provider is not None:
-        ways += f'<p><a href="/authorize/provider?request={_(request)}">Log in with {_(_host(provider))}</a></p>'
+        host = urlsplit(provider).hostname or provider
+        ways += f'<p><a href="/authorize/provider?request={_(request)}">Log in with {_(host)}</a></p>'
     return LoginPage(
         "Log in", f"<p><strong><bdi>{_(client)}</bdi></strong> wants to use tools of this gateway.</p>{problem}{ways}"
     )
@@ -135,10 +136,6 @@ def _hidden(request: str, form: str) -> str:
     return (
         f'<input type="hidden" name="request" value="{_(request)}"><input type="hidden" name="form" value="{_(form)}">'
     )
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or url
 
 
 def _target(uri: str) -> str:

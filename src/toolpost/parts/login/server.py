@@ -338,7 +338,8 @@ class AuthorizationServer:
         Returns two cookies that their browser has from now on: its own, and the one by which it is remembered
         (`remembered`, if it has one already), so that strangers who try the same name do not keep it out.
         """
-        known = next((each for each in self._callers() if each.name == name), None)
+        callers = self.roster.members.callers if self.roster is not None else ()
+        known = next((each for each in callers if each.name == name), None)
         attempt, is_remembered = None, False
         if known is not None:
             is_remembered = hmac.compare_digest(remembered, self._remember(known, remembered.partition(".")[0]))
@@ -422,9 +423,6 @@ class AuthorizationServer:
         claims = _make_claims(identity)
         known = self.roster.members.match(claims)
         return None if known is None else (known, known.id_for(claims))
-
-    def _callers(self) -> tuple[KnownCaller, ...]:
-        return self.roster.members.callers if self.roster is not None else ()
 
 
 def _make_claims(identity: Identity, grant: str = "", scopes: Sequence[str] = (ALL,)) -> Claims:

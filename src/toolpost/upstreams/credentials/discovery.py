@@ -166,7 +166,7 @@ async def _find_server_metadata(
         response = await fetcher.send(create_oauth_metadata_request(place))
         go_on, metadata = await handle_auth_metadata_response(response)
         if metadata is not None:
-            stated = _read_text(response.content, "issuer") or ""
+            stated = read_text(response.content, "issuer") or ""
             # Exactly as text (RFC 8414 §3.3). Of a server without resource metadata only the origin is known, and whether a
             # slash ends that is not.
             if stated != issuer and not (issuer is None and issuers_match(stated, base_url)):
@@ -176,7 +176,7 @@ async def _find_server_metadata(
                     hint="set `auth.issuer` to the issuer that its metadata names, if you trust that one",
                 )
             await _check_endpoints(metadata, fetcher)
-            return stated, metadata, _read_text(response.content, "device_authorization_endpoint")
+            return stated, metadata, read_text(response.content, "device_authorization_endpoint")
         if not go_on:
             raise UpstreamUnavailable(f"its authorization server answers with HTTP {response.status_code}")
     if issuer is not None:
@@ -360,7 +360,7 @@ async def _register_dynamically(
 
 def describe_error(response: httpx2.Response) -> str:
     """Return the error of an OAuth response (RFC 6749 §5.2) in its own words, shortened."""
-    error, description = _read_text(response.content, "error"), _read_text(response.content, "error_description")
+    error, description = read_text(response.content, "error"), read_text(response.content, "error_description")
     text = f"{error}: {description}" if error and description else error or description or "it does not say why"
     return "".join(c for c in text if c.isprintable())[:300]
 
@@ -374,7 +374,8 @@ def read_json(content: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_text(content: bytes, name: str) -> str | None:
+def read_text(content: bytes, name: str) -> str | None:
+    """Return a member of a JSON object, None if it is not text or this is no object."""
     value = read_json(content).get(name)
     return value if isinstance(value, str) else None
 
@@ -382,6 +383,3 @@ def _read_text(content: bytes, name: str) -> str | None:
 def _read_texts(content: bytes, name: str) -> list[str]:
     value = read_json(content).get(name)
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-read_error_code = _read_text

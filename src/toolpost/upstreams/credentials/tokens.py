@@ -21,8 +21,8 @@ from toolpost.upstreams.credentials.discovery import (
     OAuthFailed,
     configured_registration,
     describe_error,
-    read_error_code,
     read_json,
+    read_text,
 )
 from toolpost.upstreams.credentials.fetch import Fetcher
 from toolpost.upstreams.credentials.grant import Grant, Registration, TokenTerms
@@ -175,16 +175,13 @@ async def _get_assertion(discovery: Discovery, auth: AuthSpec, fetcher: Fetcher)
 def _exchange_parameters(auth: AuthSpec, default_type: str) -> dict[str, str]:
     if not auth.subject_token:
         raise OAuthFailed(f'`auth.type = "{auth.type}"` needs `auth.subject_token`')
+    kind = auth.subject_token_type or default_type
     data = {
         "grant_type": TOKEN_EXCHANGE,
         "subject_token": auth.subject_token,
-        "subject_token_type": _full_type(auth.subject_token_type or default_type),
+        "subject_token_type": kind if ":" in kind else f"{_TYPE}{kind}",
     }
     return data | {"audience": auth.audience} if auth.audience else data
-
-
-def _full_type(name: str) -> str:
-    return name if ":" in name else f"{_TYPE}{name}"
 
 
 async def revoke(grant: Grant, auth: AuthSpec, fetcher: Fetcher) -> bool:
@@ -263,7 +260,7 @@ async def _send(
     response = await fetcher.send(httpx2.Request("POST", endpoint, data=form, headers=_FORM | headers))
     if response.status_code in (200, 201):
         return response
-    error = read_error_code(response.content, "error")
+    error = read_text(response.content, "error")
     said = describe_error(response)
     for secret in (*form.values(), registration.client_secret):
         if (
