@@ -6,8 +6,8 @@ options          options that commands share, and the configuration they modify
 gateway          the gateway inside this process, for one command
 show, terminal   tables and JSON on stdout, and what is safe to print
 
-audit/ call/ clients/ doctor/ lock/ servers/   commands with several modules; clients/ has import, install and uninstall
-serve, tools, search, config, store, completion   commands with one
+call/ clients/ doctor/ lock/ login/ logs/ servers/   commands with several modules; clients/ has import, install and uninstall
+serve, tools, search, audit, credentials, config, store, completion   commands with one
 
 The commands of parts are in `toolpost.parts.*.commands`.
 """

@@ -12,9 +12,8 @@ network       certificates and proxies of outgoing connections
 credentials   where the key is that encrypts stored credentials
 secrets       finds secrets in a server's settings, and rewrites them
 masking       removes a server's secrets from text that it prints
-client_files  the servers in the files of other MCP clients; client_entry one of them, own_entry Toolpost itself among them
-env_files     files of `NAME=value` lines
-jsonc         JSON with comments; json_edit changes one member of it
+client_files  the servers in the files of other MCP clients, and Toolpost itself among them
+jsonc         JSON with comments: reads it, and changes one member of it
 """
 
 from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings

@@ -1,7 +1,7 @@
-"""Parses JSON with comments and trailing commas, with line numbers in errors.
+"""Reads JSON with comments and trailing commas, with line numbers in errors, and changes one member of it.
 
 Comments and trailing commas are overwritten with spaces first, so that positions in the parsed text are positions in the file:
-`json_edit` relies on it.
+a change cuts the text there, and leaves all else as its owner has written it.
 """
 
 import json

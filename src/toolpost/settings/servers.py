@@ -49,7 +49,7 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     type: Annotated[
         AuthType,
         Meta(
-            description="`oauth`: a person logs in (`toolpost login NAME`); the others need nobody: `client_credentials`,"
+            description="`oauth`: a person logs in (`toolpost login NAME`); the others need no person: `client_credentials`,"
             " `token_exchange` (RFC 8693), `id_jag` (an assertion of a company's identity provider), `jwt_bearer` (RFC 7523)"
         ),
     ] = "oauth"

@@ -1,4 +1,4 @@
-"""Checks of the environment: Python, the configuration, the store and the plugins."""
+"""Checks of the environment: Python, the configuration, the store, credentials and the plugins."""
 
 import os
 import platform

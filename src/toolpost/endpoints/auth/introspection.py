@@ -67,6 +67,7 @@ class Introspection:
         until = asked_at + self._rules.cache_s
         if isinstance(expires_at, int | float):
             until = min(until, float(expires_at))
+        # Exactly true: a server that answers "false" as text must not let its callers in.
         if claims.get("active") is not True or not self._is_valid(claims, asked_at):
             self._remember_inactive(digest)
             return None

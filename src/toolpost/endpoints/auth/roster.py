@@ -366,6 +366,7 @@ class Roster:
             # A person has let a client call tools, and not administrate.
             known = replace(known, is_admin=False)
         admission = self._make_admission(known, known.id_for(claims), until, claims=(members.verifier.rules, claims))
+        # By its digest: the memory of the gateway holds no token longer than its request.
         self._verified[digest_of(token)] = admission
         if self.keeps_tokens and claims.login is None:
             self.on_verified(admission.caller, token, claims)
@@ -398,18 +399,19 @@ class Roster:
         """Whether a caller with this id may still authenticate."""
         if self.anonymous is not None:
             return caller == self.anonymous.caller.id
-        names = {known.name for known in (*self.members.callers, *filter(None, [self.members.others]))}
-        return caller.partition(":")[0] in names
+        return self._find_configured(caller) is not None
 
     def scopes_of(self, caller: Caller) -> tuple[Scope, ...] | None:
         """Return the scopes that limit a caller; None if it may no longer authenticate."""
-        if not self.is_known(caller.id):
-            return None
         if self.anonymous is not None:
-            return self.anonymous.scopes
-        known = (*self.members.callers, *filter(None, [self.members.others]))
-        name = caller.id.partition(":")[0]
-        return self._scopes(next(one for one in known if one.name == name), is_read_only=caller.is_read_only)
+            return self.anonymous.scopes if caller.id == self.anonymous.caller.id else None
+        known = self._find_configured(caller.id)
+        return None if known is None else self._scopes(known, is_read_only=caller.is_read_only)
+
+    def _find_configured(self, caller: CallerId) -> KnownCaller | None:
+        # `NAME:SUB` is one of the people who are `NAME`.
+        name = caller.partition(":")[0]
+        return next((one for one in (*self.members.callers, self.members.others) if one and one.name == name), None)
 
     def _scopes(self, known: KnownCaller, *, is_read_only: bool) -> tuple[Scope, ...]:
         own = self.members.read_only if is_read_only else UNLIMITED

@@ -199,6 +199,7 @@ class LoginRoutes:
                 return
             joint = "&" if "?" in location else "?"
             response.headers["location"] = f"{location}{joint}iss={quote(self._server.issuer, safe='')}"
+        # Before the person has seen anything: a request that another browser has begun cannot be finished in this one.
         response.headers["set-cookie"] = self._write_cookie(self._cookie, cookie)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["x-frame-options"] = "DENY"
@@ -263,6 +264,7 @@ class LoginRoutes:
             return
         form = _parse_once(body) or {}
         name = form.get("request", "")
+        # The token of the form is used up here, whatever the form says: a page that was sent cannot be sent again.
         taken = await self._server.take_form(name, cookie, form.get("form", ""))
         if taken is None:
             await self._show(request, problem_page(_OVER))

@@ -345,6 +345,7 @@ class AuthorizationServer:
             is_remembered = hmac.compare_digest(remembered, self._remember(known, remembered.partition(".")[0]))
             source = f"browser {remembered}" if is_remembered else f"address {address}"
             attempt = self._passphrases.take_try(known.name, source, is_known=is_remembered)
+        # Also where it cannot count: how long the answer takes must not tell whether a name exists or is limited.
         is_right = await self._passphrases.check(passphrase, known.passphrase if known else None)
         if known is not None and known.token is not None and known.token == digest_of(passphrase.encode()):
             is_right = True
@@ -396,7 +397,9 @@ class AuthorizationServer:
         identity = request.identity
         if identity is None or (caller := self.find_caller(identity)) is None:
             return None
+        # The caller is matched once more: rules may have changed while the person read the page.
         grant, code = secrets.token_hex(16), secrets.token_urlsafe(32)
+        # Not repeated after a lost connection: the first run may have deleted the request, and its code be valid.
         if not await self._scripts.run(
             lambda: records.approve(request, identity, caller[1], grant, hash_of(code)), repeatable=False
         ):
@@ -428,7 +431,7 @@ class AuthorizationServer:
 def _make_claims(identity: Identity, grant: str = "", scopes: Sequence[str] = (ALL,)) -> Claims:
     """Return the claims by which a person is matched to a caller, at consent and for each token alike.
 
-    Clients and scopes are those of this server, chosen by whoever registers: they must not match what `[callers]` says of
+    Clients and scopes are those of this server, chosen by the client that registers: they must not match what `[callers]` says of
     clients and scopes of another issuer. Scopes narrow what the caller sees, once it is known.
     """
     return Claims(

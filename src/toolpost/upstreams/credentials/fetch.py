@@ -79,6 +79,7 @@ class Fetcher:
         self._network = network
         origins = {_origin_of(url) for url in configured}
         reaches = [_reach_of_host(host) for _, host, _ in origins]
+        # A server that the operator has put inside may have its authorization server there; one on the internet may not.
         inside = [reach for reach in reaches if reach in (Reach.PRIVATE, Reach.LOOPBACK)]
         self._allowed = max(inside, default=Reach.INTERNET)
         self._origins = origins | {_origin_of(url) for url in exempt}
@@ -128,6 +129,8 @@ class Fetcher:
             raise UnsafeUrl(f"The authorization server names a URL without TLS: {_shown(url)}", hint=_HINT)
 
     async def _resolve(self, host: str, port: int) -> str:
+        # Called for each connection, which then goes to the very address that was checked: between a check of a name and a
+        # second look-up, its owner could let it lead elsewhere (DNS rebinding).
         addresses = await _look_up(host, port)
         if (host.lower(), port) in self._hosts:
             return addresses[0]

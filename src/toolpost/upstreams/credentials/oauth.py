@@ -136,7 +136,7 @@ class Authorization:
         self._loaded_at: float | None = None
         """When the vault was last read, on the monotonic clock; None before the first time."""
         self._saving: asyncio.Task[None] | None = None
-        """Stores renewed tokens that could not be stored at once; they are used meanwhile."""
+        """Stores renewed tokens that could not be stored at once; they are used until then."""
         self._backoff = RenewalBackoff()
         """After renewals that failed."""
         self._useless = RenewalBackoff()
@@ -196,7 +196,7 @@ class Authorization:
         try:
             raw = await self.vault.get(self.server, self.owner, NAME)
         except StoreUnavailable:
-            # A server that needs no credential goes on without the store. One in use might have been removed meanwhile.
+            # A server that needs no credential goes on without the store. One in use might have been removed since.
             limit_s = OUTAGE_S if self._grant is not None else math.inf
             if self._loaded_at is None or time.monotonic() > self._loaded_at + limit_s:
                 raise
@@ -382,6 +382,7 @@ class Authorization:
         async with asyncio.timeout(RENEWAL_S) as wait:
             while True:
                 async with self.vault.lease(self.server, self.owner, NAME, seconds=RENEWAL_S) as is_ours:
+                    # Only now: the gateway that had the lease before may have stored the next token.
                     await self.load()
                     current = self._grant.access_token if self._grant is not None else None
                     if is_ours or current != refused:
@@ -394,7 +395,7 @@ class Authorization:
     async def log_out(self) -> bool | None:
         """Revoke and remove the tokens; returns whether they were revoked, None if there are none.
 
-        Waits for a renewal in flight, and lets none begin meanwhile: its tokens would be neither revoked nor stored.
+        Waits for a renewal in flight, and lets none begin until it is done: its tokens would be neither revoked nor stored.
         """
         await load_protocol()
         from toolpost.upstreams.credentials.tokens import revoke
@@ -407,6 +408,7 @@ class Authorization:
                         await self.load()
                         if self._grant is None:
                             return None
+                        # Before they are removed: without them nothing could be revoked. They are removed in any case.
                         try:
                             is_revoked = await revoke(self._grant, self.auth, self.fetcher)
                         except (UpstreamUnavailable, BadConfiguration):
@@ -433,10 +435,12 @@ class Authorization:
         await load_protocol()
         from toolpost.upstreams.credentials import tokens
 
+        # From here to `_store(new)` a kill loses the answer, which cannot be prevented: the provider has replaced the token
+        # before it tells us. The mark is stored first, so that the next gateway knows why its try is refused.
         was_interrupted = grant.renewal_began_at is not None
         marked = msgspec.structs.replace(grant, renewal_began_at=time.time())
         if not await self._store(marked, expect=raw):
-            return
+            return  # Changed since it was read, by a login or a logout: that one counts.
         try:
             async with asyncio.timeout(REQUEST_S):
                 new = await tokens.renew(grant, self.auth, self.fetcher)
@@ -450,6 +454,7 @@ class Authorization:
                 raise self.require_login(refusal.message) from refusal
             raise
         except UpstreamUnavailable as error:
+            # The mark stays if the provider may have seen the request, and replaced the token.
             if not error.was_sent:
                 await self._store(grant, expect=encode_grant(marked))
             raise
@@ -516,7 +521,7 @@ class Authorization:
 
 
 async def load_protocol() -> None:
-    """Import what needs the SDK; calls go on meanwhile."""
+    """Import what needs the SDK, in a thread: it takes a second, and calls go on."""
     await import_in_thread("toolpost.upstreams.credentials.tokens")
 
 

@@ -91,6 +91,7 @@ class Vault:
         """
         while True:
             cipher, check = await self._cipher_for_writing()
+            # With its place: a row that is copied to another caller's place is refused when it is read.
             new = cipher.encrypt(msgspec.msgpack.encode(_Sealed(server, owner, name, value)))
             old: bytes | EllipsisType | None = ...
             if not isinstance(expect, EllipsisType):
@@ -141,6 +142,7 @@ class Vault:
             yield is_ours
         finally:
             if is_ours:
+                # Otherwise a cancelled holder would make the others wait until the lease expires.
                 with anyio.CancelScope(shield=True):
                     await self._rows.end_lease(server, owner, name, holder=holder)
                 self.wakeups.ring(TOPIC)
