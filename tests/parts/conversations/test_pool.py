@@ -24,8 +24,7 @@ from toolpost.parts.conversations import (
     pool_key,
     profile_of,
 )
-from toolpost.parts.conversations.metrics import AgentMetrics
-from toolpost.parts.conversations.session_pool import OnGone, OpenedSession, SessionOpener
+from toolpost.parts.conversations.session_pool import AgentMetrics, OnGone, OpenedSession, SessionOpener
 from toolpost.shares import Callers
 from toolpost.testing import ScriptedAgent
 

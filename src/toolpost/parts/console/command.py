@@ -57,7 +57,8 @@ def console(url: str | None, config_path: Path | None, *, no_browser: bool) -> N
     config = load_cli_config(config_path)
     gateway = base_url(url) if url else own_url(config, hint="give its address with --url")
     RunningGateway(url=gateway, network=config.resolve_network()).ask("GET", "/healthz")
-    port = _find_port(config, gateway)
+    # Its own port where it listens on this machine; else a proxy is in front of it.
+    port = port_of(gateway) if urlsplit(gateway).hostname in LOCAL_HOSTS else config.address[1]
     address, secret = f"{gateway}/", run_async(_issue, config, port)
     if secret is None:
         if no_browser or not _open(address):
@@ -89,11 +90,6 @@ async def _issue(config: Config, port: int) -> str | None:
         ) from error
     async with open_store(config.store_url) as store:
         return await ConsoleSessions(store, gateway).issue(port)
-
-
-def _find_port(config: Config, url: str) -> int:
-    """Return the port on which the gateway at a URL listens: its own on this machine, else a proxy is in front of it."""
-    return port_of(url) if urlsplit(url).hostname in LOCAL_HOSTS else config.address[1]
 
 
 def _open_by_file(config: Config, address: str, port: int, secret: str) -> bool:

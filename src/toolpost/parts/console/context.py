@@ -1,7 +1,6 @@
 """What the handlers of the console's API share: the gateway, the caller's view of it, and the check of changes."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.endpoints.auth.roster import Admission
@@ -10,8 +9,6 @@ from toolpost.endpoints.http.routes import Handler, HttpContext, Route, RouteReq
 from toolpost.host import Host
 from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_change, may_change
 from toolpost.parts.console.timings import CallTimings
-
-API: Final = API_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +31,7 @@ class Console:
 
     def read(self, path: str, handler: Handler, *, is_for_admins: bool = False) -> Route:
         """Make a route that answers GET and changes nothing."""
-        return Route(method="GET", path=f"{API}{path}", handler=handler, is_for_admins=is_for_admins)
+        return Route(method="GET", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins)
 
     def change(self, path: str, handler: Handler, *, is_for_admins: bool = True, needs_cookie: bool = False) -> Route:
         """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
@@ -46,7 +43,7 @@ class Console:
         def check(request: HttpRequest, _: Admission) -> None:
             check_change(self.sessions, request, is_open=needs_cookie or self.is_open)
 
-        return Route(method="POST", path=f"{API}{path}", handler=handler, is_for_admins=is_for_admins, check=check)
+        return Route(method="POST", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins, check=check)
 
 
 def text_of(request: RouteRequest, name: str) -> str:

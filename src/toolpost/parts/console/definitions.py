@@ -6,7 +6,7 @@ the newest `KEPT` of each tool. The tools are looked at when they have changed, 
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -86,7 +86,9 @@ class DefinitionHistory:
         """Store the definitions that are not the latest of their tools; returns how many there were."""
         if self._latest is None:
             self._latest = dict(await self._store.scripts.read(_read_latest))
-        fresh = await to_thread.run_sync(_find_fresh, list(contracts), self._latest)
+        # In a thread: a server decides how many tools there are, and how long they are.
+        written = await to_thread.run_sync(lambda listed: list(map(_write, listed)), list(contracts))
+        fresh = [each for each in written if self._latest.get(each.tool) != each.digest]
         for start in range(0, len(fresh), BATCH):
             part = fresh[start : start + BATCH]
             await self._store.scripts.run(lambda part=part: _add(part), durable=False)  # type: ignore[misc]
@@ -97,11 +99,6 @@ class DefinitionHistory:
         """Return the definitions of a tool, the newest first, each judged against the one before it."""
         rows = await self._store.scripts.read(lambda: _read_tool(name))
         return await to_thread.run_sync(_judge_rows, rows)
-
-
-def _find_fresh(contracts: Sequence[Contract], latest: Mapping[str, str]) -> list[_Written]:
-    written = map(_write, contracts)
-    return [each for each in written if latest.get(each.tool) != each.digest]
 
 
 def _write(contract: Contract) -> _Written:

@@ -31,21 +31,17 @@ def side_by_side(old: str, new: str, *, context: int = CONTEXT_LINES) -> list[Js
     if max(len(gone), len(added)) > ALIGNED_LIMIT:
         rows.extend(_rows("replace", gone[:SHOWN_LIMIT], added[:SHOWN_LIMIT]))
     else:
-        rows.extend(_align(gone, added, context))
+        for place, group in enumerate(SequenceMatcher(a=gone, b=added, autojunk=True).get_grouped_opcodes(context)):
+            if place:
+                rows.append({"kind": "same", "old": "…", "new": "…"})
+            for tag, start, end, new_start, new_end in group:
+                rows.extend(_rows(tag, gone[start:end], added[new_start:new_end]))
     rows.extend(_rows("equal", *[before[len(before) - last :][:context]] * 2))
     return rows
 
 
 def _count_common(old: Sequence[str], new: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
-
-
-def _align(old: list[str], new: list[str], context: int) -> Iterator[JsonObject]:
-    for place, group in enumerate(SequenceMatcher(a=old, b=new, autojunk=True).get_grouped_opcodes(context)):
-        if place:
-            yield {"kind": "same", "old": "…", "new": "…"}
-        for tag, first, last, new_first, new_last in group:
-            yield from _rows(tag, old[first:last], new[new_first:new_last])
 
 
 def _rows(tag: str, old: list[str], new: list[str]) -> Iterator[JsonObject]:

@@ -117,15 +117,14 @@ class ConsoleSessions:
         for pair in request.headers.get(b"cookie", b"").decode("latin-1").split(";"):
             found, _, value = pair.strip().partition("=")
             body, _, signature = value.rpartition(".")
-            if found == name and self._is_valid(body, signature, port, proof):
+            if found != name or not hmac.compare_digest(
+                signature.encode("latin-1"), self._sign(body, port, proof).encode()
+            ):
+                continue
+            until = body.partition(".")[0]
+            if until.isascii() and until.isdigit() and int(until) > time.time() and body not in self._ended:
                 return body
         return None
-
-    def _is_valid(self, body: str, signature: str, port: int, proof: str) -> bool:
-        until = body.partition(".")[0]
-        is_ours = hmac.compare_digest(signature.encode("latin-1"), self._sign(body, port, proof).encode())
-        is_over = not (until.isascii() and until.isdigit()) or int(until) <= time.time() or body in self._ended
-        return is_ours and not is_over
 
     def _sign(self, body: str, port: int, proof: str) -> str:
         signed = f"cookie\n{self._gateway}\n{port}\n{proof}\n{body}"

@@ -7,11 +7,10 @@ says.
 """
 
 import hashlib
-import json
 import logging
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +22,9 @@ from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.safe_files import read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, parse_servers, remove_server, render_server, set_server_key
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError, UpstreamUnavailable
+from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.host import Host
+from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
 from toolpost.providers.server_host import ServerHost
@@ -98,33 +99,29 @@ def plan_addition(host: Host, text: str, *, keep_secrets: bool) -> ConfigChange:
         variables.count(server.name, settings)
         tables[server.name] = render_server(server.name, settings)
     after = add_servers(before or "", path, tables, may_show=False)
-    notes = [*found.notes, *_describe_variables(variables)]
+    notes = [*found.notes]
+    for variable, users in variables.used_by.items():
+        if variable in variables.origins or not variables.is_set(variable):
+            state = "is set" if variables.is_set(variable) else "set it before Toolpost starts"
+            notes.append(f"{variable}: {state}; used by {', '.join(users)}")
     if before is None:
         notes.append(f"{path.name} is created: from the next start on, the settings of this folder are read from it")
     return ConfigChange(path=path, before=before, after=after, servers=tuple(tables), action="add", notes=tuple(notes))
 
 
-def entry_text(name: str, entry: Mapping[str, Json]) -> str:
-    """Write one server as a client's JSON."""
-    return json.dumps({"mcpServers": {name: dict(entry)}})
-
-
 def plan_removal(host: Host, name: str) -> ConfigChange:
     """Plan to remove a server."""
-    path, before = _read(host)
-    if name not in parse_servers(before or "", path):
+    path, before, section = _find_entry(host, name)
+    if section != "servers":
         raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
-    after = remove_server(before or "", path, name)
+    after = remove_server(before, path, name)
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action="remove")
 
 
 def plan_setting(host: Host, name: str, key: str, value: Json) -> ConfigChange:
     """Plan to set one key of a server, or of an entry of a section whose tools are held to their contracts as servers' are."""
-    path, before = _read(host)
-    section = _find_section(before or "", path, name)
-    if name not in parse_servers(before or "", path, section):
-        raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
-    after = set_server_key(before or "", path, name, key, value, section)
+    path, before, section = _find_entry(host, name)
+    after = set_server_key(before, path, name, key, value, section)
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
 
 
@@ -136,7 +133,8 @@ async def carry_out(change: ConfigChange, host: Host, servers: ServerHost, *, ba
     # Before anything is started: a command that ends at once has run, and the file does not tell of it.
     facts: JsonObject = {"caller": caller, "action": change.action, "servers": list(change.servers)}
     if change.action == "add":
-        facts["runs"] = [_describe(config.servers[name]) for name in change.servers if name in config.servers]
+        added = [redact_server(config.servers[name]) for name in change.servers if name in config.servers]
+        facts["runs"] = [shlex.join([one.command, *one.args]) if one.command else one.url or "" for one in added]
     event(_log, logging.INFO, "change of servers asked for", **facts)
     try:
         await servers.apply(specs_of(config, host.plugins))
@@ -154,6 +152,24 @@ async def carry_out(change: ConfigChange, host: Host, servers: ServerHost, *, ba
         current = _parse(text, change.path) if text is not None else host.config
         await servers.apply(specs_of(current, host.plugins))
         raise
+
+
+def routes_of_changes(console: Console, path: str, plan: Callable[[RouteRequest], ConfigChange]) -> list[Route]:
+    """Make `PATH/plan`, which shows what `plan` makes of a request, and `PATH/change`, which carries it out."""
+
+    async def show_plan(request: RouteRequest) -> Json:
+        return plan(request).to_json()
+
+    async def change(request: RouteRequest) -> Json:
+        planned = plan(request)
+        base, caller = text_of(request, "base"), request.admission.caller.id
+        await carry_out(planned, console.host, console.http.servers, base=base, caller=caller)
+        return planned.to_json()
+
+    return [
+        console.change(f"{path}/plan", show_plan, needs_cookie=True),
+        console.change(f"{path}/change", change, needs_cookie=True),
+    ]
 
 
 def read_server_settings(host: Host, name: str) -> ServerSettings | None:
@@ -176,11 +192,6 @@ def _find_section(text: str, path: Path, name: str) -> str:
     return user.section if user is not None else "servers"
 
 
-def _describe(server: ServerSettings) -> str:
-    shown = redact_server(server)
-    return shlex.join([shown.command, *shown.args]) if shown.command else shown.url or ""
-
-
 def _read(host: Host) -> tuple[Path, str | None]:
     path = host.config_path
     if path is None:
@@ -198,17 +209,18 @@ def _read(host: Host) -> tuple[Path, str | None]:
     return path, text
 
 
+def _find_entry(host: Host, name: str) -> tuple[Path, str, str]:
+    """Return the file, its text, and the section that has an entry of this name; raises `NotFound` if none has."""
+    path, text = _read(host)
+    section = _find_section(text or "", path, name)
+    if name not in parse_servers(text or "", path, section):
+        raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
+    return path, text or "", section
+
+
 def _parse(text: str, path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
     return convert_settings(values, place=str(path))
-
-
-def _describe_variables(variables: Variables) -> list[str]:
-    return [
-        f"{name}: {'is set' if variables.is_set(name) else 'set it before Toolpost starts'}; used by {', '.join(users)}"
-        for name, users in variables.used_by.items()
-        if name in variables.origins or not variables.is_set(name)
-    ]

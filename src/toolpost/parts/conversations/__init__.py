@@ -1,6 +1,6 @@
 """Conversations with agents, whose sessions stay open between messages; every tool that they use passes the gateway.
 
-part             conversations as a part of a gateway: `settings`, `metrics`, `doctor`, `api`, `plugins`, `commands`
+part             conversations as a part of a gateway: `settings`, `doctor`, `api`, `plugins`, `commands`
 service          `ConversationService`: implements `toolpost.authoring.Conversations` with the modules below
 
 queue            the order of messages in a thread, and of turns in a session

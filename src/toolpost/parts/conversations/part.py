@@ -103,9 +103,8 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
     from toolpost.parts.conversations.agents import AgentRegistry
     from toolpost.parts.conversations.history import HistoryLimits
     from toolpost.parts.conversations.hooks import Hooks
-    from toolpost.parts.conversations.metrics import AgentMetrics
     from toolpost.parts.conversations.service import ConversationLimits, ConversationService
-    from toolpost.parts.conversations.session_pool import PoolLimits
+    from toolpost.parts.conversations.session_pool import AgentMetrics, PoolLimits
 
     config, store, settings = host.config, host.store, HARNESS.of(host.config)
     ready = _make_agents(config, more_agents)

@@ -32,13 +32,12 @@ from toolpost.parts.conversations.agent import AgentSpec
 from toolpost.parts.conversations.agents import AgentRegistry
 from toolpost.parts.conversations.history import HistoryLimits
 from toolpost.parts.conversations.hooks import Hooks
-from toolpost.parts.conversations.metrics import AgentMetrics
 from toolpost.parts.conversations.other_processes import CANCEL_REASON, OtherProcesses
 from toolpost.parts.conversations.prompt import Prompter
 from toolpost.parts.conversations.queue import KeyedQueues
 from toolpost.parts.conversations.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
 from toolpost.parts.conversations.running_turns import CLOSE_S, RunningTurns
-from toolpost.parts.conversations.session_pool import PooledSession, PoolLimits, SessionPool
+from toolpost.parts.conversations.session_pool import AgentMetrics, PooledSession, PoolLimits, SessionPool
 from toolpost.parts.conversations.turn import TurnRun
 from toolpost.parts.conversations.turn_runner import TurnRunner
 from toolpost.shares import Callers, over_limit

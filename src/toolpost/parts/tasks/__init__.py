@@ -3,7 +3,6 @@
 part             tasks as a part of a gateway; `settings` has its section
 endpoint         the methods `tasks/*` and the handles of tasks, as JSON-RPC results
 runner           starts tasks, runs them to their end, finds and cancels them
-server_requests  requests of a server during a task, until the client answers
 orphans          tasks whose process ended: run again or failed
 results          the outcome of a task, from the answer of its call
 records          a task as a value and as a row, and every transaction on it

@@ -15,8 +15,7 @@ from toolpost.endpoints.tasks import check_declared, task_id
 from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
-from toolpost.parts.tasks.runner import TaskRunner
-from toolpost.parts.tasks.server_requests import TaskClientChannel
+from toolpost.parts.tasks.runner import TaskClientChannel, TaskRunner
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -67,7 +67,7 @@ class Orphans:
             try:
                 await self._sweep_once()
             except ToolpostError as error:
-                event(_log, logging.WARNING, "deferred calls not taken over", reason=error.message)
+                event(_log, logging.WARNING, "orphaned tasks not adopted", reason=error.message)
             await anyio.sleep(SWEEP_S)
 
     async def _sweep_once(self) -> None:
@@ -101,7 +101,7 @@ class Orphans:
             await self._run(lambda: records.end(orphan.id, self._owner, outcome, keep_s=self._ttl_s))
             self._store.wakeups.ring(task_topic(orphan.id))
             return
-        event(_log, logging.INFO, "a deferred call is run again", task=orphan.id, tool=orphan.tool)
+        event(_log, logging.INFO, "a task is run again", task=orphan.id, tool=orphan.tool)
         call = self._gateway.admit(
             caller=Caller(id=orphan.caller, transport=orphan.transport),
             name=orphan.tool,

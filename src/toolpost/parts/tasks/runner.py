@@ -18,9 +18,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, CallerId
+from toolpost.base.ids import META_KEY, CallerId, JsonObject
 from toolpost.base.redaction import redact
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
+from toolpost.endpoints.pending_channel import PendingChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks import records
@@ -28,11 +29,12 @@ from toolpost.parts.tasks.orphans import HOLD_S, Orphans, task_topic
 from toolpost.parts.tasks.owners import new_owner
 from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
-from toolpost.parts.tasks.server_requests import TaskClientChannel
+from toolpost.protocol.era import CLIENT_CAPABILITIES
 from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 from toolpost.store.wakeups import Listener
+from toolpost.upstreams.server_requests import select_capabilities
 
 _log = logging.getLogger("toolpost.parts.tasks")
 
@@ -46,6 +48,16 @@ _STORED_META: Final = ("traceparent", "tracestate", "baggage", META_KEY)
 
 Result = TypeVar("Result")
 Write = Callable[[Answer], bytes]
+
+
+class TaskClientChannel(PendingChannel):
+    """Stands for a client that is not connected while its call runs, and polls.
+
+    Requests of a server are kept until the client reads them with `tasks/get` and answers with `tasks/update`.
+    """
+
+    def __init__(self, caller: CallerId, meta: JsonObject) -> None:
+        super().__init__(caller, select_capabilities(meta.get(CLIENT_CAPABILITIES)))
 
 
 class _RunningTask:
@@ -237,16 +249,21 @@ class TaskRunner:
         if answer.code == ErrorCode.CANCELLED and not run.is_cancelled and may_be_repeated(run.call.tool.contract):
             await self._persist(run, lambda: records.release(run.id, self._owner))
             return
-        outcome = self._make_outcome(run, answer)
-        if not await self._persist(run, lambda: records.end(run.id, self._owner, outcome, keep_s=self._ttl_s)):
-            event(_log, logging.WARNING, "a deferred call ended after it was taken over", task=run.id, call=run.call.id)
-
-    def _make_outcome(self, run: _RunningTask, answer: Answer) -> TaskOutcome:
         if answer.code == ErrorCode.CANCELLED:
-            return CANCELLED if run.is_cancelled else make_interruption(run.call.tool.contract.name, "was shut down")
-        if (refusal := refusal_of(answer)) is not None:
-            return refusal
-        return TaskOutcome(status="completed", message=run.message, result=self._write(answer).decode())
+            name = run.call.tool.contract.name
+            outcome = CANCELLED if run.is_cancelled else make_interruption(name, "was shut down")
+        elif (refusal := refusal_of(answer)) is not None:
+            outcome = refusal
+        else:
+            outcome = TaskOutcome(status="completed", message=run.message, result=self._write(answer).decode())
+        if not await self._persist(run, lambda: records.end(run.id, self._owner, outcome, keep_s=self._ttl_s)):
+            event(
+                _log,
+                logging.WARNING,
+                "a task ended after another gateway had adopted it",
+                task=run.id,
+                call=run.call.id,
+            )
 
     async def _persist(self, run: _RunningTask, make: Callable[[], Script[Result]]) -> Result | None:
         """Retry until it is stored, so that an unavailable store does not lose the result. None if the runner closes first."""
@@ -255,7 +272,7 @@ class TaskRunner:
             try:
                 return await self._run(make)
             except ToolpostError as error:
-                event(_log, logging.WARNING, "a deferred call not written down", task=run.id, reason=error.message)
+                event(_log, logging.WARNING, "outcome of a task not stored", task=run.id, reason=error.message)
                 await anyio.sleep(wait_s)
                 wait_s = min(RETRY_LIMIT_S, wait_s * 2)
         return None
@@ -288,18 +305,15 @@ class TaskRunner:
                     with anyio.move_on_after(RENEW_S):
                         await listener.wait()
                     try:
-                        await self._renew_once()
+                        owned = await self._run(lambda: records.renew(self._owner, hold_s=HOLD_S))
+                        for name, is_cancelled in owned.items():
+                            if is_cancelled and (run := self._runs.get(name)) is not None:
+                                self._stop(run)
                     except ToolpostError as error:
-                        event(_log, logging.WARNING, "deferred calls not renewed", reason=error.message)
+                        event(_log, logging.WARNING, "ownership of tasks not renewed", reason=error.message)
             self._has_runs = anyio.Event()
             if self._runs:
                 self._has_runs.set()
-
-    async def _renew_once(self) -> None:
-        owned = await self._run(lambda: records.renew(self._owner, hold_s=HOLD_S))
-        for name, is_cancelled in owned.items():
-            if is_cancelled and (run := self._runs.get(name)) is not None:
-                self._stop(run)
 
     async def _run(self, make: Callable[[], Script[Result]]) -> Result:
         return await self._store.scripts.run(make)

@@ -27,7 +27,7 @@ from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
-from toolpost.parts.console.toml import ConfigChange, carry_out, plan_setting, read_list
+from toolpost.parts.console.toml import ConfigChange, plan_setting, read_list, routes_of_changes
 from toolpost.providers.promises import ContractStatus
 from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
@@ -76,21 +76,11 @@ def routes_of(console: Console) -> list[Route]:
         event(_log, logging.INFO, "change accepted", caller=caller, server=provider.name, tool=name)
         return await _write_lock(console, name)
 
-    async def show_plan(request: RouteRequest) -> Json:
-        return _plan(console, request).to_json()
-
-    async def change(request: RouteRequest) -> Json:
-        planned = _plan(console, request)
-        caller = request.admission.caller.id
-        await carry_out(planned, console.host, servers, base=text_of(request, "base"), caller=caller)
-        return planned.to_json()
-
     return [
         console.read("/contracts", list_changes, is_for_admins=True),
         console.read("/contract", show, is_for_admins=True),
         console.change("/contract/accept", accept, needs_cookie=True),
-        console.change("/contract/plan", show_plan, needs_cookie=True),
-        console.change("/contract/change", change, needs_cookie=True),
+        *routes_of_changes(console, "/contract", lambda request: _plan(console, request)),
     ]
 
 

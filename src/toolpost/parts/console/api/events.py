@@ -22,7 +22,8 @@ from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import RouteRequest
 from toolpost.parts.console.api.calls import render_call
-from toolpost.parts.console.context import API, Console
+from toolpost.parts.console.context import Console
+from toolpost.parts.console.sessions import API_PATH
 from toolpost.protocol.rpc import encode
 from toolpost.settings.masking import make_concealer
 from toolpost.store import AuditFilter
@@ -41,7 +42,7 @@ class ConsoleEvents:
         self._look_s = look_s
 
     def serves(self, path: str) -> bool:
-        return path == f"{API}/events"
+        return path == f"{API_PATH}/events"
 
     async def answer(self, request: HttpRequest) -> None:
         access = self._console.http.access

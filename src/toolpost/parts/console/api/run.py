@@ -38,7 +38,7 @@ from toolpost.endpoints.http.routes import ANSWERED, Route, RouteRequest
 from toolpost.endpoints.pending_channel import PendingChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
-from toolpost.parts.console.callers import act_as
+from toolpost.parts.console.api.callers import act_as
 from toolpost.parts.console.context import Console, text_of
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import encode

@@ -9,6 +9,7 @@ POST /servers/change        the same, with the `base` of the plan: change it
 Secrets of servers are concealed in everything that is sent.
 """
 
+import json
 from typing import Any
 
 import msgspec
@@ -21,16 +22,14 @@ from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.toml import (
     ConfigChange,
-    carry_out,
-    entry_text,
     plan_addition,
     plan_removal,
     read_server_settings,
+    routes_of_changes,
 )
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings.masking import make_concealer
 from toolpost.settings.secrets import rewrite_secrets
-from toolpost.settings.servers import ServerSettings
 
 
 def routes_of(console: Console) -> list[Route]:
@@ -58,8 +57,14 @@ def routes_of(console: Console) -> list[Route]:
         return {
             **await report(provider),
             "hint": hint,
-            "settings": _mask(settings) if settings is not None else None,
-            "takesLogin": servers.logins is not None and _takes_login(provider, hint),
+            "settings": msgspec.to_builtins(non_default_values(rewrite_secrets(settings, _mask, is_strict=True)))
+            if settings is not None
+            else None,
+            # A person can log in where it is configured so, or the server has asked for it.
+            "takesLogin": servers.logins is not None
+            and (
+                (provider.spec.auth is not None and provider.spec.auth.needs_person) or "toolpost login" in (hint or "")
+            ),
         }
 
     async def act(request: RouteRequest) -> Json:
@@ -69,28 +74,12 @@ def routes_of(console: Console) -> list[Route]:
         await act_on_server(provider, action, request.admission.caller.id, make_concealer(provider.spec))
         return await report(provider)
 
-    async def show_plan(request: RouteRequest) -> Json:
-        return _plan(console, request).to_json()
-
-    async def change(request: RouteRequest) -> Json:
-        planned = _plan(console, request)
-        caller = request.admission.caller.id
-        await carry_out(planned, console.host, servers, base=text_of(request, "base"), caller=caller)
-        return planned.to_json()
-
     return [
         console.read("/servers", list_servers),
         console.read("/server", show, is_for_admins=True),
         console.change("/server/act", act, needs_cookie=True),
-        console.change("/servers/plan", show_plan, needs_cookie=True),
-        console.change("/servers/change", change, needs_cookie=True),
+        *routes_of_changes(console, "/servers", lambda request: _plan(console, request)),
     ]
-
-
-def _takes_login(provider: ServerProvider, hint: str | None) -> bool:
-    """Whether a person can log in to a server: it is configured so, or has asked for it."""
-    auth = provider.spec.auth
-    return (auth is not None and auth.needs_person) or "toolpost login" in (hint or "")
 
 
 def _plan(console: Console, request: RouteRequest) -> ConfigChange:
@@ -98,7 +87,8 @@ def _plan(console: Console, request: RouteRequest) -> ConfigChange:
     if "remove" in body:
         return plan_removal(console.host, text_of(request, "remove"))
     if isinstance(entry := body.get("entry"), dict):
-        text = entry_text(text_of(request, "name"), entry)
+        # As a client's JSON has it: what is pasted and what is filled in are checked alike.
+        text = json.dumps({"mcpServers": {text_of(request, "name"): entry}})
     elif "text" in body:
         text = text_of(request, "text")
     else:
@@ -106,7 +96,5 @@ def _plan(console: Console, request: RouteRequest) -> ConfigChange:
     return plan_addition(console.host, text, keep_secrets=body.get("keepSecrets") is True)
 
 
-def _mask(settings: ServerSettings) -> Json:
-    """Return what is set, without secrets, and without anything that may be one."""
-    masked = rewrite_secrets(settings, lambda _key, _name, _secret: "…", is_strict=True)
-    return msgspec.to_builtins(non_default_values(masked))
+def _mask(_key: str, _name: str, _secret: str) -> str:
+    return "…"

@@ -19,7 +19,7 @@ from toolpost.discovery import View
 from toolpost.discovery.search import estimate_tokens
 from toolpost.discovery.snapshot import ToolEntry, VisibleTools
 from toolpost.endpoints.http.routes import Route, RouteRequest
-from toolpost.parts.console.callers import act_as, list_callers
+from toolpost.parts.console.api.callers import act_as, list_callers
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.definitions import DefinitionHistory, Version
 from toolpost.protocol.rpc import encode

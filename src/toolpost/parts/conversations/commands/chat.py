@@ -12,10 +12,9 @@ from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import show_failure
 from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option, url_option
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
 from toolpost.parts.conversations.commands.gateway import open_gateway
-from toolpost.parts.conversations.commands.loop import Chat, run_loop
+from toolpost.parts.conversations.commands.loop import Chat, explain_agents, run_loop
 from toolpost.parts.conversations.commands.output import view_for
 
 

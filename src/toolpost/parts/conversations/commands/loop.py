@@ -14,12 +14,21 @@ from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import show_failure
 from toolpost.cli.terminal import printable, suppress_echo
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
-from toolpost.parts.conversations.commands.agent_help import explain_agents
 from toolpost.parts.conversations.commands.client import ChatClient
 from toolpost.parts.conversations.commands.output import TerminalView, TurnView
+from toolpost.settings import CONFIG_NAME
 
 RECALLED: Final = 6
 """How many messages are printed when a conversation is resumed."""
+
+EXAMPLE: Final = """\
+[agents.claude]                     # Claude Code, as it is logged in on this machine
+kind = "claude"
+
+[agents.gemini]                     # or any program that implements the Agent Client Protocol
+command = "gemini"
+args = ["--experimental-acp"]
+"""
 
 COMMANDS: Final = {
     "/threads": "list your conversations",
@@ -90,15 +99,11 @@ class Chat:
                 raise
             finally:
                 self.view.end()
-        return _exit_code(ended)
-
-
-def _exit_code(ended: TurnEnded | None) -> ExitCode:
-    if ended is None or ended.state in ("cancelled", "interrupted"):
-        return ExitCode.CANCELLED
-    if ended.state == "failed":
-        return exit_code_of(str((ended.error or {}).get("code", "INTERNAL")))
-    return ExitCode.OK
+        if ended is None or ended.state in ("cancelled", "interrupted"):
+            return ExitCode.CANCELLED
+        if ended.state == "failed":
+            return exit_code_of(str((ended.error or {}).get("code", "INTERNAL")))
+        return ExitCode.OK
 
 
 @contextmanager
@@ -225,3 +230,14 @@ def _print_recent(chat: Chat, thread: JsonObject) -> None:
             click.echo(f"> {printable(str(message['text']))}")
         elif isinstance(chat.view, TerminalView):
             chat.view.recall(message)
+
+
+def explain_agents() -> None:
+    """Print an example of the configuration, and the next steps, to stderr."""
+    indented = "".join(f"    {line}" if line.strip() else line for line in EXAMPLE.splitlines(keepends=True))
+    click.echo(
+        f"\nAdd one to the gateway's {CONFIG_NAME}:\n\n{indented}\n"
+        "Both need the extra `harness`: pip install 'toolpost[harness]' adds it to an installation.\n"
+        "`toolpost doctor` tries each agent. Restart a gateway that runs already, to have it use the agent.",
+        err=True,
+    )
