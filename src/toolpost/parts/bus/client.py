@@ -200,6 +200,7 @@ class BusClient:
         if (previous := self._leases.get((lease.task, lease.worker))) is not None:
             previous.is_over = True
         self._leases[lease.task, lease.worker] = lease
+        # The oldest first: a process that lives for weeks must not remember every task that it ever had.
         while len(self._leases) > LEASES_LIMIT:
             self._leases.popitem(last=False)
 

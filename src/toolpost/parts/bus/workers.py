@@ -218,6 +218,7 @@ def _take_next(
 
 
 def _is_fresh(held: WorkerTask, now: float, policy: BusPolicy) -> bool:
+    # Of a short offer a tenth may have passed: the worker still has nine tenths of it to acknowledge the task.
     return held.expires_at is not None and held.expires_at > now + policy.offer_s - min(
         FRESH_OFFER_S, policy.offer_s / 10
     )

@@ -31,6 +31,7 @@ class RunningTurns:
     def remove(self, run: TurnRun) -> None:
         """Forget a turn, and release its waiters."""
         self._runs.pop(run.info.turn, None)
+        # Both, whatever became of the turn: one that failed before its end would leave waiters forever.
         run.done.set()
         run.hooks_done.set()
 

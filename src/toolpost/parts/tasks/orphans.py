@@ -96,6 +96,7 @@ class Orphans:
 
     async def _adopt(self, orphan: TaskRecord) -> None:
         if not await self._run(lambda: records.adopt(orphan, self._owner, hold_s=HOLD_S)):
+            # Another gateway was quicker.
             return
         if (outcome := self._decide(orphan)) is not None:
             await self._run(lambda: records.end(orphan.id, self._owner, outcome, keep_s=self._ttl_s))

@@ -246,6 +246,7 @@ class TaskRunner:
                 self._store.wakeups.ring(task_topic(run.id))
 
     async def _store_answer(self, run: _RunningTask, answer: Answer) -> None:
+        # Cancelled by our shutdown and not by the client: the task is given up, so that another gateway adopts it at once.
         if answer.code == ErrorCode.CANCELLED and not run.is_cancelled and may_be_repeated(run.call.tool.contract):
             await self._persist(run, lambda: records.release(run.id, self._owner))
             return
@@ -268,6 +269,7 @@ class TaskRunner:
     async def _persist(self, run: _RunningTask, make: Callable[[], Script[Result]]) -> Result | None:
         """Retry until it is stored, so that an unavailable store does not lose the result. None if the runner closes first."""
         wait_s = RETRY_S
+        # While the runner closes, a few more tries: the shutdown waits for them, and must not wait for a store that is away.
         while self._open is not None or wait_s <= RETRY_LIMIT_S / 4:
             try:
                 return await self._run(make)
@@ -285,6 +287,7 @@ class TaskRunner:
         """Wait `GRACE_S` for running calls, then cancel them: another gateway adopts those that may be repeated, others fail."""
         with anyio.move_on_after(GRACE_S):
             await self._wait_all()
+        # A copy: a call that ends removes itself.
         for run in tuple(self._runs.values()):
             run.call.cancel("the server is shutting down")
         with anyio.move_on_after(RETRY_LIMIT_S):
@@ -311,6 +314,7 @@ class TaskRunner:
                                 self._stop(run)
                     except ToolpostError as error:
                         event(_log, logging.WARNING, "ownership of tasks not renewed", reason=error.message)
+            # Without an await in between, so that a task that starts now is not missed.
             self._has_runs = anyio.Event()
             if self._runs:
                 self._has_runs.set()

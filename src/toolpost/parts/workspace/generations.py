@@ -76,6 +76,7 @@ def write_pointer(index_dir: Path, pointer: GenerationPointer) -> None:
         file.write(msgspec.json.format(msgspec.json.encode(pointer)))
         file.flush()
         os.fsync(file.fileno())
+    # The content is on disk before the name is: after a power cut there is the old pointer or the new one, never an empty one.
     temporary.replace(index_dir / POINTER)
     _sync_folder(index_dir)
 
