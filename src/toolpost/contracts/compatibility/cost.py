@@ -1,7 +1,9 @@
 """What comparing two schemas may cost, estimated beforehand, and the budget for it.
 
 Native code cannot be interrupted, so its cost is estimated before it is called. Estimates are in seconds of a slow machine,
-generous on purpose, and never measured at run time: the same pair gets the same verdict on every machine.
+generous on purpose, and never measured at run time: the same pair gets the same verdict on every machine. For example, `allOf`
+of three `anyOf` with ten branches each is a kilobyte of JSON, and 10 * 10 * 10 combinations to compare. At 2 ms each that is 2 s,
+over the budget of 1 s: the pair is not compared as a whole, and the judgement says so.
 """
 
 from collections.abc import Iterator
@@ -195,6 +197,20 @@ class _CaseCounter:
             cases *= self.count(branch, depth + 1)
         return min(cases * self._count_conditions(schema, depth), _CASES_LIMIT)
 
+    def _count_conditions(self, schema: JsonObject, depth: int) -> float:
+        cases = 1.0
+        if "if" in schema:
+            cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
+        if isinstance(denied := schema.get("not"), dict) and denied:
+            # What is denied is turned around, keyword by keyword: each may be the one that fails.
+            inner = sum(1 for _ in iterate_schemas(denied)) + self._count_reference(denied.get("$ref"), depth)
+            cases *= 1 + len(denied) + inner
+        for word in ("dependencies", "dependentSchemas", "dependentRequired"):
+            if isinstance(conditions := schema.get(word), dict):
+                # Each property may be there or not.
+                cases *= 2.0 ** min(len(conditions), 20)
+        return cases * (2 if "contains" in schema else 1) * (2 if "unevaluatedProperties" in schema else 1)
+
     def _count_reference(self, reference: Json, depth: int) -> float:
         if not isinstance(reference, str):
             return 1.0
@@ -206,22 +222,6 @@ class _CaseCounter:
             self._counted[reference] = 1.0
             self._counted[reference] = self.count(resolve_pointer(self._root, reference[1:]), depth + 1)
         return self._counted[reference]
-
-    def _count_conditions(self, schema: JsonObject, depth: int) -> float:
-        cases = 1.0
-        if "if" in schema:
-            cases *= self.count(schema.get("then"), depth + 1) + self.count(schema.get("else"), depth + 1)
-        if isinstance(denied := schema.get("not"), dict) and denied:
-            cases *= (
-                1
-                + len(denied)
-                + sum(1 for _ in iterate_schemas(denied))
-                + self._count_reference(denied.get("$ref"), depth)
-            )
-        for word in ("dependencies", "dependentSchemas", "dependentRequired"):
-            if isinstance(conditions := schema.get(word), dict):
-                cases *= 2.0 ** min(len(conditions), 20)
-        return cases * (2 if "contains" in schema else 1) * (2 if "unevaluatedProperties" in schema else 1)
 
 
 def is_draft_neutral(schema: Json) -> bool:

@@ -1,12 +1,13 @@
 """Counterexamples: values that the narrow schema accepts and the wide one does not.
 
 `Sampler` makes values that probably fit a schema. They are guesses, and prove nothing until the validator has confirmed
-them, which `CounterexampleFinder` does.
+them, which `CounterexampleFinder` does. For example, `maximum` of the argument `n` fell from 20 to 10. The numbers around both
+bounds (20, 21, 19, …) are put where `n` is, beside a sample of each required argument; `{"n": 20}` is the first that the old
+schema accepts and the new one refuses.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from toolpost.contracts.compatibility.cost import Budget
 from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
 from toolpost.contracts.compatibility.regex import SEARCH_COST_S, UnsupportedPattern, find_text
 from toolpost.contracts.compatibility.walk import Difference, Step
+from toolpost.contracts.document import to_pointer
 
 DEPTH_LIMIT = 12
 LENGTH_LIMIT = 20_000
@@ -67,7 +69,11 @@ class Sampler:
         if not rest:
             return value
         (keyword, *below), inner = rest[0], rest[1:]
-        child = self._child(node, keyword, below)
+        under = node.schema.get(str(keyword), True)
+        if below:
+            is_declared = isinstance(under, dict) and below[0] in under
+            under = under[below[0]] if is_declared else node.schema.get("additionalProperties", True)
+        child = node.child(to_pointer((keyword, *below[:1])), under)
         made = self.embed(inner, value, child, depth + 1)
         if keyword == "items":
             return [made, *self._sample_items(node, depth)[1:]]
@@ -76,17 +82,6 @@ class Sampler:
         if keyword in ("properties", "additionalProperties"):
             return self._sample_object(node, depth) | {str(below[0]) if below else "another": made}
         return made
-
-    @staticmethod
-    def _child(node: Node, keyword: Any, below: list[Any]) -> Node:
-        inner = node.schema.get(keyword, True)
-        if not below:
-            return node.child(f"/{keyword}", inner)
-        name = below[0]
-        is_declared = isinstance(inner, dict) and name in inner
-        return node.child(
-            f"/{keyword}/{name}", inner[name] if is_declared else node.schema.get("additionalProperties", True)
-        )
 
     def sample(self, node: Node, depth: int = 0) -> Json:
         """Return one value that probably fits."""
@@ -322,13 +317,22 @@ class CounterexampleFinder:
             case "required-added" | "required-dropped":
                 yield {key: value for key, value in self._sample_object(narrow).items() if key != difference.name}
             case "type":
-                yield from self._of_lost_types(narrow, wide)
+                lost = types_of(narrow.schema) - types_of(wide.schema)
+                yield from (0.5, 1.5, 10.5, -0.5) if "number" in lost else ()
+                for kind in sorted(lost):
+                    yield self._sampler.sample(Node(narrow.place, narrow.schema | {"type": kind}))
             case "values":
-                yield from self._find_lost_values(narrow, wide)
+                kept = listed_values_of(wide.schema, self._wide.draft) or ()
+                listed = listed_values_of(narrow.schema, self._narrow.draft) or ()
+                yield from (value for value in listed if not is_among(value, kept))
             case "bounds":
                 yield from self._at_bounds(narrow, wide)
             case "format":
-                yield from self._of_other_form(narrow, wide)
+                outside = wide.schema.get("pattern")
+                if isinstance(outside, str) and self._budget.spend_optional(SEARCH_COST_S):
+                    text = make_text_within(narrow.schema, outside)
+                    yield from () if text is None else (text,)
+                yield from TEXTS
         yield from self._sampler.variants(narrow)
         yield from ANY_VALUES
 
@@ -342,27 +346,6 @@ class CounterexampleFinder:
         inner = node.child(f"/properties/{name}", schema)
         for value in itertools.chain(self._sampler.variants(inner), ANY_VALUES):
             yield self._sample_object(node) | {name: value}
-
-    def _of_lost_types(self, narrow: Node, wide: Node) -> Iterator[Json]:
-        lost = types_of(narrow.schema) - types_of(wide.schema)
-        if "number" in lost:
-            yield from (0.5, 1.5, 10.5, -0.5)
-        for kind in sorted(lost):
-            yield self._sampler.sample(Node(narrow.place, narrow.schema | {"type": kind}))
-
-    def _find_lost_values(self, narrow: Node, wide: Node) -> Iterator[Json]:
-        some, others = (
-            listed_values_of(narrow.schema, self._narrow.draft),
-            listed_values_of(wide.schema, self._wide.draft),
-        )
-        yield from (value for value in some or () if not is_among(value, others or ()))
-
-    def _of_other_form(self, narrow: Node, wide: Node) -> Iterator[Json]:
-        outside = wide.schema.get("pattern")
-        if isinstance(outside, str) and self._budget.spend_optional(SEARCH_COST_S):
-            text = make_text_within(narrow.schema, outside)
-            yield from () if text is None else (text,)
-        yield from TEXTS
 
     def _at_bounds(self, narrow: Node, wide: Node) -> Iterator[Json]:
         for bound in _numbers_of(

@@ -161,7 +161,8 @@ def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> 
     some = narrow.get(word)
     match word:
         case "multipleOf":
-            return _is_multiple(some, others)
+            steps = [value for value in (some, others) if isinstance(value, int) and not isinstance(value, bool)]
+            return len(steps) == 2 and min(steps) > 0 and steps[0] % steps[1] == 0
         case "format":
             # A format that no validator knows asserts nothing.
             return not is_asserted_format(others, draft) or others in _WIDER_FORMATS.get(str(some), ())
@@ -174,8 +175,3 @@ def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> 
                 most=most if isinstance(most, int) else None,
             )
     return False
-
-
-def _is_multiple(some: Json, others: Json) -> bool:
-    are_whole = all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in (some, others))
-    return are_whole and some % others == 0

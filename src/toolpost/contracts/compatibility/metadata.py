@@ -66,42 +66,20 @@ def _compare_hints(old: Definition, new: Definition) -> Iterator[Change]:
     for key in sorted(old.annotations.keys() | new.annotations.keys()):
         one, other = old.annotations.get(key), new.annotations.get(key)
         place = to_pointer(("annotations", key))
-        if key in _HARMLESS:
-            yield from _compare_hint(
-                key, place, _DEFAULT_HINTS[key] if one is None else one, _DEFAULT_HINTS[key] if other is None else other
-            )
-        elif one != other:
-            rule = "wording.title-changed" if key == "title" else "annotations.changed"
-            yield make_change(rule, place, f"the annotation `{key}` has changed", old=one, new=other)
-
-
-def _compare_hint(key: str, place: str, one: Json, other: Json) -> Iterator[Change]:
-    if one is other or one == other:
-        return
-    if one is _HARMLESS[key]:
-        affected = f"clients that rely on `{key}` being {str(one).lower()}"
-        yield make_change(
-            "annotations.weakened",
-            place,
-            f"`{key}` is now {_describe_hint(other)}",
-            affected=affected,
-            old=one,
-            new=other,
-        )
-    else:
-        affected = "clients that ask before they run it"
-        yield make_change(
-            "annotations.strengthened",
-            place,
-            f"`{key}` is now {_describe_hint(other)}",
-            affected=affected,
-            old=one,
-            new=other,
-        )
-
-
-def _describe_hint(value: Json) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)[:40]
+        if key not in _HARMLESS:
+            if one != other:
+                rule = "wording.title-changed" if key == "title" else "annotations.changed"
+                yield make_change(rule, place, f"the annotation `{key}` has changed", old=one, new=other)
+            continue
+        # A hint that is missing has a value all the same: to state it changes nothing.
+        one, other = (_DEFAULT_HINTS[key] if hint is None else hint for hint in (one, other))
+        if one == other:
+            continue
+        message = f"`{key}` is now {str(other).lower() if isinstance(other, bool) else repr(other)[:40]}"
+        rule, affected = "annotations.strengthened", "clients that ask before they run it"
+        if one is _HARMLESS[key]:
+            rule, affected = "annotations.weakened", f"clients that rely on `{key}` being {str(one).lower()}"
+        yield make_change(rule, place, message, affected=affected, old=one, new=other)
 
 
 def _compare_errors(old: Definition, new: Definition) -> Iterator[Change]:
@@ -193,35 +171,23 @@ def _with_default(side: ComparedSchema, place: str, schema: JsonObject) -> JsonO
 
 
 def _compare_default(old: JsonObject, new: JsonObject, place: str) -> Iterator[Change]:
-    if ("default" in old) == ("default" in new) and _is_same_default(old.get("default"), new.get("default")):
+    if "default" not in old and "default" not in new:
         return
-    rule = (
-        "default-changed"
-        if "default" in old and "default" in new
-        else "default-added"
-        if "default" in new
-        else "default-removed"
-    )
+    one, other = old.get("default", msgspec.UNSET), new.get("default", msgspec.UNSET)
+    if "default" not in new:
+        rule, what = "input.default-removed", "no longer has a default"
+    elif "default" not in old:
+        rule, what = "input.default-added", "now states a default"
+    else:
+        # To a caller that leaves the argument out 1 and 1.0 are the same; 1 and true are not.
+        are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+        if one == other if are_numbers else is_same_json(one, other):
+            return
+        rule, what = "input.default-changed", "has a different default"
     name = place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
-    message = {
-        "default-changed": f"`{name}` has a different default",
-        "default-added": f"`{name}` now states a default",
-        "default-removed": f"`{name}` no longer has a default",
-    }[rule]
-    yield make_change(
-        f"input.{rule}",
-        f"{place}/default" if "default" in new else place,
-        message,
-        affected=f"callers that leave out `{name}`",
-        old=old.get("default", msgspec.UNSET),
-        new=new.get("default", msgspec.UNSET),
-    )
-
-
-def _is_same_default(one: Json, other: Json) -> bool:
-    # To a caller that leaves the argument out 1 and 1.0 are the same; 1 and true are not.
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
-    return bool(one == other) if are_numbers else is_same_json(one, other)
+    place = f"{place}/default" if "default" in new else place
+    affected = f"callers that leave out `{name}`"
+    yield make_change(rule, place, f"`{name}` {what}", affected=affected, old=one, new=other)
 
 
 def _compare_keywords(old: JsonObject, new: JsonObject, place: str, *, with_default: bool) -> Iterator[Change]:

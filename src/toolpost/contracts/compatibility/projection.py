@@ -1,7 +1,9 @@
 """What a schema is judged as: arguments closed against names they do not declare, results open to them.
 
 Callers rely on declared arguments only, so an open object of arguments promises nothing about other names; and they ignore fields
-of a result that they do not know, so an open result breaks no caller.
+of a result that they do not know, so an open result breaks no caller. For example, arguments `{"properties": {"a": {}}}` get a
+property `"b": {"type": "string"}`: compared as they are, the old ones accept `{"b": 1}`, and the new ones do not. Closed, the old
+ones accept no `b` at all, and the new ones more: `input.optional-added`.
 """
 
 from toolpost.base.ids import Json, JsonObject
@@ -96,22 +98,21 @@ def open_results(schema: Json) -> Json:
 
 
 def _open_object(schema: JsonObject) -> JsonObject:
-    copy = {}
+    copy: JsonObject = {}
     for keyword, value in schema.items():
         if keyword in _CLOSERS and value is False:
             continue
-        copy[keyword] = _open_keyword(keyword, value)
+        if isinstance(value, dict) and keyword in _INSIDE_ONE:
+            copy[keyword] = _open_object(value)
+        elif isinstance(value, dict) and keyword in _INSIDE_NAMED:
+            copy[keyword] = {
+                name: _open_object(inner) if isinstance(inner, dict) else inner for name, inner in value.items()
+            }
+        elif isinstance(value, list) and keyword in _INSIDE_MANY:
+            copy[keyword] = [_open_object(inner) if isinstance(inner, dict) else inner for inner in value]
+        else:
+            copy[keyword] = value
     return copy
-
-
-def _open_keyword(keyword: str, value: Json) -> Json:
-    if isinstance(value, dict) and keyword in _INSIDE_ONE:
-        return _open_object(value)
-    if isinstance(value, dict) and keyword in _INSIDE_NAMED:
-        return {name: _open_object(child) if isinstance(child, dict) else child for name, child in value.items()}
-    if isinstance(value, list) and keyword in _INSIDE_MANY:
-        return [_open_object(child) if isinstance(child, dict) else child for child in value]
-    return value
 
 
 def _has_inverted_reference(value: Json, *, turned: bool = False) -> bool:

@@ -30,6 +30,7 @@ from toolpost.contracts.compatibility.keywords import listed_values_of, types_of
 from toolpost.contracts.compatibility.rules import RULES, Change, RuleId, Verdict, make_change
 from toolpost.contracts.compatibility.walk import Difference, SchemaWalk
 from toolpost.contracts.display import to_json_text, truncate
+from toolpost.contracts.document import to_pointer
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,12 @@ class _SchemaJudge:
 
     def prove(self) -> Containment:
         """Prove or refute that the wide schema contains the narrow one."""
-        walked = self._walk_parts()
+        try:
+            walked = self._walk.run()
+        except RecursionError:
+            self._budget.is_cut_short = True
+            walked = Containment.UNKNOWN
+        self._is_walked = not self._budget.is_cut_short
         certain = (difference for difference in self._walk.differences if difference.containment is Containment.NO)
         if walked is not Containment.YES and any(
             self._finder.find_for_difference(difference) is not msgspec.UNSET for difference in certain
@@ -139,27 +145,15 @@ class _SchemaJudge:
             # An example refutes it in a fraction of the time that the algebra takes.
             return Containment.NO
         answer = Containment.YES if self._comparison.is_equal else self._comparison.decide()
-        if answer is Containment.YES or (
-            answer is Containment.UNKNOWN and walked is Containment.YES and self._is_walk_conclusive()
-        ):
+        if answer is Containment.UNKNOWN and walked is Containment.YES:
+            # A proof from the parts counts only if every keyword means the same in both schemas.
+            one, other = self._old, self._new
+            if one.draft == other.draft != 0 or (is_draft_neutral(one.raw) and is_draft_neutral(other.raw)):
+                answer = Containment.YES
+        if answer is Containment.YES:
             # One proof is enough: that the other did not fit in the budget does not matter.
             self._budget.is_cut_short = self._was_cut_short
-            return Containment.YES
         return answer
-
-    def _walk_parts(self) -> Containment:
-        try:
-            walked = self._walk.run()
-        except RecursionError:
-            self._budget.is_cut_short = True
-            walked = Containment.UNKNOWN
-        self._is_walked = not self._budget.is_cut_short
-        return walked
-
-    def _is_walk_conclusive(self) -> bool:
-        """Return whether a proof from the parts counts: every keyword must mean the same in both schemas."""
-        one, other = self._old, self._new
-        return one.draft == other.draft != 0 or (is_draft_neutral(one.raw) and is_draft_neutral(other.raw))
 
     def changes(self) -> list[Change]:
         proof = self.prove()
@@ -224,21 +218,22 @@ class _SchemaJudge:
 
     def _make_change(self, name: str, difference: Difference, example: Example = msgspec.UNSET) -> Change:
         old, new = _values_to_show(difference)
+        # Whether a call with a removed argument is still accepted.
+        is_ignored = (
+            name == "argument-removed"
+            and example is not msgspec.UNSET
+            and self._published is not None
+            and self._published.admits(example) is True
+        )
         return make_change(
             f"{self._role.prefix}.{name}",
             f"/{self._role.field}{_find_place(difference)}",
-            _describe_difference(self._role.prefix, name, difference, is_ignored=self._is_ignored(name, example)),
+            _describe_difference(self._role.prefix, name, difference, is_ignored=is_ignored),
             affected=_describe_affected(self._role.prefix, name, difference),
             example=example,
             old=old,
             new=new,
         )
-
-    def _is_ignored(self, name: str, example: Example) -> bool:
-        """Return whether a call with a removed argument is still accepted."""
-        if name != "argument-removed" or example is msgspec.UNSET or self._published is None:
-            return False
-        return self._published.admits(example) is True
 
     def _judge_whole(self, proof: Containment) -> Iterator[Change]:
         """Yield a change of the whole schema where no single difference explains it."""
@@ -256,20 +251,16 @@ class _SchemaJudge:
 
 def _find_place(difference: Difference) -> str:
     if difference.kind == "property-removed":
-        return Node(difference.old.place, {}).child(_property_pointer(difference.name), {}).place
+        return difference.old.place + to_pointer(("properties", difference.name))
     if difference.kind in ("property-added", "required-added"):
         properties = difference.new.schema.get("properties")
         if isinstance(properties, dict) and difference.name in properties:
-            return difference.new.place + _property_pointer(difference.name)
+            return difference.new.place + to_pointer(("properties", difference.name))
         return f"{difference.new.place}/required"
     if difference.kind == "required-dropped":
         return f"{difference.new.place}/required" if "required" in difference.new.schema else difference.new.place
     is_there = difference.keyword in difference.new.schema
     return f"{difference.new.place}/{difference.keyword}" if is_there else difference.new.place
-
-
-def _property_pointer(name: str) -> str:
-    return "/properties/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def _values_to_show(difference: Difference) -> tuple[Json, Json]:
@@ -290,8 +281,6 @@ def _values_to_show(difference: Difference) -> tuple[Json, Json]:
 
 # Messages
 
-_WITHOUT_NUMBERS = frozenset({"integer"})
-
 
 def _name_subject(difference: Difference) -> str:
     """Return the path to the value that a difference is about, as people write it: `filter.tags[]`."""
@@ -310,7 +299,8 @@ def _name_subject(difference: Difference) -> str:
 
 def _describe_difference(prefix: str, name: str, difference: Difference, *, is_ignored: bool = False) -> str | None:
     """Describe what changed in a sentence; None if the rule's summary says everything."""
-    what = f"`{_name_subject(difference)}`" if _name_subject(difference) else "the value"
+    subject = _name_subject(difference)
+    what = f"`{subject}`" if subject else "the value"
     match name:
         case "required-added":
             return f"{what} has become mandatory" if prefix == "input" else f"{what} is now always there"
@@ -349,7 +339,8 @@ def _describe_types(node: Node) -> str:
     types = types_of(node.schema)
     if "type" not in node.schema:
         return "of any type"
-    shown = types - _WITHOUT_NUMBERS if "number" in types else types
+    # A number includes the integers: naming both would look like two types.
+    shown = types - {"integer"} if "number" in types else types
     return " or ".join(sorted(shown))
 
 
@@ -371,7 +362,8 @@ def _describe_affected(prefix: str, name: str, difference: Difference) -> str | 
     """Describe which callers notice; None if none do."""
     if RULES[RuleId(f"{prefix}.{name}")].verdict is Verdict.COMPATIBLE:
         return None
-    what = f"`{_name_subject(difference)}`" if _name_subject(difference) else ""
+    subject = _name_subject(difference)
+    what = f"`{subject}`" if subject else ""
     if prefix == "output":
         return f"callers that read {what or 'the result'}"
     if name == "required-added":

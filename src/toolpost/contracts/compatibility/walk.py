@@ -3,9 +3,12 @@
 The proof is by implication: if each keyword of the wide schema is implied by the same keyword of the narrow one, the wide schema
 accepts everything that the narrow one accepts. Where that does not suffice, the validator's algebra is asked. Recursive schemas
 are proven by induction: a pair that occurs again further down in the value is assumed to hold while it is being proven.
+
+For example, arguments `{"properties": {"n": {"maximum": 10}}}` become `{"properties": {"n": {"maximum": 20}}}`. The walk compares
+the roots, then the schemas of `n`, where `maximum` 10 implies `maximum` 20: one difference of the kind `bounds`, proven harmless.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from toolpost.base.ids import Json, JsonObject
@@ -28,6 +31,7 @@ from toolpost.contracts.document import (
     TEXT_KEYWORDS,
     split_texts,
     strip_annotations,
+    to_pointer,
 )
 
 Step = tuple[str | int, ...]
@@ -71,12 +75,6 @@ class Difference:
     """The name of the property, for differences about one."""
 
 
-def _combine(answers: list[Containment]) -> Containment:
-    if Containment.NO in answers:
-        return Containment.NO
-    return Containment.UNKNOWN if Containment.UNKNOWN in answers else Containment.YES
-
-
 class SchemaWalk:
     """One pass over both schemas. With `old_is_narrow` the new one must accept what the old one accepted, as for arguments."""
 
@@ -115,10 +113,6 @@ class SchemaWalk:
         self._in_progress[key], mark = self._depth, len(self._proven)
         answer = self._compare_uncached(old, new, steps)
         del self._in_progress[key]
-        self._store(key, answer, mark)
-        return answer
-
-    def _store(self, key: tuple[str, str], answer: Containment, mark: int) -> None:
         if answer is Containment.YES:
             self._proven.append(key)
         else:
@@ -127,10 +121,13 @@ class SchemaWalk:
                 self._known.pop(other, None)
             del self._proven[mark:]
         self._known[key] = answer
+        return answer
 
     def _compare_uncached(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Containment:
-        if (targets := self._follow(old, new)) is not None:
-            return self._compare(*targets, (*steps, ("$ref",)))
+        # References that stand for the whole schema, on either side or both.
+        old_target, new_target = self._follow_alone(self._old, old), self._follow_alone(self._new, new)
+        if old_target is not None or new_target is not None:
+            return self._compare(old_target or old, new_target or new, (*steps, ("$ref",)))
         narrow, wide = self._narrow_wide(old, new)
         if is_never(narrow) or not (wide.keys() - _IGNORED):
             if not is_same_json(strip_annotations(old.schema), strip_annotations(new.schema)):
@@ -139,11 +136,15 @@ class SchemaWalk:
         first = len(self.differences)
         own = [*self._compare_keywords(old, new, steps), *self._compare_combinators(old, new, steps)]
         inner = [*self._compare_properties(old, new, steps), *self._compare_items(old, new, steps)]
-        answer = _combine([*own, *inner])
-        # Not at the root: there the caller asks the algebra itself, for both whole schemas.
-        if answer is not Containment.YES and steps and self._is_worth_asking(old, new, own):
-            answer = self._ask_algebra(old, new, answer, first)
-        return answer
+        answers = {*own, *inner}
+        if not answers - {Containment.YES}:
+            return Containment.YES
+        answer = Containment.NO if Containment.NO in answers else Containment.UNKNOWN
+        # Only where keywords compared one by one say less than the schema as a whole; and not at the root: there the caller asks
+        # the algebra itself, for both whole schemas.
+        words = old.schema.keys() | new.schema.keys()
+        is_worth_asking = Containment.UNKNOWN in own or words - _WITHOUT_ALGEBRA or words & {"enum", "const", "$ref"}
+        return self._ask_algebra(old, new, answer, first) if steps and is_worth_asking else answer
 
     def _record(
         self,
@@ -162,15 +163,11 @@ class SchemaWalk:
 
     # References
 
-    def _follow(self, old: Node, new: Node) -> tuple[Node, Node] | None:
-        """Return the targets of references that stand for the whole schema, on either side or both; None if there is none."""
-        old_target, new_target = self._follow_alone(self._old, old), self._follow_alone(self._new, new)
-        return None if old_target is None and new_target is None else (old_target or old, new_target or new)
-
     @staticmethod
     def _follow_alone(side: ComparedSchema, node: Node) -> Node | None:
         if "$ref" not in node.schema:
             return None
+        # Before 2019-09 a reference hides every keyword beside it.
         is_alone = side.draft < 2019 or not (node.schema.keys() - _IGNORED - {"$ref"})
         return side.follow_reference(node) if is_alone else None
 
@@ -229,19 +226,19 @@ class SchemaWalk:
         narrow, wide = (old_branches, new_branches) if self._old_is_narrow else (new_branches, old_branches)
         # anyOf: each narrow branch must be within some wide branch. allOf: each wide branch must contain some narrow branch.
         needed, candidates = (narrow, wide) if word == "anyOf" else (wide, narrow)
-        for branch in needed:
-            if not any(self._is_within(branch, candidate, word, steps) for candidate in candidates):
-                return Containment.UNKNOWN
-        return Containment.YES
+        # Whether the branches that are needed are those of the old schema: narrow and wide may be either side, twice over.
+        is_old_needed = (word == "anyOf") == self._old_is_narrow
 
-    def _is_within(self, branch: Node, candidate: Node, word: str, steps: tuple[Step, ...]) -> bool:
-        narrow, wide = (branch, candidate) if word == "anyOf" else (candidate, branch)
-        old, new = (narrow, wide) if self._old_is_narrow else (wide, narrow)
-        # A branch is tried against several: the differences from those that do not fit are not reported.
-        before = len(self.differences)
-        answer = self._compare(old, new, (*steps, (word, 0)))
-        del self.differences[before:]
-        return answer is Containment.YES
+        def is_matched(branch: Node, candidate: Node) -> bool:
+            pair = (branch, candidate) if is_old_needed else (candidate, branch)
+            # A branch is tried against several: the differences from those that do not fit are not reported.
+            before = len(self.differences)
+            answer = self._compare(*pair, (*steps, (word, 0)))
+            del self.differences[before:]
+            return answer is Containment.YES
+
+        is_proven = all(any(is_matched(branch, candidate) for candidate in candidates) for branch in needed)
+        return Containment.YES if is_proven else Containment.UNKNOWN
 
     def _compare_extended_references(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         """Compare references that have other assertions beside them."""
@@ -264,11 +261,13 @@ class SchemaWalk:
             return
         yield from self._compare_required(old, new, steps)
         self._depth += 1
-        old_properties, new_properties = _properties_by_name(old), _properties_by_name(new)
-        if not (have_same_patterns := _properties_by_pattern(old).keys() == _properties_by_pattern(new).keys()):
+        old_properties, new_properties = (_named_schemas(node, "properties") for node in (old, new))
+        old_patterns, new_patterns = (_named_schemas(node, "patternProperties") for node in (old, new))
+        if old_patterns.keys() == new_patterns.keys():
+            for pattern, schema in old_patterns.items():
+                yield self._compare(schema, new_patterns[pattern], (*steps, ("patternProperties", pattern)))
+        else:
             yield self._record("other", "patternProperties", old, new, steps, Containment.UNKNOWN)
-        for pattern, schema in _properties_by_pattern(old).items() if have_same_patterns else ():
-            yield self._compare(schema, _properties_by_pattern(new)[pattern], (*steps, ("patternProperties", pattern)))
         for name in (*old_properties, *(name for name in new_properties if name not in old_properties)):
             yield self._compare_property(name, (old, old_properties.get(name)), (new, new_properties.get(name)), steps)
         yield self._compare(_additional_of(old), _additional_of(new), (*steps, ("additionalProperties",)))
@@ -316,11 +315,6 @@ class SchemaWalk:
 
     # The validator's algebra
 
-    @staticmethod
-    def _is_worth_asking(old: Node, new: Node, own: list[Containment]) -> bool:
-        words = old.schema.keys() | new.schema.keys()
-        return Containment.UNKNOWN in own or bool(words - _WITHOUT_ALGEBRA or words & {"enum", "const", "$ref"})
-
     def _ask_algebra(self, old: Node, new: Node, answer: Containment, first: int) -> Containment:
         """Compare a pair as a whole; a proof settles its differences, those from index `first` on."""
         old_document, new_document = self._old.extract(old), self._new.extract(new)
@@ -345,18 +339,11 @@ def _types(schema: JsonObject) -> Json:
     return (named,) if isinstance(named, str) else named
 
 
-def _properties_by_name(node: Node) -> dict[str, Node]:
-    properties = node.schema.get("properties")
-    if not isinstance(properties, Mapping):
+def _named_schemas(node: Node, keyword: str) -> dict[str, Node]:
+    named = node.schema.get(keyword)
+    if not isinstance(named, dict):
         return {}
-    return {name: node.child(f"/properties/{_escape(name)}", child) for name, child in properties.items()}
-
-
-def _properties_by_pattern(node: Node) -> dict[str, Node]:
-    patterns = node.schema.get("patternProperties")
-    if not isinstance(patterns, Mapping):
-        return {}
-    return {name: node.child(f"/patternProperties/{_escape(name)}", child) for name, child in patterns.items()}
+    return {name: node.child(to_pointer((keyword, name)), child) for name, child in named.items()}
 
 
 def _undeclared_of(node: Node, name: str) -> Node:
@@ -364,10 +351,6 @@ def _undeclared_of(node: Node, name: str) -> Node:
     if any(matches(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
         return node.child("/patternProperties", True)
     return _additional_of(node)
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _additional_of(node: Node) -> Node:
