@@ -10,7 +10,7 @@ from bench.search.sets import Set, all_sets
 from toolpost.discovery.embedder import EmbeddingModel, Vectors, score
 from toolpost.discovery.search import SearchIndex
 from toolpost.discovery.search.document import summarize
-from toolpost.discovery.search.query import clauses_of
+from toolpost.discovery.search.words import clauses_of
 
 AT_ONCE = 16
 

@@ -19,8 +19,7 @@ from toolpost.base.events import event
 from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING
-from toolpost.discovery.automatic import INSTRUCTIONS
-from toolpost.discovery.automatic_mcp import AutomaticMcp
+from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec

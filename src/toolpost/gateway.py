@@ -24,9 +24,7 @@ from toolpost.contracts.errors import (
     UpstreamRefused,
 )
 from toolpost.discovery import EVERYTHING, Catalog, View
-from toolpost.discovery.automatic import AUTOMATIC_NAMES, resolve_call
-from toolpost.discovery.automatic_eval import refuse_arguments
-from toolpost.discovery.automatic_mcp import AutomaticMcp
+from toolpost.discovery.automatic import AUTOMATIC_NAMES, AutomaticMcp, refuse_arguments, resolve_call
 from toolpost.metrics import Metrics
 from toolpost.middleware import (
     Call,

@@ -30,8 +30,7 @@ from toolpost.contracts.findings import scan_definition
 from toolpost.contracts.issues import find_issues
 from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
-from toolpost.discovery.search.query import ParsedQuery
-from toolpost.discovery.search.words import words_of
+from toolpost.discovery.search.words import ParsedQuery, words_of
 from toolpost.parts.conversations.agent_process import _parse_message
 from toolpost.protocol import rpc
 from toolpost.protocol.lines import LineSplitter

@@ -15,7 +15,7 @@ from toolpost.cli.gateway import open_quiet_app, run_async, warn_of_problems, wi
 from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import console, cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
-from toolpost.discovery.automatic_mcp import token_counts
+from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult
 from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config

@@ -2,10 +2,7 @@
 
 catalog         every tool by name
 views           which of them a caller sees
-
-automatic       the gateway's two own tools, and which tools an endpoint lists
-automatic_mcp   searches, and returns definitions that a session has not been sent yet
-automatic_eval  runs any tool
+automatic       the gateway's two own tools: `automatic_mcp` finds tools, `automatic_eval` runs any
 finder          ranks, reranks and cuts the result of a search
 embedder        an optional sentence model (ONNX)
 reranker        an optional OpenAI-compatible endpoint that reorders the best tools

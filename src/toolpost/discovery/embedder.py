@@ -25,7 +25,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import ToolName
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
 from toolpost.discovery.search import RankedTool, Ranking
-from toolpost.discovery.search.query import clauses_of
+from toolpost.discovery.search.words import clauses_of
 from toolpost.discovery.snapshot import Snapshot
 
 _log = logging.getLogger("toolpost.discovery")

@@ -124,10 +124,10 @@ class Finder:
 
 
 def _candidates_of(found: ToolSearchResult) -> list[RerankCandidate]:
-    entries = [found.visible.entry(name) for name in found.names]
+    entries = {name: found.visible.entry(name) for name in found.names}
     return [
-        RerankCandidate(name=hit.name, description=entry.description, digest=entry.digest)
-        for hit, entry in zip(found.hits, entries, strict=True)
+        RerankCandidate(name=name, description=entry.description, digest=entry.digest)
+        for name, entry in entries.items()
     ]
 
 

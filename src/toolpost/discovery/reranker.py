@@ -96,7 +96,17 @@ class Reranker:
         """`complete` asks a model elsewhere than at the URL of the settings."""
         self._spec = spec
         self._metrics = metrics
-        self._client = _make_client(spec) if complete is None else None
+        self._client: HttpClient | None = None
+        if complete is None:
+            headers = {"content-type": "application/json", "accept": "application/json"}
+            self._client = HttpClient(
+                spec.endpoint,
+                headers=headers | ({"authorization": f"Bearer {spec.key}"} if spec.key else {}),
+                max_connections=8,
+                connect_timeout_s=spec.timeout_s,
+                body_limit=BODY_LIMIT_BYTES,
+                network=spec.network,
+            )
         self._complete = complete or self._request_completion
         self._cache: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
         self._failures = 0
@@ -109,7 +119,9 @@ class Reranker:
     async def order(self, query: str, candidates: Sequence[RerankCandidate]) -> Sequence[str]:
         """Return the names that the endpoint chose, best first; empty if it failed, is paused or chose none."""
         sent = candidates[: self._spec.candidates]
-        key = _cache_key(query, sent)
+        # By digest, so that a changed description is a new question.
+        lines = [query, *(f"{candidate.name} {candidate.digest}" for candidate in sent)]
+        key = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()
         if (cached := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
             self._metrics.rerankings.add(of="cached")
@@ -168,23 +180,6 @@ class Reranker:
             raise UselessAnswer(f"it answered with status {response.status}")
         choices = _decode_completion(response.body).choices
         return choices[0].message.content if choices else ""
-
-
-def _make_client(spec: RerankerSpec) -> HttpClient:
-    return HttpClient(
-        spec.endpoint,
-        headers={"content-type": "application/json", "accept": "application/json"}
-        | ({"authorization": f"Bearer {spec.key}"} if spec.key else {}),
-        max_connections=8,
-        connect_timeout_s=spec.timeout_s,
-        body_limit=BODY_LIMIT_BYTES,
-        network=spec.network,
-    )
-
-
-def _cache_key(query: str, sent: Sequence[RerankCandidate]) -> bytes:
-    lines = [query, *(f"{candidate.name} {candidate.digest}" for candidate in sent)]
-    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()
 
 
 def _parse_names(text: str) -> list[str]:

@@ -8,7 +8,6 @@ from itertools import zip_longest
 import msgspec
 
 from toolpost.base.ids import META_KEY, Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.contract import Contract
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.discovery.catalog import SCOPES_LIMIT, Catalog
@@ -136,7 +135,13 @@ def _make_entry(tool: ProvidedTool, known: ToolEntry | None) -> ToolEntry:
     contract = tool.contract
     if known is not None and known.listed is contract.definition:
         return known
-    definition = _strip_boilerplate(contract)
+    # Without what is the same for every tool: Toolpost's own `_meta`, and the envelope around every result of a plugin.
+    definition = dict(contract.definition)
+    meta = {key: value for key, value in (definition.pop("_meta", None) or {}).items() if key != META_KEY}
+    if meta:
+        definition["_meta"] = meta
+    if contract.terms.style is ResultStyle.ENVELOPE:
+        definition.pop("outputSchema", None)
     return ToolEntry(
         listed=contract.definition,
         definition=definition,
@@ -145,17 +150,6 @@ def _make_entry(tool: ProvidedTool, known: ToolEntry | None) -> ToolEntry:
         tokens=estimate_tokens(_encode(definition)),
         listed_tokens=estimate_tokens(_encode(contract.definition)),
     )
-
-
-def _strip_boilerplate(contract: Contract) -> JsonObject:
-    """Leave out Toolpost's own `_meta`, and the output schema of plugins, which is the same envelope around every result."""
-    kept = dict(contract.definition)
-    meta = {key: value for key, value in (kept.pop("_meta", None) or {}).items() if key != META_KEY}
-    if meta:
-        kept["_meta"] = meta
-    if contract.terms.style is ResultStyle.ENVELOPE:
-        kept.pop("outputSchema", None)
-    return kept
 
 
 def _make_document(name: ToolName, entry: ToolEntry, server_description: str) -> ToolDocument:

@@ -96,7 +96,13 @@ class View:
             hint = _hint(self.source, known, "servers and plugins")
             raise NotFound(f"Unknown server or plugin `{self.source[:128]}`.", hint=hint, source=self.source[:128])
         if self.tags is not None:
-            _check_tags(self.tags, frozenset[str]().union(*known.values()))
+            if not self.tags:
+                raise NotFound("The path has no tag.", hint="name one or more, with commas between them")
+            all_tags = frozenset[str]().union(*known.values())
+            for tag in sorted(self.tags - all_tags):
+                raise NotFound(
+                    f"No server has the tag `{tag[:128]}`.", hint=_hint(tag, all_tags, "tags"), tag=tag[:128]
+                )
         return frozenset(name for name, tags in known.items() if self.shows(name, tags))
 
 
@@ -130,13 +136,6 @@ def _allows(scope: Scope, tool: ProvidedTool) -> bool:
         return True
     # A group is no server that anyone could have confirmed: its tool may be called if those that it stands for may.
     return bool(tool.runs) and all(_allows(scope, each) for each in tool.runs)
-
-
-def _check_tags(tags: Tags, known: Tags) -> None:
-    if not tags:
-        raise NotFound("The path has no tag.", hint="name one or more, with commas between them")
-    for tag in sorted(tags - known):
-        raise NotFound(f"No server has the tag `{tag[:128]}`.", hint=_hint(tag, known, "tags"), tag=tag[:128])
 
 
 def _hint(name: str, known: Iterable[str], what: str) -> str | None:

@@ -22,7 +22,7 @@ from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.options import is_debugging
 from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, UnknownTool, UpstreamUnavailable
-from toolpost.discovery import automatic_eval
+from toolpost.discovery.automatic import AUTOMATIC_EVAL
 from toolpost.middleware import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
@@ -133,12 +133,12 @@ async def call_gateway(gateway: RunningGateway, request: RequestedCall) -> CallA
 async def _call(client: GatewayClient, request: RequestedCall) -> CallAnswer:
     listed = {str(tool.get("name")): tool for tool in await client.list_tools(until=request.tool)}
     definition = listed.get(request.tool)
-    is_automatic = definition is None and automatic_eval.NAME in listed
+    is_automatic = definition is None and AUTOMATIC_EVAL in listed
 
     async def attempt(arguments: JsonObject, mirrored: Headers = ()) -> CallAnswer:
         if is_automatic:
             wrapped = {"toolName": request.tool, "arguments": arguments}
-            return await client.call_tool(automatic_eval.NAME, wrapped, show=show)
+            return await client.call_tool(AUTOMATIC_EVAL, wrapped, show=show)
         return await client.call_tool(request.tool, arguments, mirrored=mirrored, show=show)
 
     with open_progress(request.tool, quiet=request.quiet) as show, _hint_at_tool_list(client.url):

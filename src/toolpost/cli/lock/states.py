@@ -20,7 +20,7 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
 from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
-from toolpost.discovery import automatic_eval, automatic_mcp
+from toolpost.discovery.automatic import OWNER, eval_contract, mcp_contract
 from toolpost.providers import Provider
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config
@@ -131,8 +131,8 @@ def _list_gateway_tools(config: Config) -> dict[str, LockedTool]:
     """Return `automatic_mcp` and `automatic_eval` where they are listed, without the server names in their descriptions."""
     if config.discovery.mode == "all":
         return {}
-    contracts = (automatic_eval.contract(), automatic_mcp.contract_for(()))
-    return {own.name: LockedTool.of(automatic_mcp.OWNER, Definition.from_contract(own)) for own in contracts}
+    contracts = (eval_contract(), mcp_contract(()))
+    return {own.name: LockedTool.of(OWNER, Definition.from_contract(own)) for own in contracts}
 
 
 async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, str]:

@@ -15,10 +15,20 @@ from numpy.typing import NDArray
 
 from toolpost.discovery.search.document import ToolDocument, summarize
 from toolpost.discovery.search.meaning import Vectors, vectors_of
-from toolpost.discovery.search.postings import Numbers, Postings, Rows, impacts_of
-from toolpost.discovery.search.query import ParsedQuery
-from toolpost.discovery.search.scoring import Corpus, Evidence, Lexicon, Mask, Shortlist, score_documents
+from toolpost.discovery.search.scoring import (
+    Corpus,
+    Evidence,
+    Lexicon,
+    Mask,
+    Numbers,
+    Postings,
+    Rows,
+    Shortlist,
+    impacts_of,
+    score_documents,
+)
 from toolpost.discovery.search.weights import WEIGHTS, Weights
+from toolpost.discovery.search.words import ParsedQuery
 
 _CACHED_CORPORA = 32
 """For how many different sets of visible tools the derived arrays are cached."""

@@ -5,9 +5,15 @@
 averaged with the same score for the clause that fits the document best, plus a small pull toward the best tool of the same
 server. Everything is computed among the visible documents only: how rare a word is, the best of both halves, the servers. So
 a caller cannot learn from a score that a hidden tool exists.
+
+BM25F is therefore split in two. What depends on one document alone ("impact": term frequency, field boosts, length) is computed
+once, into an inverted index (`Postings`). How rare a word is depends on which documents the caller may see, and is computed for
+each query (`Lexicon`). For example, `issue` in the name of a tool has an impact of about 0.6 there; among 1,000 visible tools of
+which 10 have the word its rarity is log(1 + 990.5 / 10.5) = 4.6, among 10 visible tools that all have it 0.05.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,11 +21,74 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from toolpost.discovery.search.document import ToolDocument, fields_of
 from toolpost.discovery.search.meaning import Vectors, cosines_of, vectors_of
-from toolpost.discovery.search.postings import Numbers, Postings, Rows
-from toolpost.discovery.search.query import ParsedQuery
 from toolpost.discovery.search.weights import Weights
-from toolpost.discovery.search.words import SYNONYMS
+from toolpost.discovery.search.words import SYNONYMS, ParsedQuery, words_of
+
+Rows = NDArray[np.int32]
+Numbers = NDArray[np.float32]
+
+
+def impacts_of(document: ToolDocument, weights: Weights) -> dict[str, float]:
+    """Return the impact of each word on this document, between 0 and 1."""
+    sums: dict[str, float] = {}
+    for field, text in fields_of(document).items():
+        if not text:
+            continue
+        weight = weights.fields[field]
+        counts = Counter(words_of(text))
+        relative_length = counts.total() / weight.usual_words
+        each = weight.boost / (1 - weight.length_penalty + weight.length_penalty * relative_length)
+        for word, count in counts.items():
+            sums[word] = sums.get(word, 0.0) + count * each
+    return {word: amount / (amount + weights.saturation) for word, amount in sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """For each word the rows that contain it, and its impact there: two flat arrays, sorted by word."""
+
+    spans: Mapping[str, tuple[int, int]]
+    """The slice of `rows` and `impacts` that belongs to each word."""
+    rows: Rows
+    impacts: Numbers
+
+    @classmethod
+    def of(cls, documents: Iterable[Mapping[str, float]]) -> "Postings":
+        """Index the impacts of documents by word; a document's row is its position."""
+        term_ids: dict[str, int] = {}
+        terms: list[int] = []
+        rows: list[int] = []
+        impacts: list[float] = []
+        for row, words in enumerate(documents):
+            terms += [term_ids.setdefault(word, len(term_ids)) for word in words]
+            rows += [row] * len(words)
+            impacts += words.values()
+        return cls.sort(
+            list(term_ids), np.array(terms, np.int32), np.array(rows, np.int32), np.array(impacts, np.float32)
+        )
+
+    @classmethod
+    def sort(cls, words: Sequence[str], terms: Rows, rows: Rows, impacts: Numbers) -> "Postings":
+        """Group postings by word; `terms` has the position in `words` of each posting's word."""
+        order = np.argsort(terms, kind="stable")
+        ends = np.cumsum(np.bincount(terms, minlength=len(words))).tolist()
+        spans = {word: (start, end) for word, start, end in zip(words, [0, *ends], ends, strict=False)}
+        return cls(spans, rows[order], impacts[order])
+
+    def number_terms(self, term_ids: dict[str, int]) -> Rows:
+        """Return the id of each posting's word; words that `term_ids` lacks are added to it."""
+        terms = np.empty(len(self.rows), np.int32)
+        for word, (start, end) in self.spans.items():
+            terms[start:end] = term_ids.setdefault(word, len(term_ids))
+        return terms
+
+    def find(self, word: str) -> tuple[Rows, Numbers] | None:
+        """Return the rows that contain a word and its impact on each, or None if no row does."""
+        span = self.spans.get(word)
+        return None if span is None else (self.rows[slice(*span)], self.impacts[slice(*span)])
+
 
 MAX_WORDS = 512
 """How many distinct words of a query are looked up, the rarest first."""
@@ -150,8 +219,10 @@ def score_documents(query: ParsedQuery, corpus: Corpus, weights: Weights, limit:
     terms = corpus.lexicon.look_up(query.words, weights.synonym)
     vectors = vectors_of(query.texts)
     lexical = corpus.lexicon.sum_terms(query.words, terms)
+    # Each segment apart: no copy of all vectors for one query.
     cosines = np.concatenate([cosines_of(segment_vectors, vectors[0]) for segment_vectors in corpus.vectors])
     if corpus.lexicon.count < len(corpus.visible):
+        # Hidden tools are out before the best cosine is taken: by it all others are scaled.
         cosines[~corpus.visible] = 0
     totals = _mix(lexical, cosines, weights)
     rows = _shortlist(totals, max(limit, weights.shortlist))

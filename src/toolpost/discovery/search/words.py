@@ -1,15 +1,20 @@
-"""Text to comparable words: case folded, English endings removed, identifiers split, and synonyms.
+"""Text to comparable words: case folded, English endings removed, identifiers split, and synonyms; and a query in such words.
 
 Example: `words_of("Lists GitHub issues")` yields `list`, `github`, `git`, `hub`, `issu`. A stem need not be a word; it has to
 be the same for a query and for a tool.
+
+A long query often asks for several things. Each of its sentences ("clause") is scored apart as well, because a tool that fits
+one of them perfectly fits the whole query badly.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _UNSPACED_SCRIPT = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
@@ -33,7 +38,7 @@ def words_of(text: str) -> Iterator[str]:
     """Yield the stems of a text, without stop words; `GitHub` yields `github`, `git` and `hub`."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-    for word in _WORD.findall(text):
+    for word in WORD.findall(text):
         yield from _stems_of(word[:_MAX_WORD_CHARS])
 
 
@@ -176,3 +181,38 @@ for _line in _SYNONYM_GROUPS.split("\n"):
     _group = frozenset(stem(word) for word in _line.split())
     for _stem in _group:
         SYNONYMS[_stem] = SYNONYMS.get(_stem, frozenset()) | (_group - {_stem})
+
+
+MAX_QUERY_CHARS = 4000
+"""The rest of a query is ignored."""
+
+_MAX_WORDS = 512
+_MAX_CLAUSES = 12
+_MIN_CLAUSE_WORDS = 3
+_CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[;\n\u3002\uff01\uff1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A query and its clauses."""
+
+    texts: Sequence[str]
+    """The whole query, then its clauses if it has several."""
+    words: Sequence[str]
+    """The distinct words of the whole query, in order."""
+    words_by_text: Sequence[frozenset[str]]
+    """The distinct words of each of `texts`."""
+
+    @classmethod
+    def parse(cls, query: str) -> "ParsedQuery":
+        query = query[:MAX_QUERY_CHARS]
+        texts = [query, *clauses_of(query)]
+        words = dict.fromkeys(islice(words_of(query), _MAX_WORDS))
+        return cls(texts, list(words), [frozenset(words), *(frozenset(words_of(text)) for text in texts[1:])])
+
+
+def clauses_of(query: str) -> list[str]:
+    """Return the sentences of a query; an empty list if there is only one."""
+    parts = [part.strip() for part in _CLAUSE_END.split(query[:MAX_QUERY_CHARS])]
+    clauses = [part for part in parts if len(part.split()) >= _MIN_CLAUSE_WORDS]
+    return clauses[:_MAX_CLAUSES] if len(clauses) > 1 else []
