@@ -283,6 +283,7 @@ class References:
         """
         target = self.find_target(place, schema, keyword)
         found = [] if target is None else [target]
+        # Any schema with the same dynamic anchor may be the one, depending on the path of the evaluation.
         if keyword != "$ref" and isinstance(reference := schema[keyword], str):
             found += [
                 other for other in self._dynamic.get(unquote(_split_reference(reference)[1]), ()) if other != target
@@ -368,6 +369,7 @@ class SchemaDocument:
             place, found = waiting.pop(0)
             if place in seen or not isinstance(found, dict):
                 continue
+            # Each place once: references may lead back to where they came from.
             seen.add(place)
             yield place, found
             waiting.extend(self._resolve(place, found, word) for word in REFERENCES if word in found)

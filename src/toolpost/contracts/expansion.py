@@ -108,6 +108,7 @@ def measure_expansion(raw: JsonObject, subschemas: Iterable[Subschema], referenc
 def _count_paths(raw: JsonObject, references: References | None) -> Expansion:
     nodes = _Graph(raw, references).nodes
     order = _sort_in_place(nodes)
+    # Bounded: a few definitions that double each other exceed what a double can hold.
     for node in order:
         node.paths = min(1.0 + sum(times * inner.paths for inner, times in node.in_place), 1e18)
     worst = max(nodes, key=lambda node: node.paths)
@@ -255,6 +256,7 @@ def _collect_entries(root: _Node, order: list[_Node]) -> dict[_Node, _Entry] | N
     for node in order:
         costs[node] = node.weight + sum(times * costs[inner] for inner, times in node.in_place)
         merged = node.children
+        # Most schemas apply nothing in place, and share the dictionary that they have.
         if node.in_place:
             merged = {key: dict(targets) for key, targets in merged.items()}
             for inner, times in node.in_place:
@@ -357,6 +359,7 @@ def _find_worst(entries: dict[_Node, _Entry], groups: list[list[_Node]], own: di
         for node in group:
             entry = entries[node]
             highest = max(highest, own[node])
+            # What applies to every child of a kind (`additionalProperties`, `items`) applies to the named ones too.
             shared = {kind: add_up(entry.children.get((kind, "")), entry.component) for kind in _KINDS}
             for (kind, name), targets in entry.children.items():
                 child = shared[kind] if not name else shared[kind] + add_up(targets, entry.component)

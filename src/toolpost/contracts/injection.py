@@ -586,17 +586,17 @@ def _find_cooccurrences(sentence: _Sentence, signal: _Signal) -> Iterator[tuple[
         return
     places = [sentence.positions[concept] for concept in concepts[1:]]
     for anchor in sentence.positions[concepts[0]]:
-        members = [anchor, *(_find_nearest(anchor, options) for options in places)]
+        members = [anchor]
+        for options in places:
+            # The nearest one, before or after; of two that are equally near the one before.
+            after = bisect_right(options, anchor)
+            is_before = after == len(options) or (
+                after and anchor[0] - options[after - 1][0] <= options[after][0] - anchor[0]
+            )
+            members.append(options[after - 1] if is_before else options[after])
         first, last = min(each[0] for each in members), max(each[1] for each in members)
         if last - first < signal.within:
             yield first, min(each[2] for each in members), max(each[3] for each in members)
-
-
-def _find_nearest(anchor: _Place, options: list[_Place]) -> _Place:
-    after = bisect_right(options, anchor)
-    if after == len(options) or (after and anchor[0] - options[after - 1][0] <= options[after][0] - anchor[0]):
-        return options[after - 1]
-    return options[after]
 
 
 def _is_within(start: int, end: int, spans: list[tuple[int, int]]) -> bool:

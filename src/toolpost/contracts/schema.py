@@ -2,6 +2,10 @@
 
 The validator cannot be interrupted, so everything that could make it slow is bounded before it is called: size, depth,
 patterns (linear-time engine only) and the number of paths (`expansion`). How an invalid value is explained is left to `issues`.
+
+A compiled schema knows what it can do at once: one of cost 1 validates a value of a megabyte on the event loop
+(`inline_limit_bytes`), one whose references make 100 paths to a part of a value about a hundredth of that; anything larger is validated
+in a process that a deadline can end.
 """
 
 import functools
@@ -137,6 +141,7 @@ class Schema:
 def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     """Compile a schema, or raise `SchemaProblem`."""
     _check_root(raw, root_object=root_object)
+    # From the cheapest check to the dearest: each one bounds what the next one walks.
     size_bytes = _check_size(raw)
     subschemas = _collect_subschemas(raw) if isinstance(raw, dict) else []
     _check_patterns_size(subschemas)
@@ -144,7 +149,12 @@ def compile_schema(raw: JsonObject | bool, *, root_object: bool) -> Schema:
     has_references = any(not subschema.schema.keys().isdisjoint(REFERENCES) for subschema in subschemas)
     references = References(subschemas[0].schema, subschemas) if has_references else None
     expansion = _check_expansion(raw, subschemas, references) if isinstance(raw, dict) else Expansion(1.0, "", 1.0)
-    compiled = _compile_validator(raw)
+    try:
+        compiled = jsonschema_rs.validator_for(raw, offline=True, validate_formats=True, pattern_options=_LINEAR)
+    except ValidationError as error:
+        raise _explain_compile_error(raw, error) from error
+    except ValueError as error:
+        raise SchemaProblem("", f"the schema is not JSON that can be read: {error}") from error
     _check_subschemas(subschemas, references)
     is_short = size_bytes <= QUICK_SCHEMA_BYTES
     return Schema(
@@ -269,15 +279,6 @@ def _check_patterns_size(subschemas: list[Subschema]) -> None:
                     f"with the pattern {_quote(pattern)} those of this schema are too large for a linear-time engine"
                 )
                 raise SchemaProblem(subschema.place + place, reason)
-
-
-def _compile_validator(raw: JsonObject | bool) -> jsonschema_rs.Validator:
-    try:
-        return jsonschema_rs.validator_for(raw, offline=True, validate_formats=True, pattern_options=_LINEAR)
-    except ValidationError as error:
-        raise _explain_compile_error(raw, error) from error
-    except ValueError as error:
-        raise SchemaProblem("", f"the schema is not JSON that can be read: {error}") from error
 
 
 def _explain_compile_error(raw: JsonObject | bool, error: ValidationError) -> SchemaProblem:

@@ -70,6 +70,7 @@ class Catalog:
         self.make_for_owner: Callable[[str], Catalog] | None = None
         """Makes the catalog of one owner, where a server has credentials per caller; None where none has."""
         self._by_owner: dict[str, Catalog] = {}
+        # Caches of this object, not of its class: they go with the catalog when it is replaced.
         self._narrow_cached = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
         self._limit_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._limit)
 
@@ -89,6 +90,7 @@ class Catalog:
         Quarantined tools are found too: they answer with what changed.
         """
         wanted = ToolName(name)
+        # The order is that of trust: a listed name first, then former names, then what is quarantined.
         tool = self._tools.get(wanted) if not self._is_bare else self._own.get(name) or self._tools.get(wanted)
         if tool is None:
             tool = self._aliases.get(wanted) or self._own_aliases.get(name) or self._quarantined.get(wanted)
@@ -103,7 +105,10 @@ class Catalog:
             raise UnknownTool(
                 f"No tool is called `{name[:128]}`.", hint=hint, tool=name[:128], nearest=[], server=server
             )
-        near = nearest_names(name, self._similar_names(name), 3)
+        # Preselected by shared trigrams: an edit distance to thousands of names would block the event loop.
+        trigrams = _trigrams(name[:128])
+        similar = heapq.nlargest(_MAX_COMPARED, self._neighbors(name), key=lambda n: len(trigrams & _trigrams(n)))
+        near = nearest_names(name, similar, 3)
         hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "`tools/list` names all of them"
         raise UnknownTool(f"Unknown tool `{name[:128]}`.", hint=hint, tool=name[:128], nearest=near)
 
@@ -185,6 +190,7 @@ class Catalog:
             for name, tool in self._tools.items()
             if view.admits(*{name, tool.full_name}) and view.allows(tool)
         }
+        # A provider of which no tool is left is hidden with its name, unless the caller sees all of it.
         visible = {
             name
             for name, tags in self.tags.items()
@@ -218,11 +224,6 @@ class Catalog:
             is_bare=view.is_bare,
             companions=self._companions,
         )
-
-    def _similar_names(self, name: str) -> list[str]:
-        """Preselect by shared trigrams: an edit distance to thousands of names would block the event loop."""
-        wanted = _trigrams(name[:128])
-        return heapq.nlargest(_MAX_COMPARED, self._neighbors(name), key=lambda other: len(wanted & _trigrams(other)))
 
     def _neighbors(self, name: str) -> Sequence[str]:
         """Return all names, or where there are too many those next to this one in alphabetical order."""

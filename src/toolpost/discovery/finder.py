@@ -83,6 +83,7 @@ class Finder:
         """Return the tools that fit, `limit` at most; if the view has no more tools than that, all of them."""
         most = MAX_TOOLS if limit is None else limit
         visible = await self.visible(view)
+        # Cut before it is ranked: the time of everything below grows with it, and a caller chooses its length.
         query = query[:QUERY_LIMIT]
         rank = partial(visible.index.rank, query, among=visible.among, explain=explain)
         ranking = rank() if len(visible) <= MAX_RANKED_ON_LOOP else await to_thread.run_sync(rank)
@@ -92,6 +93,7 @@ class Finder:
             visible=visible, hits=ranking.hits, is_weak=ranking.is_weak, confidence=ranking.confidence
         )
         if len(visible) <= most:
+            # To leave any out would save nothing: a model with a small view is given all of it, the best first.
             others = [RankedTool(name=name, score=0.0) for name in visible.names if name not in set(found.names)]
             return replace(found, hits=[*ranking.hits, *others])
         if self._reranker is not None and (order := await self._reranker.order(query, _candidates_of(found))):

@@ -59,6 +59,7 @@ class Preparation:
         """Index the catalog once it is wanted, and again after each change, until cancelled."""
         await self._is_wanted.wait()
         while True:
+            # Replaced before the work: a change during it sets the new event, and is indexed in the next round.
             self._has_changed = anyio.Event()
             await self._prepare(self._catalog)
             self._is_done.set()
@@ -73,6 +74,7 @@ class Preparation:
         self.start()
         if not self._is_current():
             with anyio.move_on_after(NEXT_WAIT_S if self._snapshot is not None else FIRST_WAIT_S):
+                # In a loop: the index that is done may be that of a catalog that has been replaced since.
                 while not self._is_current():
                     await self._is_done.wait()
         if self._snapshot is None:
@@ -94,6 +96,7 @@ class Preparation:
                 self._embedder.take(self._snapshot)
         except Exception as error:  # noqa: BLE001 (the previous index still answers; calls do not need one)
             event(_log, logging.ERROR, "search index not prepared", tools=len(catalog), exception=error)
+        # Also after a failure: searches use the previous index instead of waiting for one that does not come.
         self._tried = catalog
         took_s = time.perf_counter() - began
         self._metrics.preparations.add()

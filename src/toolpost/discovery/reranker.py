@@ -137,9 +137,17 @@ class Reranker:
         return names
 
     async def _ask(self, query: str, sent: Sequence[RerankCandidate]) -> tuple[str, ...]:
+        tools = [f"{candidate.name}: {_first_sentence(candidate.description)}" for candidate in sent]
+        # As JSON, so that neither the query nor a description can pass for a part of the prompt.
+        prompt = msgspec.json.encode({"request": query, "tools": tools}).decode()
+        known = {candidate.name for candidate in sent}
         try:
             with anyio.fail_after(self._spec.timeout_s):
-                names = await self._request_names(query, sent)
+                answer = await self._complete(_SYSTEM_PROMPT, prompt)
+            # Models invent names: those are dropped, and the rest still counts.
+            names = tuple(dict.fromkeys(name for name in _parse_names(answer) if name in known))
+            if not names:
+                raise UselessAnswer("its answer names no candidate")
         except TimeoutError:
             return self._note_failure("timeout", f"no answer within {self._spec.timeout_s:g} s")
         except (HttpFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError, UselessAnswer) as error:
@@ -155,18 +163,6 @@ class Reranker:
             self._paused_until = time.monotonic() + PAUSE_S
         event(_log, logging.WARNING, "reranker failed; the local ranking stands", reason=reason[:300])
         return ()
-
-    async def _request_names(self, query: str, sent: Sequence[RerankCandidate]) -> tuple[str, ...]:
-        tools = [f"{candidate.name}: {_first_sentence(candidate.description)}" for candidate in sent]
-        # As JSON, so that neither the query nor a description can pass for a part of the prompt.
-        content = msgspec.json.encode({"request": query, "tools": tools}).decode()
-        answer = await self._complete(_SYSTEM_PROMPT, content)
-        known = {candidate.name for candidate in sent}
-        # Models invent names: those are dropped, and the rest still counts.
-        names = dict.fromkeys(name for name in _parse_names(answer) if name in known)
-        if not names:
-            raise UselessAnswer("its answer names no candidate")
-        return tuple(names)
 
     async def _request_completion(self, system: str, prompt: str) -> str:
         assert self._client is not None

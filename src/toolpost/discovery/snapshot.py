@@ -77,6 +77,7 @@ class Snapshot:
         if catalog is self.catalog:
             return self
         made = self._by_owner.get(owner)
+        # The catalog of an owner is replaced when a server lists other tools to it.
         if made is None or made.catalog is not catalog:
             while len(self._by_owner) >= SCOPES_LIMIT:
                 self._by_owner.pop(next(iter(self._by_owner)), None)
@@ -133,6 +134,7 @@ class VisibleTools:
 
 def _make_entry(tool: ProvidedTool, known: ToolEntry | None) -> ToolEntry:
     contract = tool.contract
+    # By identity: a contract that did not change is the same object, and most of thousands did not.
     if known is not None and known.listed is contract.definition:
         return known
     # Without what is the same for every tool: Toolpost's own `_meta`, and the envelope around every result of a plugin.

@@ -118,6 +118,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         schema = {"inputSchema": input_schema, "outputSchema": output_schema}
         without_wording = {"title": None, "description": "", "toolingVersion": "", **schema}
         return Digests(
+            # `_meta` promises nothing, and a server may change it with every start.
             meaning=canonical_digest(msgspec.structs.replace(self, meta={}).to_json() | without_wording),
             schema=canonical_digest(schema),
             wording=canonical_digest(

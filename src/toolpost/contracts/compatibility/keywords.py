@@ -39,6 +39,7 @@ class KeywordDifference(NamedTuple):
 def types_of(schema: JsonObject) -> frozenset[str]:
     """Return the types that a schema accepts; `number` includes `integer`."""
     named = schema.get("type")
+    # Without `type` every type is accepted.
     names = {named} if isinstance(named, str) else set(named) if isinstance(named, list) else ALL_TYPES
     return frozenset(names | {"integer"} if "number" in names else names)
 
@@ -108,6 +109,7 @@ def _compare_numeric(
 ) -> Iterator[KeywordDifference]:
     applies = not types.isdisjoint({"integer", "number"})
     for lower, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
+        # Upper bounds are compared as lower ones with the sign turned.
         if all(narrow.get(word) == wide.get(word) for word in (lower, exclusive)):
             continue
         narrow_bound, wide_bound = (_bound(schema, lower, exclusive, sign, draft) for schema in (narrow, wide))
@@ -120,6 +122,7 @@ def _bound(schema: JsonObject, inclusive: str, exclusive: str, sign: int, draft:
     """Return the tighter of both bounds as a lower one, and whether it is exclusive; None if it cannot be read."""
     bound, strict = schema.get(inclusive), schema.get(exclusive)
     found: list[tuple[float, bool]] = [(-math.inf, False)]
+    # In draft 4 `exclusiveMinimum` is a flag of `minimum`; later it is a bound of its own.
     is_strict = draft == 4 and strict is True
     if draft == 4:
         strict = None

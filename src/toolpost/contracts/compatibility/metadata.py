@@ -216,23 +216,19 @@ def compare_wording(old: Definition, new: Definition, budget: Budget) -> Iterato
     """Yield the texts that changed, with a word diff."""
     yield from _compare_text("wording.title-changed", "/title", old.title or "", new.title or "", budget)
     yield from _compare_text("wording.description-changed", "/description", old.description, new.description, budget)
-    for field, one, other in (
-        ("inputSchema", old.input_schema, new.input_schema),
-        ("outputSchema", old.output_schema, new.output_schema),
+    for root, one, other in (
+        ("/inputSchema", old.input_schema, new.input_schema),
+        ("/outputSchema", old.output_schema, new.output_schema),
     ):
-        yield from _compare_texts(f"/{field}", one, other, budget)
-
-
-def _compare_texts(root: str, one: Json, other: Json, budget: Budget) -> Iterator[Change]:
-    if one == other or one is None or other is None:
-        return
-    old, new = split_texts(one)[1], split_texts(other)[1]
-    for place in sorted(old.keys() | new.keys()):
-        around = place.rpartition("/")[0]
-        # The texts of a new or removed argument change with it; that has its own rule.
-        if resolve_pointer(one, around) is not None and resolve_pointer(other, around) is not None:
-            before, after = old.get(place, ""), new.get(place, "")
-            yield from _compare_text("wording.schema-text-changed", root + place, before, after, budget)
+        if one == other or one is None or other is None:
+            continue
+        old_texts, new_texts = split_texts(one)[1], split_texts(other)[1]
+        for place in sorted(old_texts.keys() | new_texts.keys()):
+            around = place.rpartition("/")[0]
+            # The texts of a new or removed argument change with it; that has its own rule.
+            if resolve_pointer(one, around) is not None and resolve_pointer(other, around) is not None:
+                before, after = old_texts.get(place, ""), new_texts.get(place, "")
+                yield from _compare_text("wording.schema-text-changed", root + place, before, after, budget)
 
 
 def _compare_text(rule: str, place: str, old: str, new: str, budget: Budget) -> Iterator[Change]:
@@ -245,6 +241,7 @@ def _compare_text(rule: str, place: str, old: str, new: str, budget: Budget) -> 
 def diff_words(old: str, new: str) -> tuple[tuple[str, str], ...]:
     """Return the words that stayed (`=`), went (`-`) and came (`+`); long stretches that stayed are shortened."""
     before, after = _WORD.findall(old), _WORD.findall(new)
+    # What both begin and end with is taken off first: most changes are one word in a long text.
     head = _count_common(before, after)
     tail = _count_common(before[head:][::-1], after[head:][::-1])
     same_head, same_tail = before[:head], before[len(before) - tail :]

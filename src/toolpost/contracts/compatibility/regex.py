@@ -72,6 +72,7 @@ def _search_cached(
 
 
 def _search(inside: str | None, outside: str | None, least: int, most: int | None) -> str | None:
+    # One character of each set that neither pattern distinguishes stands for all of them: otherwise there were a million.
     start = (_ANY_TEXT if inside is None else _parse(inside), _EMPTY_SET if outside is None else _parse(outside))
     characters = _representatives(start)
     # Breadth first, so that the first text found is a shortest one.

@@ -1,7 +1,11 @@
 """Where a validation error is: which branch of a choice it belongs to, and the value and the schema at that location.
 
 An error of `anyOf` or `oneOf` has the errors of all branches inside it. The sender meant one of them: `BranchSelector` picks the
-branch that comes nearest to the value, and only its errors are reported.
+branch that comes nearest to the value, and only its errors are reported. For example, of the forms
+
+    {"kind": "circle", "radius": 1}    {"kind": "square", "side": 1}
+
+the value `{"kind": "square", "sied": 2}` has the `kind` of the second: what is wrong with it as a circle is not reported.
 """
 
 from collections.abc import Iterable
@@ -99,19 +103,19 @@ class BranchSelector:
         )
 
     def _best(self, error: ValidationError, branches: list[list[LeafError]], fitting: list[int]) -> list[LeafError]:
-        # A wrong discriminator counts most, then right ones, then fewer errors, then errors deeper inside.
-        ranked = sorted((self._distance(error, number, branches[number]), number) for number in fitting)
+        ranked: list[tuple[tuple[int, int, int, int], int]] = []
+        for number in fitting:
+            right, wrong = self._count_constants(error, number)
+            weight = sum(max(1, len(leaf.unexpected)) for leaf in branches[number])
+            deepest = max((len(leaf.path) for leaf in branches[number]), default=0)
+            # A wrong discriminator counts most, then right ones, then fewer errors, then errors deeper inside.
+            ranked.append(((min(wrong, 1), -right, weight, -deepest), number))
+        ranked.sort()
         best = branches[ranked[0][1]]
         # Two branches equally near, wrong at the root: neither was clearly meant, and all forms are listed instead.
         is_tie = len(ranked) > 1 and ranked[0][0] == ranked[1][0]
         is_shallow = all(leaf.path == tuple(error.instance_path) for leaf in best)
         return [] if is_tie and is_shallow else best
-
-    def _distance(self, error: ValidationError, number: int, branch: list[LeafError]) -> tuple[int, int, int, int]:
-        right, wrong = self._count_constants(error, number)
-        deepest = max((len(leaf.path) for leaf in branch), default=0)
-        weight = sum(max(1, len(leaf.unexpected)) for leaf in branch)
-        return (min(wrong, 1), -right, weight, -deepest)
 
     def _count_constants(self, error: ValidationError, number: int) -> tuple[int, int]:
         """Count the `const` and `enum` properties of a branch that the value has right, and those that it has wrong."""

@@ -2,7 +2,8 @@
 
 An index is updated often and by little: one server of a hundred changes a tool. So there is a large segment, and a small one
 with what has changed since; rows of the large one that changed or are gone are only marked dead. When too much is loose, both
-are merged into one, without reading a document again.
+are merged into one, without reading a document again. For example, after one of 1,000 tools has changed its description, row 17
+of the large segment is dead, and the small one has one row; both are searched as if they were 1,000 rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,6 +69,7 @@ class Segment:
         for segment, mask in zip(segments, alive, strict=True):
             postings = segment.postings
             new_rows = np.cumsum(mask, dtype=np.int32) - 1 + start
+            # Postings of dead rows are dropped here, and nowhere else: until then the mask hides them.
             is_alive = mask[postings.rows]
             terms.append(postings.number_terms(term_ids)[is_alive])
             rows.append(new_rows[postings.rows[is_alive]].astype(np.int32))
@@ -88,6 +90,7 @@ class Engine:
         self._starts = [0, *accumulate(len(segment.documents) for segment in segments)]
         self._alive = alive
         self._weights = weights
+        # Numbers, because the score groups thousands of rows by their server at once; -1 is no server.
         servers = {"": -1}
         self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
         self._everything = self._make_corpus(alive)
@@ -110,6 +113,7 @@ class Engine:
             else:
                 fresh.append(document)
         if not fresh and np.array_equal(alive, self._alive):
+            # The same object, so that what is cached for each set of visible tools stays.
             return self
         segments = [*self._segments, Segment.of(fresh, self._weights)]
         return Engine(*_compact(segments, np.concatenate((alive, np.ones(len(fresh), np.bool_)))), self._weights)
@@ -121,7 +125,9 @@ class Engine:
         scores = score_documents(
             query, self._everything if among is None else self._corpus_of(among), self._weights, limit
         )
+        # Rounded: the last bits of a sum depend on the order of its terms, which differs between two indexes of the same tools.
         rows, totals = scores.rows, np.round(scores.totals.astype(np.float64), 6)
+        # Cut before sorting, and at a score: names decide between equal ones, and are not known to numpy.
         if 0 < limit < len(rows):
             is_kept = totals >= np.partition(totals, len(totals) - limit)[len(totals) - limit]
             rows, totals = rows[is_kept], totals[is_kept]

@@ -1,6 +1,8 @@
 """Text vectors without a neural network at run time: the sum of the rows of a text's wordpieces in a table.
 
-The table in model/ was distilled from a sentence model (`scripts/static_table.py`); it is int8 with one scale for each row.
+The table in model/ was distilled from a sentence model (`scripts/static_table.py`); it is int8 with one scale for each row. For
+example, `listRepos` is split into the words `list` and `Repos`, these into wordpieces of the vocabulary (`list`, `rep`, `##os`),
+and the vector of the text is the sum of their rows, scaled to length 1.
 """
 
 import re
@@ -43,6 +45,7 @@ def cosines_of(vectors: Vectors, query: NDArray[np.float32]) -> NDArray[np.float
 def _write_sums(pieces: Sequence[Sequence[int]], into: Vectors) -> None:
     """Fill one row of `into` for each text that has wordpieces."""
     table, scale = _load_table()
+    # All texts of a batch are one sum over slices of one array, without a loop in Python.
     rows = [row for row, ids_of_text in enumerate(pieces) if ids_of_text]
     if not rows:
         return
@@ -96,5 +99,6 @@ def _pieces_of_word(word: str) -> tuple[int, ...]:
                 start = end
                 break
         else:
+            # No piece fits: a word that is half spelled would mean something else.
             return ()
     return tuple(pieces)
