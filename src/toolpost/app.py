@@ -390,13 +390,13 @@ def _assemble(
     host.plugins.logins = servers.logins
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
-    finding = AutomaticMcp(finder, store.seen, metrics)
+    automatic_mcp = AutomaticMcp(finder, store.seen, metrics)
     observer = parts.observer
     gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)
     gateway = gateway_type(
         catalog,
         pipeline,
-        finding=finding,
+        automatic_mcp=automatic_mcp,
         metrics=metrics,
         uses=uses,
         conversations=parts.conversations,

@@ -86,17 +86,17 @@ class Gateway:
         catalog: Catalog,
         pipeline: Pipeline,
         *,
-        finding: AutomaticMcp,
+        automatic_mcp: AutomaticMcp,
         metrics: Metrics,
         uses: Counter[str],
         conversations: AgentCallObserver | None = None,
         limiter: ResultLimiter | None = None,
     ) -> None:
-        """`finding` finds tools for `automatic_mcp`; `uses` is how often each tool has been called, counted here; `limiter`
+        """`automatic_mcp` is the tool that finds tools; `uses` is how often each tool has been called, counted here; `limiter`
         makes large results smaller.
         """
         self.catalog = catalog
-        self.finding = finding
+        self.automatic_mcp = automatic_mcp
         self.metrics = metrics
         self._uses = uses
         self.pipeline = pipeline
@@ -136,7 +136,7 @@ class Gateway:
         if tool is not None:
             pass
         elif name in AUTOMATIC_NAMES:
-            resolved = resolve_call(name, arguments, meta, catalog=seen, view=view, finding=self.finding)
+            resolved = resolve_call(name, arguments, meta, catalog=seen, view=view, automatic_mcp=self.automatic_mcp)
             requested_name = name if resolved.via is None else str(arguments["toolName"])
             tool, arguments, meta, via = resolved
         else:

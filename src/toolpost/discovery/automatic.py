@@ -364,12 +364,12 @@ def resolve_call(
     *,
     catalog: Catalog,
     view: View,
-    finding: AutomaticMcp,
+    automatic_mcp: AutomaticMcp,
 ) -> ResolvedCall:
     """Turn a call of one of the two into the call that passes the middleware.
 
     That is `automatic_mcp` itself, or the tool that `automatic_eval` is asked to run.
     """
     if name == AUTOMATIC_MCP:
-        return ResolvedCall(finding.tool(catalog, view), arguments, meta, None)
+        return ResolvedCall(automatic_mcp.tool(catalog, view), arguments, meta, None)
     return _resolve_eval(arguments, meta, catalog)
