@@ -122,6 +122,18 @@ def test_server_that_does_not_start_is_told_of_without_its_secret(configured: An
 
 
 @pytest.mark.wire
+def test_server_objects_are_looked_at_too(invoke: Run, tmp_path: Path) -> None:
+    head = "from mcp.server.mcpserver import MCPServer\n\n"
+    good = f"{head}mcp = MCPServer('good')\n\n@mcp.tool()\ndef add(a: int) -> int:\n    'Add.'\n    return a\n"
+    bad = f"{head}def fail(_server):\n    raise RuntimeError('no database')\n\nmcp = MCPServer('bad', lifespan=fail)\n"
+    (tmp_path / "good_object.py").write_text(good)
+    (tmp_path / "bad_object.py").write_text(bad)
+    ended = invoke("doctor", "good", "bad", "--plugin", "good_object:mcp", "--plugin", "bad_object:mcp")
+    assert ended.code == 1, ended.err
+    assert "started; 1 tool" in ended.out
+    assert f"RuntimeError: no database ({tmp_path / 'bad_object.py'}:4)" in ended.out
+
+
 def test_faults_of_the_configuration_are_told_by_place(configured: Any, invoke: Run) -> None:
     configured(
         "[servers.unset]\ncommand = 'x'\nargs = ['${NOT_SET_HERE}']",

@@ -158,7 +158,8 @@ async def test_a_lifespan_that_fails_is_told_and_does_not_stop_the_gateway() -> 
     async with open_test_app(broken, objects.make_sdk(Seen())) as app:
         async with Client(open_memory_endpoint(app.call_handler, app.sdk)) as client:
             assert text_of(await client.call_tool("things__add", {"a": 1, "b": 1})) == "2"
-        assert "no database" in str(report(app, "broken").last_error)
+        line = lifespan.__code__.co_firstlineno + 1
+        assert f"RuntimeError: no database ({__file__}:{line})" in str(report(app, "broken").last_error)
 
 
 async def test_tools_that_are_added_while_it_runs_are_listed() -> None:

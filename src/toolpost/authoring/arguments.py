@@ -17,9 +17,9 @@ from toolpost.contracts.errors import InvalidArguments
 class TextParameter:
     """One parameter of a function, which is given text."""
 
-    def __init__(self, parameter: inspect.Parameter, hint: Any) -> None:
+    def __init__(self, function: str, parameter: inspect.Parameter, hint: Any) -> None:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"`{parameter}`: each argument is taken by name")
+            raise TypeError(f"`{function}`: `{parameter}`: each argument is taken by name")
         self.name = parameter.name
         self.is_required = parameter.default is parameter.empty
         self._adapter: TypeAdapter[Any] = TypeAdapter(hint)
@@ -48,10 +48,13 @@ class TextParameter:
 
 
 def text_parameters(function: Callable[..., Any], *, skip: str | None) -> dict[str, TextParameter]:
-    """Return the parameters of a function by name; `skip` is the one for the context. Text where there is no hint."""
+    """Return the parameters of a function by name; `skip` is the one for the context. Text where there is no hint.
+
+    Raises `TypeError`, which names the function.
+    """
     hints = get_type_hints(function, include_extras=True)
     return {
-        name: TextParameter(parameter, hints.get(name, str))
+        name: TextParameter(function.__name__, parameter, hints.get(name, str))
         for name, parameter in inspect.signature(function).parameters.items()
         if name != skip
     }

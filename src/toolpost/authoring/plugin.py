@@ -22,6 +22,7 @@ from toolpost.authoring.resource import (
 from toolpost.authoring.skill import make_skills
 from toolpost.authoring.tool import Function, Tool, ToolMethod, ToolOptions, uri_of_app
 from toolpost.authoring.tool import tool as declare
+from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import PluginFailed
 
@@ -75,7 +76,7 @@ class Plugin:
 
         `style` is that of its tools which name none: `plain` answers with a tool's own value, and lists in a quarter of the text.
         """
-        self.name = name
+        self.name = check_plugin_name(name)
         self.version = version
         self.description = description
         self._style = style

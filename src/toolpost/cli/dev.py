@@ -18,6 +18,7 @@ import anyio
 import click
 
 from toolpost.app import specs_of
+from toolpost.base.author_code import place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.cli.examples import examples
@@ -29,7 +30,7 @@ from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, serve_unt
 from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest, ToolpostError
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.providers.plugin_host import candidates_from, place_of_error
+from toolpost.providers.plugin_host import candidates_from
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
 

@@ -82,7 +82,9 @@ def _error_of(error: BaseException) -> ToolpostError:
         error = error.exceptions[0]
     if isinstance(error, ToolpostError):
         return error
-    return ToolFailed(str(error) or type(error).__name__, exception=type(error).__name__)
+    # The text of a `KeyError` is the key alone, which says nothing.
+    text = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
+    return ToolFailed(text or type(error).__name__, exception=type(error).__name__)
 
 
 def is_being_cancelled() -> bool:

@@ -5,13 +5,10 @@ import importlib
 import inspect
 import logging
 import sys
-import sysconfig
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -22,6 +19,7 @@ from toolpost.authoring import Middleware, Plugin, hookspecs
 from toolpost.authoring.context import PluginServices
 from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.authoring.plugin import Change
+from toolpost.base.author_code import place_of_error, place_of_function
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
@@ -45,14 +43,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolpost.plugins")
 
 STEP_LIMIT_S = 30.0
-_NOT_OF_PLUGINS: Final = (
-    "<frozen ",
-    str(Path(__file__).parents[1]),
-    sysconfig.get_path("stdlib"),
-    str(Path(pluggy.__file__).parents[1]),
-)
-"""Where the files are that no author of a plugin looks into for an error: ours, Python's, and installed ones."""
-
 _OTHER_KIND_HINT: Final = "start `toolpost dev` again"
 
 PROBLEMS_LIMIT = 20
@@ -464,6 +454,9 @@ class PluginHost:
         if self._manager.has_plugin(loaded.name) or loaded.name in self.servers:
             raise PluginFailed(f"another plugin is already named `{loaded.name}`")
         self._manager.register(found, loaded.name)
+        if inspect.isclass(found) or not self._manager.get_hookcallers(found):
+            self._manager.unregister(name=loaded.name)
+            raise PluginFailed(_explain_no_plugin(found, loaded.reference))
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
         for function in loaded.middleware:
@@ -578,22 +571,17 @@ async def _call_step(step: Callable[[], Any]) -> None:
         await pending
 
 
-def place_of_error(error: BaseException) -> str | None:
-    """Return the file and line of a plugin that raised an error; None if it came from no plugin.
-
-    That is the innermost frame outside of Toolpost and of what is installed: the line with the decorator, if a tool could not
-    be made.
-    """
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_OF_PLUGINS)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
-
-
-def place_of_function(function: Callable[..., Any] | None) -> str | None:
-    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+def _explain_no_plugin(found: Any, reference: str) -> str:
+    """Say what a reference leads to that is not a plugin, and what was probably meant."""
+    if inspect.ismodule(found):
+        near = [
+            name for name, value in vars(found).items() if isinstance(value, Plugin) or find_in_process_server(value)
+        ]
+        meant = " or ".join(f"`{reference}:{name}`" for name in near)
+        return "the module is no plugin" + (f"; did you mean {meant}?" if meant else " and has none in it")
+    if inspect.isclass(found):
+        return f"`{reference}` is a class; name an object of it: `plugin = {found.__name__}()`"
+    return f"`{reference}` is neither a plugin nor a server, but of the type `{type(found).__name__}`"
 
 
 def _name_of(found: Any, candidate: PluginCandidate) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 import msgspec
 
+from toolpost.base.author_code import place_of_error
 from toolpost.base.events import event
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.peer import MESSAGE_LIMIT, Peer
@@ -206,7 +207,8 @@ async def open_in_process_server(
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an error by its type and text; of a group, the first one."""
+    """Describe an error by its type and text, and the line of the author's code; of a group, the first one."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    place = place_of_error(error)
+    return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")

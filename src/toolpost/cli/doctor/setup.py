@@ -29,6 +29,7 @@ from toolpost.members import members_of
 from toolpost.part_base import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
+from toolpost.providers.servers import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
@@ -239,7 +240,21 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, enforces_lock=False) as app:
-        return [_check_plugin(plugin, config) for plugin in app.plugin_host.plugins if plugin.name not in taken]
+        found = [_check_plugin(plugin, config) for plugin in app.plugin_host.plugins if plugin.name not in taken]
+        return found + [_check_server_object(provider) for provider in app.servers.providers.values()]
+
+
+def _check_server_object(provider: ServerProvider) -> Group:
+    """Check a server object that `plugins.load` names, which has been started."""
+    tools, report = list(provider.tools.values()), provider.report()
+    if provider.definitions is None:
+        findings = [problem("start", report.last_error or "it did not start", hint=report.hint)]
+    else:
+        findings = [ok("start", f"started; {len(tools)} {'tool' if len(tools) == 1 else 'tools'}")]
+        findings += findings_of_tools(tools, provider.refused)
+    facts = {"version": provider.build, "tools": len(tools), "refused": len(provider.refused)}
+    seen = tuple(map(Definition.from_contract, provider.contracts))
+    return Group(kind="plugin", name=provider.name, findings=tuple(findings), facts=facts, definitions=seen)
 
 
 def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
