@@ -58,7 +58,7 @@ async def test_a_missing_key_is_said_to_be_one() -> None:
     @plugin.tool
     async def look() -> str:
         """Look."""
-        return {}["color"]  # type: ignore[no-any-return]
+        return dict[str, str]()["color"]
 
     async with client_of(plugin) as client:
         assert error_of(await client.call_tool("keys__look", {}))["message"] == "KeyError: 'color'"
