@@ -2,7 +2,6 @@
 
 import base64
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
@@ -12,7 +11,7 @@ from toolpost.authoring import Result
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
 from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, ToolFailed, ToolpostError
-from toolpost.parts.apis.client import ApiResponse, describe_headers
+from toolpost.parts.apis.client import ApiResponse
 from toolpost.parts.apis.operations import Operation, kind_of, origin_of
 
 MESSAGE_LIMIT: Final = 500
@@ -86,13 +85,18 @@ def _read_body(response: ApiResponse) -> tuple[Json, list[JsonObject]]:
 
 def make_error(operation: Operation, response: ApiResponse, missing: list[str]) -> ToolpostError:
     """Describe a status of 400 or more, with the API's own message and a bounded part of its body."""
-    said = _find_message(response)
+    said, headers = _find_message(response), response.headers
     message = f"{operation.shown} answered {response.status}" + (f": {said}" if said else ".")
-    details: JsonObject = {"status": response.status, **describe_headers(response.headers)}
+    details: JsonObject = {"status": response.status}
+    # Those that say what to do next.
+    details |= {name: headers[name][:200] for name in ("retry-after", "x-request-id") if name in headers}
     if response.body:
         details["body"] = _shorten_body(response)
-    if response.status == 429 or (response.status == 503 and "retry-after" in response.headers):
-        return QueueOverloaded(message, retry_s=_read_retry(response.headers), **details)
+    if response.status == 429 or (response.status == 503 and "retry-after" in headers):
+        given = headers.get("retry-after", "").strip()
+        # It may also be a date, whose clock need not be ours.
+        retry_s = min(float(given[:6]), RETRY_LIMIT_S) if given.isascii() and given.isdigit() else 1.0
+        return QueueOverloaded(message, retry_s=retry_s, **details)
     if response.status in (401, 403):
         hint = "an operator can set its credentials: `security`, `headers` or `auth` of the API"
         if missing:
@@ -138,11 +142,6 @@ def _shorten_body(response: ApiResponse) -> Json:
             return value
     text = conceal_known(response.body[: BODY_LIMIT * 2].decode("utf-8", "replace"))
     return text if len(text) <= BODY_LIMIT else f"{text[:BODY_LIMIT]}…"
-
-
-def _read_retry(headers: Mapping[str, str]) -> float:
-    value = headers.get("retry-after", "").strip()
-    return min(float(value[:6]), RETRY_LIMIT_S) if value.isascii() and value.isdigit() else 1.0
 
 
 # Pages

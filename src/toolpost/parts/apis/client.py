@@ -7,17 +7,16 @@ one caller must not be another caller's. Time limits are the call's; cancelling 
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from toolpost.base.ids import JsonObject
 from toolpost.base.redaction import conceal_known
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.parts.apis.credentials import Credentials, Filled
 from toolpost.parts.apis.operations import Operation, origin_of
 from toolpost.parts.apis.serialize import ApiRequest
-from toolpost.upstreams.credentials.oauth import Authorization, Authorizations
+from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
 
 REDIRECTS_LIMIT: Final = 5
@@ -62,9 +61,10 @@ class ApiClient:
         Raises `CredentialRequired` or `LoginRequired` where the owner has to set a value, or to log in, first.
         """
         filled = await self._credentials.fill(operation, owner)
-        authorization = self._authorization_of(filled, operation)
-        if authorization is None:
+        is_public = operation.security is not None and not operation.security
+        if filled.spec.auth is None or is_public:
             return await self._follow(request, filled, None)
+        authorization = self._authorizations.of(filled.spec)
         if time.time() >= authorization.fresh_until:
             await authorization.prepare()
         used = authorization.header
@@ -79,10 +79,6 @@ class ApiClient:
             raise authorization.make_repeated_error()
         return response
 
-    def _authorization_of(self, filled: Filled, operation: Operation) -> Authorization | None:
-        is_public = operation.security is not None and not operation.security
-        return None if filled.spec.auth is None or is_public else self._authorizations.of(filled.spec)
-
     async def _follow(self, request: ApiRequest, filled: Filled, token: str | None) -> ApiResponse:
         headers = merge_headers(request, filled, token)
         query = "&".join(f"{name}={value}" for name, value in (*request.query, *filled.query))
@@ -93,8 +89,11 @@ class ApiClient:
             response = await self._exchange(request.method, target, headers, request.body)
             location = response.headers.get("location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
-                return response_at(response, shown)
-            shown = _resolve(shown, location)
+                return replace(response, url=shown)
+            try:
+                shown = urljoin(shown, location).partition("#")[0]
+            except ValueError:
+                shown = ""  # which is no place below `base`
             is_below = urlsplit(shown).path.startswith(urlsplit(self._base).path.rstrip("/") + "/")
             if origin_of(shown) != origin_of(self._base) or not is_below:
                 raise UpstreamUnavailable(
@@ -144,11 +143,6 @@ class ApiClient:
         return self._client
 
 
-def response_at(response: ApiResponse, url: str) -> ApiResponse:
-    """Return a response with the URL that it came from."""
-    return ApiResponse(status=response.status, headers=response.headers, body=response.body, url=url)
-
-
 def merge_headers(request: ApiRequest, filled: Filled, token: str | None) -> list[tuple[bytes, bytes]]:
     """Return all headers. What is configured replaces what an argument gives, never the other way round."""
     merged: dict[str, tuple[str, str]] = {name.lower(): (name, value) for name, value in request.headers}
@@ -175,13 +169,6 @@ def _encode_header(value: str) -> bytes:
 def _target_of(url: str) -> str:
     parts = urlsplit(url)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
-def _resolve(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location).partition("#")[0]
-    except ValueError:
-        return ""
 
 
 def _collect(events: list[bytes], limit: int) -> Callable[[bytes], bool]:
@@ -215,8 +202,3 @@ def _decompress(response: Response, limit: int) -> bytes:
             raise UpstreamUnavailable(f"The API gave no answer: its body has more than {limit} bytes")
         return data
     raise UpstreamUnavailable("The API answered with a body that cannot be decompressed.")
-
-
-def describe_headers(headers: dict[str, str]) -> JsonObject:
-    """Return the headers of an error that say what to do next."""
-    return {name: headers[name][:200] for name in ("retry-after", "x-request-id") if name in headers}

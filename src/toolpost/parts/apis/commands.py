@@ -117,8 +117,18 @@ def import_openapi(
             tell("note", f"backup of {target}: {back_up(target)}", color="cyan")
         write_atomically(target, new, before=before)
     if as_json:
-        report = _as_object(made, name, found, variables)
-        print_json_line({"file": str(target), "written": not dry_run, **report})
+        print_json_line(
+            {
+                "file": str(target),
+                "written": not dry_run,
+                "name": name,
+                "base": found,
+                "tools": [f"{name}__{tool.operation.name}" for tool in made.tools],
+                "tokens": made.tokens,
+                "omitted": [{"operation": each.shown, "reason": each.reason} for each in made.omitted],
+                "variables": [{"name": variable, "scheme": scheme} for scheme, variable in variables.items()],
+            }
+        )
     else:
         _print_report(made, entry, variables)
         click.echo(printable(f"{name} {'would be' if dry_run else 'was'} written to {target}"))
@@ -188,17 +198,6 @@ def _find_login(name: str, made: ApiTools) -> JsonObject | None:
         return None
     client = f"${{{make_variable_name(name, 'client_id')}}}"
     return {"authorization_url": login, "token_url": tokens, "client_id": client} | common
-
-
-def _as_object(made: ApiTools, name: str, base: str, variables: dict[str, str]) -> JsonObject:
-    return {
-        "name": name,
-        "base": base,
-        "tools": [f"{name}__{tool.operation.name}" for tool in made.tools],
-        "tokens": made.tokens,
-        "omitted": [{"operation": each.shown, "reason": each.reason} for each in made.omitted],
-        "variables": [{"name": variable, "scheme": scheme} for scheme, variable in variables.items()],
-    }
 
 
 def _print_report(made: ApiTools, entry: str, variables: dict[str, str]) -> None:

@@ -95,16 +95,11 @@ class Credentials:
         return Filled(headers=tuple(headers), query=tuple(query), cookies=tuple(cookies), spec=spec)
 
     def _can_fill(self, schemes: Iterable[str]) -> bool:
-        return all(name in self._keys or self._is_otherwise_filled(name) for name in schemes)
-
-    def _is_otherwise_filled(self, name: str) -> bool:
-        """Whether a scheme is satisfied by `headers` or `auth`."""
-        place = self._place_of(name)
-        if place == ("header", "authorization") and self._spec.auth is not None:
-            return True
-        return place is not None and place in {
-            ("header", key.lower()) for key in (*self._spec.headers, *self._spec.own_headers)
-        }
+        """Whether each of the schemes has a key, or is satisfied by `headers` or `auth`."""
+        others = {("header", key.lower()) for key in (*self._spec.headers, *self._spec.own_headers)}
+        if self._spec.auth is not None:
+            others.add(("header", "authorization"))
+        return all(name in self._keys or self._place_of(name) in others for name in schemes)
 
     def _place_of(self, name: str) -> tuple[str, str] | None:
         """Return where a scheme's value goes, None if that is not known; names of headers are in lower case."""

@@ -40,6 +40,7 @@ NODES_LIMIT: Final = 2_000_000
 
 DEPTH_LIMIT: Final = 200
 _CHAIN_LIMIT: Final = 32
+_NAMES: Final = {True: "true", False: "false", None: "null"}
 _VERSION: Final = re.compile(r"(2\.0|3\.[01](?:\.\d+)?)\Z")
 
 
@@ -191,7 +192,9 @@ def _to_plain(node: Any, depth: int, nodes: "itertools.count[int]") -> Json:
         raise ValueError(f"its aliases stand for more than {NODES_LIMIT} values")
     if isinstance(node, dict):
         return {
-            name if isinstance(name, str) else _name(name): _to_plain(value, depth + 1, nodes)
+            _NAMES.get(name, str(name)) if isinstance(name, bool | None) else str(name): _to_plain(
+                value, depth + 1, nodes
+            )
             for name, value in node.items()
         }
     if isinstance(node, list | tuple | set):
@@ -199,14 +202,6 @@ def _to_plain(node: Any, depth: int, nodes: "itertools.count[int]") -> Json:
     if isinstance(node, float) and (node != node or node in (float("inf"), float("-inf"))):  # noqa: PLR0124 (NaN)
         return None
     return node if isinstance(node, str | int | float | bool | None) else str(node)
-
-
-def _name(name: Any) -> str:
-    return (
-        {True: "true", False: "false", None: "null"}.get(name, str(name))
-        if isinstance(name, bool | None)
-        else str(name)
-    )
 
 
 async def load_document(source: str, *, project: Path, place: str, network: Network = DIRECT) -> Document:
@@ -221,17 +216,17 @@ async def load_document(source: str, *, project: Path, place: str, network: Netw
 
     if not is_url(source):
         return await parse(await _read_file(source, project, place))
-    kept = anyio.Path(folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.document")
+    kept = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.document"
     try:
         data = await fetch(source, network, place)
     except BadDocument as error:
-        if not await kept.exists():
+        if not await anyio.Path(kept).exists():
             raise
         event(_log, logging.WARNING, "document not fetched; its last copy is used", place=place, reason=error.message)
-        return await parse(await kept.read_bytes())
+        return await parse(await anyio.Path(kept).read_bytes())
     document = await parse(data)
     # Only now: one that cannot be read must not replace the last one that can.
-    await _keep(kept, data)
+    await to_thread.run_sync(_write_quietly, kept, data)
     return document
 
 
@@ -256,10 +251,6 @@ def _write_quietly(path: Path, data: bytes) -> None:
         beside.replace(path)
     except OSError:
         return
-
-
-async def _keep(path: anyio.Path, data: bytes) -> None:
-    await to_thread.run_sync(_write_quietly, Path(path), data)
 
 
 async def fetch(url: str, network: Network, place: str) -> bytes:

@@ -32,8 +32,10 @@ _STYLES: Final[Mapping[str, tuple[str, ...]]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-_TEMPLATE: Final = re.compile(r"\{([^{}]*)\}")
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TEMPLATE: Final = re.compile(r"\{([^{}]*)\}")
+"""A parameter in a path."""
+TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What the name of a header, or of a cookie, is made of."""
 _KEY: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _KEY_LIMIT: Final = 64
 _IGNORED_HEADERS: Final = frozenset({"accept", "content-type", "authorization"})
@@ -223,6 +225,13 @@ def _read_operation(
     answers, may_be_empty = _read_answers(document, operation)
     if body is not None and method == "trace":
         raise Unusable("TRACE takes no body")
+    alternatives, security = operation.get("security", document.raw.get("security")), None
+    if isinstance(alternatives, list):
+        security = tuple(
+            {str(scheme): tuple(map(str, scopes or ())) for scheme, scopes in each.items()}
+            for each in alternatives
+            if isinstance(each, dict)
+        )
     return Operation(
         name=name,
         method=method.upper(),
@@ -236,7 +245,7 @@ def _read_operation(
         body=body,
         answers=answers,
         may_be_empty=may_be_empty,
-        security=_read_security(operation.get("security", document.raw.get("security"))),
+        security=security,
     )
 
 
@@ -261,7 +270,7 @@ def _find_server(servers: Json) -> str | None:
         variable = known.get(found[1])
         return str(variable.get("default", found[0])) if isinstance(variable, dict) else found[0]
 
-    return _TEMPLATE.sub(fill, first["url"]).strip()
+    return TEMPLATE.sub(fill, first["url"]).strip()
 
 
 def _merge_parameters(document: Document, *lists: Json) -> list[JsonObject]:
@@ -275,20 +284,19 @@ def _merge_parameters(document: Document, *lists: Json) -> list[JsonObject]:
 
 
 def _read_parameters(raw: Sequence[JsonObject], template: str) -> list[Parameter]:
-    in_path = _TEMPLATE.findall(template)
-    kept = [one for one in raw if _is_sent(one, in_path)]
+    in_path = TEMPLATE.findall(template)
+    left_out = _IGNORED_HEADERS | _OWN_HEADERS
+    kept = [
+        one
+        for one in raw
+        if (one.get("in") != "path" or str(one.get("name")) in in_path)
+        and (one.get("in") != "header" or str(one.get("name")).lower() not in left_out)
+    ]
     declared = {str(one.get("name")) for one in kept if one.get("in") == "path"}
     # A name in the path that the document forgets to describe.
     kept += [{"name": name, "in": "path", "schema": {"type": "string"}} for name in in_path if name not in declared]
     keys = _make_keys([(str(one.get("name")), str(one.get("in"))) for one in kept])
     return [_read_parameter(one, key) for one, key in zip(kept, keys, strict=True)]
-
-
-def _is_sent(parameter: JsonObject, in_path: Sequence[str]) -> bool:
-    name, place = str(parameter.get("name")), parameter.get("in")
-    if place == "path":
-        return name in in_path
-    return place != "header" or name.lower() not in _IGNORED_HEADERS | _OWN_HEADERS
 
 
 def _make_keys(named: Sequence[tuple[str, str]]) -> list[str]:
@@ -312,7 +320,7 @@ def _read_parameter(raw: JsonObject, key: str) -> Parameter:
     place: Any = raw.get("in")
     if place not in _STYLES:
         raise Unusable(f"the parameter {name} is in `{place}`, which is no place for one")
-    if place == "header" and not _TOKEN.fullmatch(name):
+    if place == "header" and not TOKEN.fullmatch(name):
         raise Unusable(f"`{name}` is no name of a header")
     styles = _STYLES[place]
     style = str(raw.get("style") or styles[0])
@@ -413,16 +421,6 @@ def _successes(document: Document, operation: JsonObject) -> Iterator[JsonObject
 
 
 # Security
-
-
-def _read_security(raw: Json) -> tuple[Mapping[str, tuple[str, ...]], ...] | None:
-    if not isinstance(raw, list):
-        return None
-    return tuple(
-        {str(name): tuple(map(str, scopes or ())) for name, scopes in each.items()}
-        for each in raw
-        if isinstance(each, dict)
-    )
 
 
 def read_schemes(document: Document) -> dict[str, JsonObject]:

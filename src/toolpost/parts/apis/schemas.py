@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -185,7 +185,8 @@ class Converter:
                 found[keyword] = schema[keyword]
         _add_exclusive_bounds(schema, found)
         if isinstance(options := schema.get("enum"), list) and options:
-            found["enum"] = _unique(options)
+            # JSON Schema wants each value once; by its JSON, since 1 and true are equal in Python.
+            found["enum"] = list({msgspec.json.encode(option): option for option in options}.values())
         if self.direction != "answer":
             # Of answers they are not asked for: formats are remarks in OpenAPI, and APIs take them lightly.
             if isinstance(schema.get("format"), str):
@@ -294,13 +295,6 @@ def _read_types(given: Json) -> list[str]:
         if name not in types:
             types.append(name)
     return types
-
-
-def _unique(options: list[Any]) -> list[Json]:
-    kept: dict[bytes, Json] = {}
-    for option in options:
-        kept.setdefault(msgspec.json.encode(option), option)
-    return list(kept.values())
 
 
 def _allow_null(schema: JsonObject) -> JsonObject:

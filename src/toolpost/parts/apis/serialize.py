@@ -18,13 +18,11 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidArguments
-from toolpost.parts.apis.operations import BODY_KEY, Body, Operation, Parameter
+from toolpost.parts.apis.operations import BODY_KEY, TEMPLATE, TOKEN, Body, Operation, Parameter
 
-_TEMPLATE: Final = re.compile(r"\{([^{}]*)\}")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _RESERVED: Final = ":/?@!$'()*,;"
 """What `allowReserved` leaves as it is: not `&`, `=`, `+` and `#`, which would begin something else."""
-_COOKIE_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +135,7 @@ def _flatten(value: Json, *, joins: bool, safe: str = "") -> list[str]:
 def _write_path(template: str, values: Mapping[str, str]) -> str:
     pieces = []
     for piece in template.split("/"):
-        filled = _TEMPLATE.sub(lambda found: values[found[1]], encode(piece, "{}:@!$&'()*+,;=%"))
+        filled = TEMPLATE.sub(lambda found: values[found[1]], encode(piece, "{}:@!$&'()*+,;=%"))
         # Decoded, because what is between here and the API may decode it before it resolves dots. A backslash is a slash to some.
         decoded = unquote(unquote(filled)).replace("\\", "/")
         # In the template too: a document must not lead out of `base`, with its credentials.
@@ -199,13 +197,13 @@ def _write_header(parameter: Parameter, value: Json) -> str:
 
 
 def _write_cookies(parameter: Parameter, value: Json, declared: frozenset[tuple[str, str]]) -> list[tuple[str, str]]:
-    if not _COOKIE_NAME.fullmatch(parameter.name):
+    if not TOKEN.fullmatch(parameter.name):
         raise _refuse(parameter, "has a name that no cookie can have")
     if parameter.media_type is not None:
         return [(parameter.name, encode(_content(parameter, value)))]
     if isinstance(value, dict) and parameter.explode:
         for inner in value:
-            if not _COOKIE_NAME.fullmatch(inner) or (("cookie", inner) in declared and inner != parameter.name):
+            if not TOKEN.fullmatch(inner) or (("cookie", inner) in declared and inner != parameter.name):
                 raise _refuse(parameter, f"must not have the property `{inner[:100]}`, which can be no cookie here")
         return [(inner, encode(_text(item))) for inner, item in value.items()]
     if isinstance(value, list) and parameter.explode:

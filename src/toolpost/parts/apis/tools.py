@@ -1,8 +1,8 @@
 """The plugin of an API: a tool for each operation that was selected."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.parts.apis.document import Document, Unusable
 from toolpost.parts.apis.operations import BODY_KEY, Body, Omission, Operation, find_operations, is_selected
-from toolpost.parts.apis.schemas import DESCRIPTION_LIMIT, FILE, Converter, shorten
+from toolpost.parts.apis.schemas import DESCRIPTION_LIMIT, FILE, Converter, Direction, shorten
 
 REQUEST_LIMIT_BYTES: Final = 32 * 1024
 ANSWER_LIMIT_BYTES: Final = 16 * 1024
@@ -26,6 +26,9 @@ RESULT_KEY: Final = "result"
 
 CHARACTERS_PER_TOKEN: Final = 4
 """An estimate: between 3 and 5 for JSON, depending on the model."""
+
+Converters = Mapping[Direction, Converter]
+"""One for each direction: each converts a schema once, for all tools that use it."""
 
 _HINTS: Final[dict[str, JsonObject]] = {
     "GET": {"readOnlyHint": True},
@@ -84,11 +87,15 @@ def make_tools(
     found = find_operations(document, api)
     allowed, denied = list(allow), list(deny)
     selected = [each for each in found.usable if is_selected(each, allowed, denied)]
-    converters = _Converters(document)
+    converters: dict[Direction, Converter] = {each: Converter(document, each) for each in get_args(Direction)}
     tools: list[OperationTool] = []
     omitted = list(found.omitted)
     for operation in selected:
-        shown = tuple(each for each in operation.parameters if not _is_hidden(each.place, each.name, hidden))
+        shown = tuple(
+            each
+            for each in operation.parameters
+            if (each.place, each.name.lower() if each.place == "header" else each.name) not in hidden
+        )
         try:
             tools.append(_make_tool(replace(operation, parameters=shown), converters, api, has_results, timeout_s))
         except Unusable as reason:
@@ -101,21 +108,10 @@ def make_tools(
     )
 
 
-def _is_hidden(place: str, name: str, hidden: frozenset[tuple[str, str]]) -> bool:
-    return (place, name.lower() if place == "header" else name) in hidden
-
-
-class _Converters:
-    def __init__(self, document: Document) -> None:
-        self.request = Converter(document, "request")
-        self.upload = Converter(document, "upload")
-        self.answer = Converter(document, "answer")
-
-
 def _make_tool(
-    operation: Operation, converters: _Converters, api: str, has_results: bool, timeout_s: float | None
+    operation: Operation, converters: Converters, api: str, has_results: bool, timeout_s: float | None
 ) -> OperationTool:
-    answer, is_wrapped = _describe_answer(operation, converters.answer) if has_results else (None, False)
+    answer, is_wrapped = _describe_answer(operation, converters["answer"]) if has_results else (None, False)
     terms = Terms(
         name=operation.name,
         description=_describe(operation),
@@ -155,8 +151,9 @@ def _describe(operation: Operation) -> str:
     return "\n\n".join(texts) or operation.shown
 
 
-def _describe_arguments(operation: Operation, converters: _Converters, limit_bytes: int) -> JsonObject:
-    converter = converters.upload if operation.body and operation.body.kind == "multipart" else converters.request
+def _describe_arguments(operation: Operation, converters: Converters, limit_bytes: int) -> JsonObject:
+    is_upload = operation.body is not None and operation.body.kind == "multipart"
+    converter = converters["upload" if is_upload else "request"]
     properties: JsonObject = {}
     required: list[Json] = []
     for parameter in operation.parameters:
