@@ -20,8 +20,7 @@ from toolpost.discovery.views import View
 from toolpost.endpoints.calls import write_call_result
 from toolpost.middleware import CheckedResult
 from toolpost.parts.results.doctor import ResultsDoctor
-from toolpost.parts.results.limits import LimitTable, SizeLimits
-from toolpost.parts.results.settings import RESULTS, LimitRule, ResultSettings, check_results
+from toolpost.parts.results.settings import RESULTS, LimitRule, LimitTable, ResultSettings, SizeLimits, check_results
 from toolpost.protocol.era import REVISIONS
 from toolpost.running import App
 from toolpost.settings.servers import ServerSettings

@@ -12,9 +12,9 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.parts.results.cut import cut_string
 from toolpost.parts.results.kept import uri_of
-from toolpost.parts.results.limits import SizeLimits
 from toolpost.parts.results.records import ResultId
 from toolpost.parts.results.scan import ARRAY, OBJECT, QUOTE, Scanner
+from toolpost.parts.results.settings import SizeLimits
 
 _encode = msgspec.json.Encoder().encode
 

@@ -30,9 +30,9 @@ from toolpost.middleware import Call, CheckedResult
 from toolpost.parts.results.content import ShortContent, Span, shorten_content
 from toolpost.parts.results.cut import CannotCut, cut_json, cut_string
 from toolpost.parts.results.kept import KeptResults, new_result_id, uri_of
-from toolpost.parts.results.limits import LimitTable, SizeLimits
 from toolpost.parts.results.records import KeptResult, ResultId
 from toolpost.parts.results.scan import QUOTE, Scanner, TooManySteps
+from toolpost.parts.results.settings import LimitTable, SizeLimits
 from toolpost.protocol.era import REVISIONS
 from toolpost.providers.input_required import is_input_required
 
@@ -198,9 +198,8 @@ class _Shortening:
 
     def run(self) -> tuple[_Short, str]:
         """Return what is left, and the digest of the whole."""
-        digest = digest_of_bytes(self._data)
         short = self._shorten_data() if self._result.upstream_fields is None else self._shorten_fields()
-        return short, digest
+        return short, digest_of_bytes(self._data)
 
     def _shorten_data(self) -> _Short:
         """Make the data of a function smaller, and the content beside it."""
@@ -250,7 +249,11 @@ class _Shortening:
         if structured is not None:
             short.structured = self._fit_structure(*structured)
             short.lacks_structure = short.structured is None
-        short.places = _order_places(made.places, structured) | {"": (0, len(self._data))}
+        # First what is read without another choice: the longest text, then the structured content.
+        short.places = dict(sorted(made.places.items(), key=lambda item: item[1][0] - item[1][1]))
+        if structured is not None:
+            short.places["/structuredContent"] = structured
+        short.places[""] = 0, len(self._data)
         if short.rest is None and is_long:
             short.rest = "/structuredContent", 0
         return short
@@ -298,12 +301,6 @@ class _Shortening:
         while shown and start + shown < end and self._data[start + shown] & 0xC0 == 0x80:
             shown -= 1
         return _encode(head[:shown].decode("utf-8", "replace") + f"… [{end - start - shown} more bytes]"), shown
-
-
-def _order_places(texts: dict[str, Span], structured: Span | None) -> dict[str, Span]:
-    """Put first what is to be read without another choice: the longest text, or the structured content."""
-    places = dict(sorted(texts.items(), key=lambda item: item[1][0] - item[1][1]))
-    return places if structured is None else places | {"/structuredContent": structured}
 
 
 def _write(

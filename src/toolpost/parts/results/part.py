@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
-from toolpost.parts.results.settings import RESULTS, check_results
+from toolpost.parts.results.settings import RESULTS, LimitTable, check_results
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
@@ -45,7 +45,6 @@ class ResultsPart(Part):
             return
         from toolpost.parts.results.kept import KeptResults
         from toolpost.parts.results.limiter import Limiter, ResultMetrics
-        from toolpost.parts.results.limits import LimitTable
         from toolpost.parts.results.plugin import results_plugin
         from toolpost.parts.results.reader import ResultReader
 

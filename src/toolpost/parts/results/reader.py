@@ -232,21 +232,20 @@ def _search_block(pattern: Any, raw: bytes, *, is_text: bool, is_last: bool) -> 
     breaks = _line_breaks(raw, end, is_text=is_text)
     if not is_last and breaks:
         end = breaks[-1][1]
+    searched = end
+    if not is_last and not breaks:
+        # A line that is longer than a block: a match may lie across its end.
+        searched = _end_of_page(raw, 0, max(1, end - _OVERLAP_BYTES), is_text=is_text)
     found: list[tuple[int, str]] = []
     # The whole block first: most blocks do not match at all.
     if pattern.search(decode(raw[:end])) is None:
-        return found, _overlap(raw, end, is_text=is_text) if not is_last and not breaks else end
+        return found, searched
     start = 0
     for line_end, after in [*breaks, (end, end)]:
         if start < line_end <= end:
             found += _search_line(pattern, raw, start, line_end, decode, is_text=is_text)
         start = after
-    return found, _overlap(raw, end, is_text=is_text) if not is_last and not breaks else end
-
-
-def _overlap(raw: bytes, end: int, *, is_text: bool) -> int:
-    """Return where to go on in a line that is longer than a block: a match may lie across its end."""
-    return _end_of_page(raw, 0, max(1, end - _OVERLAP_BYTES), is_text=is_text)
+    return found, searched
 
 
 def _line_breaks(raw: bytes, end: int, *, is_text: bool) -> list[tuple[int, int]]:

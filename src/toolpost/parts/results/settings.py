@@ -1,16 +1,20 @@
 """`[results]`: how large the results in answers may be, for whom, and what is kept of larger ones."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
+from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.model import Seconds
 from toolpost.settings.section import Section
 
 TOKEN_BYTES: Final = 4
 """Bytes of text that a token stands for, as in the search (`estimate_tokens`)."""
+
+_CACHED: Final = 10_000
+"""Pairs of a tool and a caller whose limits are remembered."""
 
 LimitBytes = Annotated[int, Meta(ge=1_000, le=1_000_000_000)]
 LimitTokens = Annotated[int, Meta(ge=250, le=250_000_000)]
@@ -72,6 +76,46 @@ def limit_of(one: ResultSettings | LimitRule) -> int | None:
         if limit is not None
     ]
     return min(limits, default=None)
+
+
+class SizeLimits(NamedTuple):
+    """The limits of one result."""
+
+    text_bytes: int
+    """Of its text, and of its structured content: a model reads one of them."""
+    blob_bytes: int
+    """Of its images, audio and files together."""
+
+
+class LimitTable:
+    """The limits that are configured, by tool and caller."""
+
+    def __init__(self, settings: ResultSettings) -> None:
+        self._settings = settings
+        self._rules = [
+            (rule, Scope(tools=None if rule.tools is None else tuple(rule.tools))) for rule in settings.rules.values()
+        ]
+        # Looked up for each large result: matching the patterns of many rules takes longer than the rest.
+        self._found: dict[tuple[str, str], SizeLimits | None] = {}
+
+    def find(self, tool: str, caller: str) -> SizeLimits | None:
+        """Return the limits of the first rule that matches, else the general ones; None if there is no limit."""
+        key = tool, caller
+        if key not in self._found:
+            if len(self._found) >= _CACHED:
+                self._found.clear()
+            matching: ResultSettings | LimitRule = next(
+                (
+                    rule
+                    for rule, scope in self._rules
+                    if scope.admits(tool) and (rule.callers is None or caller in rule.callers)
+                ),
+                self._settings,
+            )
+            limit = limit_of(matching)
+            blobs = matching.blob_bytes or self._settings.blob_bytes
+            self._found[key] = None if limit is None else SizeLimits(limit, blobs)
+        return self._found[key]
 
 
 def check_results(settings: ResultSettings) -> None:
