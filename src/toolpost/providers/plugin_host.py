@@ -482,7 +482,8 @@ class PluginHost:
             loaded.name,
             tools,
             version=loaded.version,
-            description=_description_of(found),
+            # A module may have anything under that name.
+            description=description if isinstance(description := getattr(found, "description", ""), str) else "",
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
             bare=self._only is not None,
@@ -592,12 +593,6 @@ def _name_of(found: Any, candidate: PluginCandidate) -> str:
 def _name_of_server(found: Any, candidate: PluginCandidate) -> str:
     """Return the name of a server object as a prefix of tools; of one without a name, the name of its module."""
     return usable_name(find_given_name(found) or candidate.name.partition(":")[0].rsplit(".", 1)[-1])
-
-
-def _description_of(found: Any) -> str:
-    """Return the plugin's description; empty unless it is text, since a module may have anything under that name."""
-    description = getattr(found, "description", "")
-    return description if isinstance(description, str) else ""
 
 
 def _resolve(reference: str) -> Any:

@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.base.events import event
 from toolpost.base.ids import PluginName
-from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError
 from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import FindingsScanner
@@ -126,7 +125,9 @@ class ServerHost:
         self._limits = limits
         self.promises = promises
         promises.on_judged = self._recheck
-        self.findings = FindingsScanner(self._list_contracts, beside=beside)
+        self.findings = FindingsScanner(
+            lambda: {provider.name: provider.contracts for provider in self.watched}, beside=beside
+        )
         promises.names = self.findings.find_names
         self._contracts: Mode = contracts
         self._default_timeout_s = default_timeout_s
@@ -229,7 +230,24 @@ class ServerHost:
     def _make_provider(
         self, spec: ServerSpec, successor_of: ServerProvider | None = None, beside: ServerProvider | None = None
     ) -> ServerProvider:
-        provider = self._make_plain_provider(spec, successor_of, beside)
+        provider = ServerProvider(
+            spec,
+            self._limits,
+            default_timeout_s=self._default_timeout_s,
+            on_seen=self._note_seen,
+            on_change=self._note_change,
+            # Some servers put the time of day into their instructions: the index is updated, but clients are not notified.
+            on_described=lambda: self._on_change([]),
+            promises=self.promises,
+            contracts=self._contracts,
+            on_notification=self._on_notification,
+            sampler=self._sampler,
+            authorizations=self._authorizations,
+            logins=self.logins,
+            successor_of=successor_of,
+            fill_in=self._fill_in,
+            beside=beside,
+        )
         if spec.credentials == "caller" and beside is None:
             provider.owned = OwnedProviders(provider, self._open_owned, self._retire, self._forget_owner)
         return provider
@@ -309,28 +327,6 @@ class ServerHost:
                 for provider in [*base.owned]:
                     if not provider.has_own_definitions:
                         await provider.learn(*common)
-
-    def _make_plain_provider(
-        self, spec: ServerSpec, successor_of: ServerProvider | None, beside: ServerProvider | None
-    ) -> ServerProvider:
-        return ServerProvider(
-            spec,
-            self._limits,
-            default_timeout_s=self._default_timeout_s,
-            on_seen=self._note_seen,
-            on_change=self._note_change,
-            # Some servers put the time of day into their instructions: the index is updated, but clients are not notified.
-            on_described=lambda: self._on_change([]),
-            promises=self.promises,
-            contracts=self._contracts,
-            on_notification=self._on_notification,
-            sampler=self._sampler,
-            authorizations=self._authorizations,
-            logins=self.logins,
-            successor_of=successor_of,
-            fill_in=self._fill_in,
-            beside=beside,
-        )
 
     async def _fill_in(self, spec: ServerSpec) -> ServerSpec:
         assert self._vault is not None, "there is no vault for the values that a server's settings refer to"
@@ -568,9 +564,6 @@ class ServerHost:
 
     def _list_specs(self) -> dict[str, ServerSpec]:
         return {**self._other_logins(), **{name: provider.spec for name, provider in self.providers.items()}}
-
-    def _list_contracts(self) -> dict[PluginName, list[Contract]]:
-        return {provider.name: provider.contracts for provider in self.watched}
 
     def _note_change(self, provider: ServerProvider) -> None:
         if provider.owner:

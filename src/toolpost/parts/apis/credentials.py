@@ -33,12 +33,13 @@ class Credentials:
     def __init__(
         self, spec: ServerSpec, keys: Mapping[str, Template], schemes: Mapping[str, JsonObject], vault: Vault
     ) -> None:
+        own = [name for name, key in keys.items() if any(isinstance(piece, OwnValue) for piece in key)]
         # An API has no process: what would be in the environment of one are the keys of its security schemes. So values of the
         # caller are read, checked and concealed by the same function as those of servers.
         self._spec = replace(
             spec,
-            env={name: "".join(map(str, key)) for name, key in keys.items() if not _has_own(key)},
-            own_env={name: key for name, key in keys.items() if _has_own(key)},
+            env={name: "".join(map(str, key)) for name, key in keys.items() if name not in own},
+            own_env={name: keys[name] for name in own},
         )
         remember_secrets(form for value in self._spec.env.values() for form in forms_of(value))
         self._schemes = schemes
@@ -110,10 +111,6 @@ class Credentials:
             key = str(scheme.get("name"))
             return str(scheme["in"]), key.lower() if scheme["in"] == "header" else key
         return ("header", "authorization") if scheme.get("type") in ("http", "oauth2", "openIdConnect") else None
-
-
-def _has_own(template: Template) -> bool:
-    return any(isinstance(piece, OwnValue) for piece in template)
 
 
 def _authorization(scheme: JsonObject, value: str) -> str:
