@@ -62,9 +62,9 @@ class ApiClient:
         """
         filled = await self._credentials.fill(operation, owner)
         is_public = operation.security is not None and not operation.security
-        if filled.spec.auth is None or is_public:
+        authorization = None if filled.spec.auth is None or is_public else self._authorizations.of(filled.spec)
+        if authorization is None:
             return await self._follow(request, filled, None)
-        authorization = self._authorizations.of(filled.spec)
         if time.time() >= authorization.fresh_until:
             await authorization.prepare()
         used = authorization.header
