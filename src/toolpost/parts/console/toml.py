@@ -111,17 +111,19 @@ def plan_addition(host: Host, text: str, *, keep_secrets: bool) -> ConfigChange:
 
 def plan_removal(host: Host, name: str) -> ConfigChange:
     """Plan to remove a server."""
-    path, before, section = _find_entry(host, name)
-    if section != "servers":
-        raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
-    after = remove_server(before, path, name)
+    # The rest of the file is not checked: it may be this server that is wrong in it.
+    path, before = _read(host)
+    _check_entry(before or "", path, name, "servers")
+    after = remove_server(before or "", path, name)
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action="remove")
 
 
 def plan_setting(host: Host, name: str, key: str, value: Json) -> ConfigChange:
     """Plan to set one key of a server, or of an entry of a section whose tools are held to their contracts as servers' are."""
-    path, before, section = _find_entry(host, name)
-    after = set_server_key(before, path, name, key, value, section)
+    path, before = _read(host)
+    section = _find_section(before or "", path, name)
+    _check_entry(before or "", path, name, section)
+    after = set_server_key(before or "", path, name, key, value, section)
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
 
 
@@ -209,13 +211,9 @@ def _read(host: Host) -> tuple[Path, str | None]:
     return path, text
 
 
-def _find_entry(host: Host, name: str) -> tuple[Path, str, str]:
-    """Return the file, its text, and the section that has an entry of this name; raises `NotFound` if none has."""
-    path, text = _read(host)
-    section = _find_section(text or "", path, name)
-    if name not in parse_servers(text or "", path, section):
+def _check_entry(text: str, path: Path, name: str, section: str) -> None:
+    if name not in parse_servers(text, path, section):
         raise NotFound(f"There is no server `{name[:128]}` in {path.name}.", hint="reload the page")
-    return path, text or "", section
 
 
 def _parse(text: str, path: Path) -> Config:
