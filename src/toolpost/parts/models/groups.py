@@ -167,7 +167,7 @@ class _Failover:
         self._may_repeat = may_repeat
 
     async def invoke(self, arguments: JsonObject, context: Context) -> ToolReturn:
-        """Call the tool of one server after another, until one answers or none may be tried any more."""
+        """Call the tool of one server after another, until one answers or no other may be tried."""
         members, resumption = self._resume(context.resumption)
         last: ToolpostError | None = None
         for member in members:

@@ -78,7 +78,7 @@ class ModelsPart(Part):
             sampler = None
             if settings.sampling:
                 names = {name: model.model or name for name, model in enabled_models(config).items()}
-                # Not agents: they act, and a server asks for no more than a text.
+                # Not agents: they act, and a server asks for a text alone.
                 answering = {name: names[name] for name, model in router.models.items() if not model.acts}
                 sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
             complete = _make_complete(config, router) if config.discovery.reranker.models else None
