@@ -1,13 +1,14 @@
-"""A program that runs in a fork is, to whoever started it, a process like any other."""
+"""A program that runs in a fork is, to the process that started it, a process like any other."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.loaded import loaded
+from tests.loaded import loaded, loaded_toolpost
 
 pytestmark = pytest.mark.wire
 
@@ -39,3 +40,37 @@ def test_a_crash_is_one_to_whoever_started_it(tmp_path: Path) -> None:
 
     assert subprocess.run(loaded(str(program)), timeout=60).returncode == 7
     assert psutil.Process(os.getpid()).children(recursive=True) == []
+
+
+def test_signals_reach_the_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal, sys\nsignal.signal(signal.SIGHUP, lambda *_: print('again', flush=True))\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\nprint('ready', flush=True)\nwhile True: signal.pause()"
+    )
+    with subprocess.Popen(loaded(str(program)), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        again = process.stdout.readline()
+        process.terminate()
+        code = process.wait(60)
+
+    assert (ready, again, code) == ("ready\n", "again\n", 5)
+
+
+def test_a_program_that_a_signal_ends_is_seen_to_end_by_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+
+    assert subprocess.run(loaded(str(program)), timeout=60).returncode == -signal.SIGTERM
+
+
+def test_toolpost_is_itself(tmp_path: Path) -> None:
+    fine = subprocess.run(loaded_toolpost("tools", "--json"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run(loaded_toolpost("no-such-command"), capture_output=True, text=True, timeout=60)
+
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert "time__current_time" in fine.stdout
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: unknown command `no-such-command`")

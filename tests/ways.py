@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from mcp import Client, StdioServerParameters
 
+from tests.loaded import loaded_toolpost
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -93,7 +94,8 @@ def stdio_server(*references: str, cwd: Path, arguments: Sequence[str] = ()) -> 
     """Say how a server is started in a folder of its own, where its store is."""
     options = [part for reference in references for part in ("--plugin", reference)]
     arguments = ["serve", "--stdio", *options, *arguments]
-    return StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=cwd)
+    command, *rest = loaded_toolpost(*arguments)
+    return StdioServerParameters(command=command, args=rest, env=server_environment(), cwd=cwd)
 
 
 def server_environment() -> dict[str, str]:
@@ -150,11 +152,14 @@ class StdioPeer:
 
 
 @contextmanager
-def stdio_peer(*references: str, cwd: Path, arguments: tuple[str, ...] = ()) -> Iterator[StdioPeer]:
-    """Start a server on stdio and talk to it by hand."""
+def stdio_peer(
+    *references: str, cwd: Path, arguments: tuple[str, ...] = (), is_loaded: bool = True
+) -> Iterator[StdioPeer]:
+    """Start a server on stdio and talk to it by hand; `tests.loaded` says which tests need one that is not loaded already."""
     options = [part for reference in references for part in ("--plugin", reference)]
+    serve = ("serve", "--stdio", *options, *arguments)
     process = subprocess.Popen(
-        [TOOLPOST, "serve", "--stdio", *options, *arguments],
+        loaded_toolpost(*serve) if is_loaded else (TOOLPOST, *serve),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

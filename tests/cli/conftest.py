@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pytest
 from click.testing import CliRunner
 
+from tests.loaded import loaded_toolpost
 from toolpost.cli import main
 
 TOOLPOST = str(Path(sys.executable).with_name("toolpost"))
@@ -70,7 +71,7 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
 
     def run(*arguments: str, stdin: str | None = None, **extra: str) -> Ended:
         ended = subprocess.run(
-            [TOOLPOST, *arguments],
+            loaded_toolpost(*arguments),
             cwd=tmp_path,
             env=environment | extra,
             input=stdin,
@@ -102,8 +103,8 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[...,
     """Start `toolpost` and go on; it is gone after the test."""
     with ExitStack() as stack:
 
-        def start(*arguments: str) -> subprocess.Popen[str]:
-            return stack.enter_context(open_process(arguments, tmp_path, environment))
+        def start(*arguments: str, is_loaded: bool = True) -> subprocess.Popen[str]:
+            return stack.enter_context(open_process(arguments, tmp_path, environment, is_loaded=is_loaded))
 
         yield start
 
@@ -125,11 +126,13 @@ def serve(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Server]:
 
 @contextmanager
 def open_process(
-    arguments: tuple[str, ...], folder: Path, environment: dict[str, str]
+    arguments: tuple[str, ...], folder: Path, environment: dict[str, str], *, is_loaded: bool = True
 ) -> Iterator[subprocess.Popen[str]]:
+    """Start `toolpost`; `tests.loaded` says which tests need a process that is not loaded already."""
     pipe = subprocess.PIPE
+    command = loaded_toolpost(*arguments) if is_loaded else (TOOLPOST, *arguments)
     with subprocess.Popen(
-        [TOOLPOST, *arguments], cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     ) as process:
         try:
             yield process

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.ways import TOOLPOST, server_environment
+from tests.loaded import loaded_toolpost
+from tests.ways import server_environment
 
 pytestmark = pytest.mark.wire
 
@@ -34,7 +35,7 @@ FAILED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 def toolpost(folder: Path, servers: dict[str, Any], *words: str) -> "subprocess.CompletedProcess[str]":
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
-    command = [TOOLPOST, words[0], "--config", "servers.json", *words[1:]]
+    command = loaded_toolpost(words[0], "--config", "servers.json", *words[1:])
     return subprocess.run(
         command, cwd=folder, env=server_environment(), capture_output=True, text=True, timeout=60, check=False
     )

@@ -12,7 +12,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.cli.conftest import Run
-from tests.ways import IN_MEMORY, STATELESS, TOOLPOST, server_environment
+from tests.loaded import loaded_toolpost
+from tests.ways import IN_MEMORY, STATELESS, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
@@ -123,7 +124,7 @@ def test_unset_variable_disables_its_own_server_alone(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(json.dumps({"mcpServers": servers}))
 
     def toolpost(*words: str) -> "subprocess.CompletedProcess[str]":
-        command, environment = [TOOLPOST, *words, "--config", "c.json"], server_environment()
+        command, environment = loaded_toolpost(*words, "--config", "c.json"), server_environment()
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
         )

@@ -13,9 +13,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.discovery.asking import ask, names_of, text_of
-from tests.loaded import loaded_toml
+from tests.loaded import loaded_toml, loaded_toolpost
 from tests.plugins.office import OFFICE
-from tests.ways import ROOT, STATELESS, TOOLPOST, server_environment
+from tests.ways import ROOT, STATELESS, server_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -84,16 +84,13 @@ load = {plugins}
 async def connected(transport: str, mode: str, folder: Path) -> AsyncIterator[Client]:
     environment = server_environment() | {"PYTHONPATH": str(ROOT), "HOME": str(folder)}
     if transport == "stdio":
-        parameters = StdioServerParameters(
-            command=TOOLPOST, args=["serve", "--stdio"], env=environment, cwd=str(folder)
-        )
+        command, *arguments = loaded_toolpost("serve", "--stdio")
+        parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=str(folder))
         async with Client(parameters, mode=mode) as client:
             yield client
         return
-    command = [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json"]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as it:
+    served = loaded_toolpost("serve", "--listen", "127.0.0.1:0", "--json")
+    with subprocess.Popen(served, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as it:
         try:
             assert it.stdout is not None
             url = json.loads(it.stdout.readline())["url"]

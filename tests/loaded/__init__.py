@@ -1,8 +1,12 @@
-"""Python programs that start at once: in a fork of a process that has the MCP SDK loaded already.
+"""Python programs that start at once: in a fork of a process that has the MCP SDK and Toolpost loaded already.
 
-Loading it takes a second of a processor, and the tests start hundreds of servers made with it. `loaded("server.py")` is a command
-like any other: `start.py` is the process that a gateway starts and kills; `forks.py` runs the program for it, on its pipes, in
-its folder and with its environment. Where one of the two ends, so does the other.
+Loading them takes a second of a processor, and the tests start hundreds of servers and gateways. `loaded("server.py")` is a
+command like any other: `start.py` is the process that is started, signaled and killed; `forks.py` runs the program for it, on its
+pipes, in its folder and with its environment. Where one of the two ends, so does the other. `loaded_toolpost("serve")` is
+`toolpost serve`.
+
+It is not for a test that looks at the process itself (its id, children, memory, processor time, terminal), stops it, or needs it
+to be gone once its stand-in was killed: the fork ends a moment later.
 """
 
 import json
@@ -18,9 +22,15 @@ _HERE = Path(__file__).parent
 
 def loaded(*program: str) -> tuple[str, ...]:
     """Return a command that runs a Python program: a file or `-m` and a module, and its arguments."""
-    if not hasattr(os, "fork"):
+    # Coverage is measured in whole processes.
+    if not hasattr(os, "fork") or "COVERAGE_PROCESS_CONFIG" in os.environ:
         return sys.executable, *program
     return sys.executable, "-S", "-E", str(_HERE / "start.py"), start_loading(), *program
+
+
+def loaded_toolpost(*arguments: str) -> tuple[str, ...]:
+    """Return a command that runs `toolpost` with these arguments."""
+    return loaded(str(Path(sys.executable).with_name("toolpost")), *arguments)
 
 
 def loaded_toml(*program: str) -> str:

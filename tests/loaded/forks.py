@@ -1,4 +1,4 @@
-"""Loads the MCP SDK once, and runs each program that `start.py` asks for in a fork of itself, for as long as a pipe is open."""
+"""Loads the MCP SDK and Toolpost once, and runs each program that `start.py` asks for in a fork, as long as a pipe is open."""
 
 import gc
 import importlib
@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +21,12 @@ LOADED = (
     "mcp.server.stdio",
     "mcp.server.streamable_http_manager",
     "mcp.server.subscriptions",
+    "toolpost.cli",
+    "toolpost.cli.serve",
+    "toolpost.app",
+    "toolpost.endpoints.sdk.server",
 )
+"""No part: each loads what it needs, as it does in a gateway without its section."""
 
 
 def main() -> None:
@@ -59,13 +65,16 @@ def keep(asking: socket.socket) -> list[str]:
             os.dup2(pipe, number)
         os.close(pipe)
     if pid:
+        with suppress(BrokenPipeError):  # the stand-in was killed
+            asking.sendall(pid.to_bytes(4, "big"))
         _, status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):  # whoever asked was killed
-            asking.sendall((os.waitstatus_to_exitcode(status) % 256).to_bytes(4, "big"))
+        with suppress(BrokenPipeError):
+            asking.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
         os._exit(0)
     threading.Thread(target=end_with, args=(asking,), daemon=True).start()
     os.environ.clear()
     os.environ.update(wish["environment"])
+    time.tzset()
     os.chdir(wish["folder"])
     return list(wish["program"])
 
@@ -80,6 +89,7 @@ def run(program: list[str]) -> None:
     """Do what `python` does with these arguments."""
     added = os.environ.get("PYTHONPATH", "")
     sys.path[1:1] = filter(None, added.split(os.pathsep))
+    importlib.invalidate_caches()
     if program[0] == "-m":
         sys.argv = program[1:]
         sys.path[0] = str(Path.cwd())

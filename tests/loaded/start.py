@@ -1,9 +1,13 @@
-"""Stands for a program that a fork runs: its pipes are handed over, and it ends as the program ends."""
+"""Stands for a program that a fork runs: its pipes are handed over, signals are passed on, and it ends as the program ends."""
 
 import json
 import os
+import signal
 import socket
 import sys
+
+FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""SIGKILL needs no forwarding: the fork ends with the connection. SIGSTOP cannot be forwarded."""
 
 
 def main() -> int:
@@ -15,8 +19,17 @@ def main() -> int:
     forks.sendall(wish)
     # The program alone has them now: who closes its output is seen to close it.
     os.closerange(0, 3)
+    pid = int.from_bytes(forks.recv(4), "big")
+    if not pid:
+        return 1
+    for number in FORWARDED:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
     told = forks.recv(4)
-    return int.from_bytes(told, "big") if told else 1
+    code = int.from_bytes(told, "big", signed=True) if told else 1
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

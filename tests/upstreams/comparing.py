@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import psutil
 
+from tests.loaded import loaded_toolpost
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.raw import Ask, raw_http, raw_stdio
 from tests.ways import TOOLPOST, server_environment
@@ -174,7 +175,7 @@ async def seen_directly(servers: Sequence[Compared], *, is_stateless: bool) -> d
 @asynccontextmanager
 async def through_stdio(path: Path, servers: Sequence[Compared], *, is_stateless: bool) -> AsyncIterator[Ask]:
     """Start `toolpost serve --stdio`, as a client does, and talk to it once every server has its tools."""
-    async with raw_stdio([TOOLPOST, "serve", "--stdio", "--config", str(path)], is_stateless=is_stateless) as ask:
+    async with raw_stdio(loaded_toolpost("serve", "--stdio", "--config", str(path)), is_stateless=is_stateless) as ask:
         await all_listed(ask, servers)
         yield ask
 

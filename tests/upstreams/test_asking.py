@@ -12,11 +12,11 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
 from tests.hostile.attacks import attack
-from tests.loaded import loaded
+from tests.loaded import loaded, loaded_toolpost
 from tests.upstreams.behind import SERVERS, text_of, until
 from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
-from tests.ways import IN_MEMORY, STATELESS, TOOLPOST, Way, server_environment
+from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.running import App
@@ -124,12 +124,8 @@ async def test_a_client_on_stdio_is_asked_too(mode: str, back: Way, tmp_path: Pa
             where = {"type": "http", "url": await stack.enter_async_context(serving(app))}
         config = tmp_path / ".mcp.json"
         config.write_text(json.dumps({"mcpServers": {"up": where}}))
-        server = StdioServerParameters(
-            command=TOOLPOST,
-            args=["serve", "--stdio", "--config", str(config)],
-            env=server_environment(),
-            cwd=str(tmp_path),
-        )
+        command, *arguments = loaded_toolpost("serve", "--stdio", "--config", str(config))
+        server = StdioServerParameters(command=command, args=arguments, env=server_environment(), cwd=str(tmp_path))
         client = await stack.enter_async_context(Client(server, mode=mode, **person.callbacks))
         said = json.loads(text_of(await client.call_tool("up__ask_twice")))
 

@@ -15,10 +15,11 @@ import anyio.to_thread
 import pytest
 from mcp import Client
 
+from tests.loaded import loaded_toolpost
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.upstreams.comparing import serving_http
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import STATELESS, TOOLPOST, server_environment
+from tests.ways import STATELESS, server_environment
 from tests.wire.callers import names
 from toolpost.testing import error_of
 
@@ -184,7 +185,7 @@ async def all_there(client: Client, servers: set[str]) -> None:
 
 async def shown(url: str) -> dict[str, Any]:
     """Ask `toolpost servers`, as a person does and as a program."""
-    command = [TOOLPOST, "servers", "--url", url]
+    command = loaded_toolpost("servers", "--url", url)
     run = lambda *more: subprocess.run([*command, *more], capture_output=True, env=server_environment(), check=True)  # noqa: E731
     table = (await anyio.to_thread.run_sync(run)).stdout.decode()
     reports = json.loads((await anyio.to_thread.run_sync(run, "--json")).stdout)

@@ -16,9 +16,9 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from tests.hostile.attacks import attack
-from tests.loaded import loaded, loaded_toml
+from tests.loaded import loaded, loaded_toml, loaded_toolpost
 from tests.upstreams.behind import hostile, text_of
-from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, TOOLPOST, plugin_of, server_environment
+from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of, server_environment
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
 from toolpost.app import open_app, open_http
@@ -233,9 +233,8 @@ async def test_an_endpoint_without_tokens_can_be_limited(mode: str, project: Pro
 async def test_stdio_is_limited_by_its_own_settings(mode: str, project: Project) -> None:
     library = f"[servers.library]\n{loaded_toml(LIBRARY)}"
     project.write(more=f'[stdio]\ntags = ["a"]\n{TWO}{library}')
-    start = StdioServerParameters(
-        command=TOOLPOST, args=["serve", "--stdio", "--config", str(project.path)], env=server_environment()
-    )
+    command, *arguments = loaded_toolpost("serve", "--stdio", "--config", str(project.path))
+    start = StdioServerParameters(command=command, args=arguments, env=server_environment())
     async with Client(start, mode=mode) as client:
         listed = await names(client)
         answer = await client.call_tool("one__echo", {"text": "x"})

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from mcp import Client
 
+from tests.loaded import loaded_toolpost
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring, served
-from tests.ways import STATELESS, TOOLPOST
+from tests.ways import STATELESS
 from toolpost.base.signing import SigningKey
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.subject import message_of_vote
@@ -42,7 +43,7 @@ def project(tmp_path: Path) -> Path:
 
 async def toolpost(project: Path, *arguments: str, fails: bool = False) -> str:
     def run() -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([TOOLPOST, *arguments], cwd=project, capture_output=True, text=True, timeout=60)
+        return subprocess.run(loaded_toolpost(*arguments), cwd=project, capture_output=True, text=True, timeout=60)
 
     ended = await asyncio.to_thread(run)
     assert bool(ended.returncode) is fails, ended.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 from mcp import Client, StdioServerParameters
 
+from tests.loaded import loaded_toolpost
 from tests.ways import ROOT, TOOLPOST, StdioPeer
 from toolpost.testing import data_of
 
@@ -50,7 +51,7 @@ class Project:
 
     def run(self, *arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
         """Run `toolpost bus …` to its end."""
-        command = [TOOLPOST, "bus", *arguments]
+        command = loaded_toolpost("bus", *arguments)
         return subprocess.run(
             command, cwd=cwd or self.root, env=self.env, capture_output=True, text=True, timeout=60, check=False
         )
@@ -63,9 +64,8 @@ class Project:
     @asynccontextmanager
     async def client(self, *arguments: str, mode: str = STATELESS, cwd: Path | None = None) -> AsyncIterator["Agent"]:
         """Start client mode, as an agent's MCP configuration does."""
-        server = StdioServerParameters(
-            command=TOOLPOST, args=["bus", "connect", *arguments], env=self.env, cwd=cwd or self.root
-        )
+        command, *args = loaded_toolpost("bus", "connect", *arguments)
+        server = StdioServerParameters(command=command, args=args, env=self.env, cwd=cwd or self.root)
         async with Client(server, mode=mode) as client:
             yield Agent(client)
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.browser.conftest import open_console
-from tests.cli.conftest import TOOLPOST
+from tests.loaded import loaded_toolpost
 
 pytestmark = pytest.mark.wire
 
@@ -18,7 +18,7 @@ API = "/api/console"
 
 
 def console(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [TOOLPOST, "console", *options]
+    command = loaded_toolpost("console", *options)
     given = os.environ | environment
     return subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=60, check=False)
 

@@ -19,6 +19,7 @@ import pytest
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from tests.loaded import loaded_toolpost
 from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.ways import TOOLPOST, server_environment
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
@@ -237,7 +238,7 @@ async def test_a_gateway_that_is_killed_loses_no_record(tmp_path: Path, receiver
         f'[plugins]\nbundled = ["time"]\n[export.siem]\nkind = "webhook"\nurl = "{receiver.url}"\nsecret_env = "HOOK"\n'
     )
     environment = server_environment() | {"HOOK": SECRET.decode()}
-    call = [TOOLPOST, "call", "time__current_time", "--json"]
+    call = loaded_toolpost("call", "time__current_time", "--json")
     for number in (1, 2, 3):
         command = [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json"]
         with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:

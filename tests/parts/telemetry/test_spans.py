@@ -17,8 +17,9 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from tests.loaded import loaded_toolpost
 from tests.parts.telemetry.receiver import ReceivedSpan, Receiver, open_grpc_receiver, open_receiver, read_attributes
-from tests.ways import ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, TOOLPOST, Way, server_environment
+from tests.ways import ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, server_environment
 from toolpost import Context, Plugin
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller
@@ -366,7 +367,7 @@ def test_standard_variables_are_enough_on_stdio(is_stateless: bool, tmp_path: Pa
                 *messages,
             ]
         lines = "".join(json.dumps({"jsonrpc": "2.0"} | message) + "\n" for message in messages)
-        command = [TOOLPOST, "serve", "--stdio"]
+        command = loaded_toolpost("serve", "--stdio")
         ran = subprocess.run(
             command, input=lines, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
         )

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded import loaded_toolpost
 from tests.parts.workspace.repos import build, make_repo, workspace_client
-from tests.ways import TOOLPOST, server_environment
+from tests.ways import server_environment
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.wire
 
 
 def typed(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [TOOLPOST, "workspace", *words]
+    command = loaded_toolpost("workspace", *words)
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=server_environment(), timeout=100)
 
 

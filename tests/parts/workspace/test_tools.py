@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.loaded import loaded_toolpost
 from tests.parts.workspace.repos import (
     FILES,
     build,
@@ -19,7 +20,7 @@ from tests.parts.workspace.repos import (
     write,
 )
 from tests.proofs import proves
-from tests.ways import TOOLPOST, WAYS, Way, server_environment
+from tests.ways import WAYS, Way, server_environment
 from toolpost.base.ids import META_KEY
 from toolpost.testing import assert_each_argument_matters, data_of, error_of
 
@@ -34,8 +35,8 @@ TOOLS = ["check_status", "index_build", "index_status", "search", "show_file", "
 async def test_every_tool_answers(way: Way, tmp_path: Path) -> None:
     """On stdio as it is bundled, beside the other tools; elsewhere alone."""
     root = make_repo(tmp_path / "shop")
-    arguments = ["serve", "--stdio", "--with", "workspace"]
-    server = StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=str(root))
+    command, *arguments = loaded_toolpost("serve", "--stdio", "--with", "workspace")
+    server = StdioServerParameters(command=command, args=arguments, env=server_environment(), cwd=str(root))
     opened = Client(server, mode=way.mode) if way.transport == "stdio" else workspace_client(root, way=way)
     async with opened as client:
         before = error_of(await client.call_tool("workspace__search", {"query": "UserStore"}))
@@ -321,8 +322,8 @@ async def test_status_tells_what_has_changed_since(tmp_path: Path) -> None:
 
 async def test_served_alone_its_tools_have_bare_names(tmp_path: Path) -> None:
     make_repo(tmp_path)
-    arguments = ["serve", "--stdio", "--only", "workspace"]
-    server = StdioServerParameters(command=TOOLPOST, args=arguments, env=server_environment(), cwd=str(tmp_path))
+    command, *arguments = loaded_toolpost("serve", "--stdio", "--only", "workspace")
+    server = StdioServerParameters(command=command, args=arguments, env=server_environment(), cwd=str(tmp_path))
     async with Client(server, mode="legacy") as client:
         listed = sorted(tool.name for tool in (await client.list_tools()).tools)
         built = data_of(await client.call_tool("index_build", {}))
