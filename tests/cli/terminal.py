@@ -50,24 +50,24 @@ class Terminal:
     def enter(self, line: str) -> None:
         self.type(f"{line}\r")
 
-    def wait_for(self, text: str, within_s: float = 30) -> str:
+    def wait_for(self, text: str, within_s: float = 90) -> str:
         """Wait until something is shown that was not there before; returns what was shown up to and with it."""
         until = time.monotonic() + within_s
         while (at := self.text.find(text, self._read_to)) < 0:
             assert time.monotonic() < until, f"`{text}` is not shown: {self.text[self._read_to :]!r}"
-            self._read(0.1)
+            self.read(0.1)
         shown, self._read_to = self.text[self._read_to : at + len(text)], at + len(text)
         return shown
 
-    def wait_for_end(self, within_s: float = 30) -> int:
+    def wait_for_end(self, within_s: float = 90) -> int:
         until = time.monotonic() + within_s
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it does not end: {self.text[self._read_to :]!r}"
-            self._read(0.1)
-        self._read(0.1)
+            self.read(0.1)
+        self.read(0.1)
         return self.process.returncode
 
-    def _read(self, within_s: float) -> None:
+    def read(self, within_s: float) -> None:
         if not select.select([self._descriptor], [], [], within_s)[0]:
             return
         try:

@@ -126,12 +126,13 @@ async def run(url: str, scenario: str, context: dict[str, Any], folder: Path) ->
         await use(app, gateway, needs_person=auth.get("type", "oauth") == "oauth")
 
 
-async def serve_stubs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve_stubs(turns: asyncio.Semaphore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Run one scenario for the command that the suite started (`auth_stub`), and tell it how that ended."""
     asked = json.loads(await reader.readline())
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            await run(asked["url"], asked["scenario"], asked["context"], Path(folder))
+        async with turns:
+            with tempfile.TemporaryDirectory() as folder:
+                await run(asked["url"], asked["scenario"], asked["context"], Path(folder))
         ending = ""
     except (Exception, BaseExceptionGroup) as error:
         ending = "".join(traceback.format_exception(error))

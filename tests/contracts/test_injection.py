@@ -173,5 +173,5 @@ def test_hostile_texts_take_time_in_proportion(unit: str) -> None:
         return time.thread_time() - began
 
     small = min(cost(PIECE), cost(PIECE), cost(PIECE))
-    # Twice the proportion leaves room for a machine that is busy; a square would take sixteen times as long.
-    assert cost(4 * PIECE) < 4 * 2 * small + 0.05
+    # Twice the proportion leaves room for a machine that is busy; a square would take sixteen times as long. One of three counts.
+    assert any(cost(4 * PIECE) < 4 * 2 * small + 0.05 for _ in range(3))

@@ -42,8 +42,11 @@ def assert_linear(cost_s: Callable[[int], float], *, small: int, factor: int = 8
     by the square of `factor`, so it is far above the bound once it is well over the floor: choose `small` accordingly.
     """
     least = cost_s(small)
-    most = cost_s(small * factor)
     allowed = 2.5 * factor * (least + floor_s)
+    most = cost_s(small * factor)
+    for _ in range(2):
+        if most > allowed:  # the moment may have been a busy one
+            most = min(most, cost_s(small * factor))
     assert most <= allowed, (
         f"{small * factor:,} units cost {most:.3f} s, {small:,} cost {least:.3f} s: more than linear"
     )

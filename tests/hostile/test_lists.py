@@ -82,7 +82,7 @@ async def test_a_heavy_page_is_refused_unread() -> None:
 
     accepted = b'{"tools":[' + b"{}," * (lists.VALUES_LIMIT - 1) + b"{}]}"
     reader = ListReader("up", "tools")
-    assert thread_cpu_s(lambda: reader._split(accepted)) < 0.15, "a blocked loop, with a margin for a busy machine"
+    assert thread_cpu_s(lambda: reader._split(accepted)) < 0.4, "a blocked loop, with a margin for a busy machine"
     assert await reader.take(accepted) is None
     assert len(reader.items) == lists.ITEMS_LIMIT
 

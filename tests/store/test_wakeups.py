@@ -124,7 +124,7 @@ async def test_waiting_costs_next_to_nothing(store: Store) -> None:
         await asyncio.sleep(1)
         used_s = time.process_time() - before
 
-    assert used_s < 0.2
+    assert used_s < 0.6, "of a second"
 
 
 async def test_after_a_restart_of_the_database_listeners_look_and_hear_again(postgres: Postgres) -> None:

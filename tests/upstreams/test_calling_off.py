@@ -65,8 +65,7 @@ async def test_a_server_that_goes_on_is_ended_when_its_other_call_is_answered(
         answers: list[Any] = []
 
         async def call() -> None:
-            # Long enough for all below on a busy machine.
-            answers.append(await client.call_tool("up__sleep", {"seconds": 8}))
+            answers.append(await client.call_tool("up__sleep", {"until": str(tmp_path / "wake")}))
 
         async def call_family() -> None:
             with anyio.CancelScope() as family:
@@ -86,6 +85,7 @@ async def test_a_server_that_goes_on_is_ended_when_its_other_call_is_answered(
             await until(lambda: report(app).state == "draining")
             beside = await client.call_tool("up__pid")
             alive = psutil.pid_exists(child)
+            (tmp_path / "wake").touch()
         await until(lambda: not psutil.pid_exists(child) and not psutil.pid_exists(pid))
 
     assert text_of(answers[0]) == "slept"

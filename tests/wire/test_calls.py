@@ -59,7 +59,7 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
         answers: list[Any] = []
 
         async def block() -> None:
-            answers.append(error_of(await client.call_tool("does__block", {"seconds": 4}))["code"])
+            answers.append(error_of(await client.call_tool("does__block", {"seconds": 10}))["code"])
 
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
@@ -70,7 +70,7 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
             waited_s = time.monotonic() - started
 
     assert echoed == "hello"
-    assert waited_s < 3.0, "the loop was blocked"
+    assert waited_s < 8.0, "the loop was blocked"
     assert answers == ["TOOL_TIMEOUT"] * 5
 
 

@@ -39,7 +39,7 @@ async def test_a_flood_becomes_a_trickle(way: Way) -> None:
 
     assert data_of(answer) == 300
     # At most four a second. Counted over the whole call: on a busy machine some arrive together that were sent apart.
-    assert 3 <= len(seen) <= 4 * took_s + 4
+    assert 2 <= len(seen) <= 4 * took_s + 4
     values = [progress for _, progress, _, _ in seen]
     assert values == sorted(set(values))
     if "stdio" not in str(way):

