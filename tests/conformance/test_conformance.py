@@ -11,14 +11,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.ways import ROOT, TOOLPOST, server_environment
+from tests.loaded import loaded, loaded_toolpost
+from tests.ways import ROOT, server_environment
 
 PLACE = Path(sys.prefix) / "node" / "node_modules"
 SUITE = PLACE / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
@@ -42,14 +43,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], port: int, folder: Path) -> Iterator[None]:
+def running(command: Sequence[str], port: int, folder: Path) -> Iterator[None]:
     """Start a server and wait until it listens."""
     environment = server_environment() | {"PYTHONWARNINGS": "ignore"}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             assert process.poll() is None, "the server ended before it served"
             with socket.socket() as probe:
@@ -59,7 +60,7 @@ def running(command: list[str], port: int, folder: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def checks(url: str, revision: str, out: Path) -> dict[str, list[dict[str, Any]]]:
@@ -77,14 +78,14 @@ def checks(url: str, revision: str, out: Path) -> dict[str, list[dict[str, Any]]
 @contextmanager
 def fixtures() -> Iterator[int]:
     port = free_port()
-    with running([sys.executable, "-m", "tests.conformance.fixtures", str(port)], port, ROOT):
+    with running(loaded("-m", "tests.conformance.fixtures", str(port)), port, ROOT):
         yield port
 
 
 @pytest.mark.parametrize("revision", DIRECT)
 def test_required_scenarios_pass_through_the_gateway(revision: str, tmp_path: Path) -> None:
     front = free_port()
-    gateway = [str(TOOLPOST), "serve", "--listen", f"127.0.0.1:{front}"]
+    gateway = loaded_toolpost("serve", "--listen", f"127.0.0.1:{front}")
     with fixtures() as behind:
         (tmp_path / "toolpost.toml").write_text(f'[servers.fixtures]\nurl = "http://127.0.0.1:{behind}/mcp"\n')
         with running(gateway, front, tmp_path):
@@ -116,7 +117,7 @@ def test_required_scenarios_pass_with_a_plugin(revision: str, tmp_path: Path) ->
 def serving_plugin(folder: Path) -> Iterator[str]:
     (folder / "conformance_plugin.py").write_text(Path(__file__).with_name("conformance_plugin.py").read_text())
     port = free_port()
-    gateway = [str(TOOLPOST), "serve", "--listen", f"127.0.0.1:{port}", "--plugin", "conformance_plugin:plugin"]
+    gateway = loaded_toolpost("serve", "--listen", f"127.0.0.1:{port}", "--plugin", "conformance_plugin:plugin")
     with running(gateway, port, folder):
         yield f"http://127.0.0.1:{port}/mcp/server/conformance"
 

@@ -101,7 +101,7 @@ def test_a_killed_gateway_s_tasks_are_run_again_or_have_failed(folder: Path) -> 
         again = begun(peer, "errands__again", folder=str(folder))
         once = begun(peer, "errands__once", folder=str(folder))
         done = begun(peer, "errands__echo", text="kept")
-        far = begun(peer, "up__sleep", seconds=30)
+        far = begun(peer, "up__sleep", seconds=300)
         ending(peer, done)
         marks(folder, 2)
         process.kill()
