@@ -267,6 +267,8 @@ class Gateway:
 
     def _release(self, call: Call) -> None:
         self._calls.discard(call)
+        # A cycle of the two would leave every call, with all that it refers to, to Python's garbage collector.
+        call.context.pause = None
         if call.progress is not None:
             call.progress.close(deliver=not call.is_cancelled)
         if self._is_closing and not self._calls:
@@ -274,7 +276,7 @@ class Gateway:
 
 
 class CallObserver(Protocol):
-    """Is told of every call: when it begins, and how it ends; `call.moments` has what it reached meanwhile."""
+    """Is told of every call: when it begins, and how it ends."""
 
     def begin(self, call: Call, /) -> None:
         """Note a call that is about to run, unless it is known. May replace `call.context.meta`, which tools and servers see."""

@@ -88,7 +88,6 @@ class Context:
 
     __slots__ = (
         "_open_waits",
-        "_pause",
         "_pausing",
         "_reporter",
         "_trace_id",
@@ -97,6 +96,7 @@ class Context:
         "client_channel",
         "links",
         "meta",
+        "pause",
         "resumption",
         "services",
         "tool",
@@ -129,7 +129,8 @@ class Context:
         self._reporter = reporter
         self.services: PluginServices | None = None
         """Set for a function that takes a context, before it runs."""
-        self._pause = pause
+        self.pause = pause
+        """Taken away when the call has ended: it refers to the call, and the call to this context."""
         self._open_waits = 0
 
     @property
@@ -378,7 +379,7 @@ class Context:
         """Stop the clock of the call; of several requests at once, the first stops it and the last one starts it."""
         is_first = self._open_waits == 0
         if is_first:
-            pause = nullcontext() if self._pause is None else self._pause(at_most_s=at_most_s)
+            pause = nullcontext() if self.pause is None else self.pause(at_most_s=at_most_s)
             pause.__enter__()
             self._pausing = pause
         self._open_waits += 1
