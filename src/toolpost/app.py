@@ -382,7 +382,6 @@ def _assemble(
         middleware=middleware,
         guards=parts.guards,
         unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
-        times_calls=parts.observer is not None or bool(parts.on_recorded),
         on_recorded=parts.on_recorded,
         small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
     )

@@ -139,8 +139,9 @@ class Provided:
     """Is told of every request, of its way through the gateway, and of requests to servers: for telemetry. Without one, none of
     this costs anything."""
     on_recorded: Callable[[Call], None] | None = None
-    """Told of each call when its audit entry is written, whatever its outcome; `call.moments` has when it reached each step. On
-    the event loop, in the middle of a call: it must be quick, and must not raise."""
+    """Told of each call when its audit entry is written, whatever its outcome; `call.queued_ns`, `locked_ns`, `checked_ns`,
+    `answered_ns` and `recorded_ns` say when it reached each step. On the event loop, in the middle of a call: it must be quick,
+    and must not raise."""
     conversations: AgentCallObserver | None = None
     """Notified of the calls that agents make in threads."""
     tasks: Tasks | None = None

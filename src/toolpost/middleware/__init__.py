@@ -24,7 +24,6 @@ from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
 from toolpost.middleware.interface import Check, CheckedResult, Guard, NextStep, ResultLimiter, Step
 from toolpost.middleware.lock import Lock
-from toolpost.middleware.moments import Moment, TimedAuditEnter, TimedAuditExit, TimedLock, note_locked
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
@@ -38,7 +37,6 @@ __all__ = [
     "CheckedResult",
     "Delivery",
     "Guard",
-    "Moment",
     "Pipeline",
     "ProgressNotification",
     "ProgressShaper",
@@ -76,25 +74,18 @@ class Pipeline:
         middleware: Sequence[NamedMiddleware] = (),
         guards: Sequence[Guard] = (),
         unjournaled: Scope | None = None,
-        times_calls: bool = False,
         on_recorded: Sequence[Callable[[Call], None]] = (),
         small_bytes: int = sys.maxsize,
     ) -> None:
         """Calls of tools that `unjournaled` allows are not written into the journal of calls in flight.
 
-        With `times_calls`, calls have `moments`, and `on_recorded` are told of each whose audit entry is written. Results above
-        `small_bytes` do not take the fast path.
+        `on_recorded` are told of each call whose audit entry is written, on the event loop: they are quick, and do not raise.
+        Results above `small_bytes` do not take the fast path.
         """
         self._validation = Validation(validators)
-        self._times_calls = times_calls
-        if times_calls:
-            self._audit_enter: AuditEnter = TimedAuditEnter(audit_log, unjournaled)
-            self._audit: AuditExit = TimedAuditExit(audit_log, on_recorded)
-            self._lock: Lock = TimedLock(shares, callers, waiting_limit=waiting_limit)
-        else:
-            self._audit_enter = AuditEnter(audit_log, unjournaled)
-            self._audit = AuditExit(audit_log)
-            self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
+        self._audit_enter = AuditEnter(audit_log, unjournaled)
+        self._audit = AuditExit(audit_log, on_recorded)
+        self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
         self._fast_path = FastPath(self._audit_enter, self._audit, self._lock, small_bytes=small_bytes)
@@ -167,12 +158,7 @@ class Pipeline:
                 *(guard.admit for guard in guards),
                 self._lock,  # behind the middleware: a lock's key may be one of the arguments
             ],
-            [
-                *([note_locked] if self._times_calls else ()),
-                validation.validate_arguments,
-                *(guard.check for guard in guards),
-                self._audit_enter,
-            ],
+            [validation.validate_arguments, *(guard.check for guard in guards), self._audit_enter],
             partial(dispatch, validation=validation),
         )
 

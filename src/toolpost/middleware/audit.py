@@ -4,6 +4,7 @@ committed.
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from toolpost.base.caller import Scope
@@ -33,7 +34,11 @@ class AuditEnter:
 
     def __call__(self, call: Call) -> None:
         """Note that the call passed every check: from here on the tool may have an effect."""
-        if self._call_journal is not None and not self._leaves_out(call):
+        if not call.is_sent_early:
+            call.checked_ns = time.monotonic_ns()
+        if self._call_journal is not None and (
+            self._unjournaled is None or not self._leaves_out(self._unjournaled, call)
+        ):
             # A call enters again when the fast path has left it to a task, or a middleware runs it a second time, perhaps with
             # other arguments.
             before = call.journal_slot
@@ -44,15 +49,14 @@ class AuditEnter:
                 self._call_journal.leave(before)
         call.has_entered = True
 
-    def _leaves_out(self, call: Call) -> bool:
-        contract, scope = call.tool.contract, self._unjournaled
-        return scope is not None and scope.allows(
-            call.tool.provider, contract.annotations, is_upstream=contract.is_upstream
-        )
+    def _leaves_out(self, scope: Scope, call: Call) -> bool:
+        contract = call.tool.contract
+        return scope.allows(call.tool.provider, contract.annotations, is_upstream=contract.is_upstream)
 
     def undo(self, call: Call) -> None:
         """Take back that a call has entered: it was not dispatched after all."""
         call.has_entered = False
+        call.checked_ns = 0
         if self._call_journal is not None and call.journal_slot is not None:
             self._call_journal.leave(call.journal_slot)
             call.journal_slot = None
@@ -64,9 +68,10 @@ class AuditExit:
     A call whose entry cannot be written stays in the journal of calls in flight.
     """
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, on_recorded: Sequence[Callable[[Call], None]] = ()) -> None:
         self._log = log
         self._call_journal = log.call_journal
+        self._on_recorded = tuple(on_recorded)
         self.in_progress: set[Call] = set()
         """Calls whose entry is not written yet, with or without a task; the fast path reads how many there are."""
 
@@ -76,6 +81,9 @@ class AuditExit:
         if self._call_journal is not None and call.journal_slot is not None:
             self._call_journal.leave(call.journal_slot)
             call.journal_slot = None
+        call.recorded_ns = time.monotonic_ns()
+        for tell in self._on_recorded:
+            tell(call)
 
     def append_now(self, call: Call, result: CheckedResult) -> bool:
         """Write the entry of a call that is alone in progress; False if that cannot be done without waiting."""
@@ -127,10 +135,11 @@ class AuditExit:
         if call.audit_draft is None:
             prepare_entry(call)
         assert call.audit_draft is not None
+        call.answered_ns = time.monotonic_ns()
         return call.audit_draft(
             outcome=outcome,
             code=code.value if code else None,
-            duration_ms=round(call.duration_ms, 3),
+            duration_ms=round(call.answered_ns / 1e6 - call.started * 1e3, 3),
             result=digest_of_bytes(result.encoded) if result else None,
         )
 

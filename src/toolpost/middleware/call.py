@@ -28,20 +28,25 @@ class Call:
 
     __slots__ = (
         "_cancel_reason",
+        "answered_ns",
         "arguments",
         "at",
         "audit_draft",
         "caller",
+        "checked_ns",
         "context",
         "ends_at",
         "has_entered",
         "id",
         "is_counted",
         "is_logged",
+        "is_sent_early",
         "journal_slot",
-        "moments",
+        "locked_ns",
         "observed",
         "progress",
+        "queued_ns",
+        "recorded_ns",
         "requested_name",
         "running_middleware",
         "scope",
@@ -108,15 +113,26 @@ class Call:
         """Makes its audit entry, given the outcome; prepared while the tool runs."""
         self.journal_slot: Slot | None = None
         """Where it is in the journal of calls in flight."""
-        self.moments: list[int] | None = None
-        """When it reached each `Moment`, in nanoseconds of the monotonic clock, 0 for one that it did not reach; None where no
-        part wants to know, and before the first."""
+        # When it reached each step, in nanoseconds of the monotonic clock; 0 for one that it has not reached. A step that comes
+        # twice, as when a middleware retries, counts the last time.
+        self.queued_ns = 0
+        """It asked for the lock of its tool. A `parallel` tool has none, and the fast path takes no call that needs one."""
+        self.locked_ns = 0
+        """It has the lock, or needs none, and its arguments are validated next. 0 on the fast path, which validates at once."""
+        self.checked_ns = 0
+        """It passed every check, and its tool is run next."""
+        self.answered_ns = 0
+        """The result or the error is there, and the audit entry is written next."""
+        self.recorded_ns = 0
+        """The audit entry is committed."""
         self.observed: Any = None
         """What an observer keeps of it while it runs; None without one."""
         self.requested_name: str | None = None
         """The former name of the tool, if the call used it."""
         self.start_task: Callable[[], None] | None = None
         """Starts the task of a call that the fast path has sent without one; None for any other call."""
+        self.is_sent_early = False
+        """Whether the fast path has sent its request; a task that runs it later finds its server at work since then."""
         self.is_counted = False
         """Whether it counts as in flight, for its caller and in total."""
         self.is_logged = False

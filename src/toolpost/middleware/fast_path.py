@@ -126,6 +126,7 @@ class _SentCall:
         self._sent = sent
         self._fast_path = fast_path
         self.is_over = False
+        call.is_sent_early = True
         fast_path.sent[self] = None
         fast_path.audit.in_progress.add(call)
         fast_path.lock.enter(call)

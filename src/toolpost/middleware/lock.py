@@ -1,5 +1,6 @@
 """Tool-lock: calls of one tool that must not overlap wait for each other, in a bounded queue."""
 
+import time
 from collections.abc import Hashable
 
 import msgspec
@@ -52,6 +53,8 @@ class Lock:
         try:
             concurrency = call.tool.contract.terms.concurrency
             if concurrency == "parallel":
+                if not call.is_sent_early:
+                    call.locked_ns = time.monotonic_ns()
                 return await proceed(call)
             key = _key_of(call, concurrency.argument if isinstance(concurrency, Keyed) else None)
             if (queue := self._queues.get(key)) is None:
@@ -59,7 +62,9 @@ class Lock:
                 queue = FairQueue(what, self._callers, at_once=1, waiting=self._waiting_limit)
                 self._queues[key] = queue
             try:
+                call.queued_ns = time.monotonic_ns()
                 await queue.enter(call.caller.id)
+                call.locked_ns = time.monotonic_ns()
                 try:
                     return await proceed(call)
                 finally:

@@ -199,8 +199,12 @@ class HttpEndpoint:
         self, connection: ServerConnection, message: Message, call: Call, session: Session | None
     ) -> None:
         assert message.id is not None
+        status, revision = 200, session.revision if session else era.STATELESS
         try:
-            status, body = await self._run_call(message.id, call, session.revision if session else era.STATELESS)
+            # Not through `_run_call`: nearly every call of a function passes here.
+            body = await self._handler.answer(message.id, call, revision)
+        except ProtocolError as error:
+            status, body = _status_of(error.code, revision.version), error.as_response()
         finally:
             if session is not None:
                 session.calls.remove(message.key)

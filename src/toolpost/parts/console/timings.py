@@ -11,7 +11,8 @@ KEPT: Final = 2_000
 """Calls whose steps are kept."""
 
 _RECORD: Final = Struct("=48s?d5q")
-"""The id of a call, whether its tool is a server's, when it began in seconds of the monotonic clock, and its moments."""
+"""The id of a call, whether its tool is a server's, when it began in seconds of the monotonic clock, and the times of its steps.
+"""
 _SIZE: Final = _RECORD.size
 _pack: Final = _RECORD.pack_into
 
@@ -29,23 +30,33 @@ class CallTimings:
 
     def note(self, call: Call) -> None:
         """Keep when a call reached its steps; its audit entry is written."""
-        if (moments := call.moments) is not None:
-            at = self._at
-            _pack(self._ring, at, call.id.encode(), call.tool.is_remote, call.started, *moments)
-            at += _SIZE
-            self._at = at if at < len(self._ring) else 0
+        at = self._at
+        _pack(
+            self._ring,
+            at,
+            call.id.encode(),
+            call.tool.is_remote,
+            call.started,
+            call.queued_ns,
+            call.locked_ns,
+            call.checked_ns,
+            call.answered_ns,
+            call.recorded_ns,
+        )
+        at += _SIZE
+        self._at = at if at < KEPT * _SIZE else 0
 
     def find(self, call_id: str) -> Json:
         """Return the steps of a call, in their order, as JSON; None if they are not kept, or no longer."""
         wanted = call_id.encode().ljust(48, b"\0")
-        for name, is_remote, started_s, *moments in _RECORD.iter_unpack(self._ring):
+        for name, is_remote, started_s, *steps_ns in _RECORD.iter_unpack(self._ring):
             if name == wanted:
-                return _describe(is_remote=is_remote, started=int(started_s * 1e9), moments=moments)
+                return _describe(is_remote=is_remote, started=int(started_s * 1e9), steps_ns=steps_ns)
         return None
 
 
-def _describe(*, is_remote: bool, started: int, moments: list[int]) -> list[JsonObject]:
-    queued, locked, checked, answered, recorded = moments
+def _describe(*, is_remote: bool, started: int, steps_ns: list[int]) -> list[JsonObject]:
+    queued, locked, checked, answered, recorded = steps_ns
     reached = [("admission", started)]
     if queued:
         reached.append(("queue", queued))

@@ -1,7 +1,7 @@
 """Calls and other requests of clients as SERVER spans, with child spans for what happens inside.
 
 The ids of a call's span are made when the call is admitted, since the server behind it is to see them; everything else is made
-when the call has ended. What is known by then: `Call.moments`, the times at which it reached each step.
+when the call has ended. What is known by then: the times at which it reached each step, which the call has noted.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from toolpost.base.redaction import redact
 from toolpost.base.trace_context import TraceParent, continue_from_headers, parse_traceparent, read_tracestate
 from toolpost.contracts.errors import ErrorCode, InvalidArguments, ToolpostError, UpstreamRefused
 from toolpost.endpoints.sdk.request_context import VIEWER
-from toolpost.middleware import Call, Moment
+from toolpost.middleware import Call
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.exporter import Exporter
 from toolpost.parts.telemetry.histograms import Histograms
@@ -73,7 +73,6 @@ _INVALID: Final = InvalidArguments.code.value
 _FAILED: Final = ErrorCode.HANDLER_ERROR.value
 _FAST_SPANS: Final = 4
 """Of a call that took the fast path: its own, the server's, validation and audit."""
-_NO_MOMENTS: Final = [0] * len(Moment)
 
 
 class CallRecord:
@@ -95,15 +94,16 @@ _EndedCall = tuple[
     int,
     CallId,
     float,
-    list[int] | None,
+    tuple[int, int, int, int, int],
     Caller,
     tuple[str, str, str, str | None, str | None, int | None],
     Any,
     bytes,
 ]
-"""What spans are written of: the record, when the call ended in nanoseconds, its id, when it began in seconds, its moments, its
-caller, what identifies its template, its links, and its contents. Not the call: with all that it refers to, some dozens of calls
-would be thousands of objects for Python's collector to look at. A plain tuple: one is made for each call, and taken apart once.
+"""What spans are written of: the record, when the call ended in nanoseconds, its id, when it began in seconds, when it reached
+each step, its caller, what identifies its template, its links, and its contents. Not the call: with all that it refers to, some
+dozens of calls would be thousands of objects for Python's collector to look at. A plain tuple: one is made for each call, and
+taken apart once.
 """
 
 
@@ -196,7 +196,8 @@ class TelemetryObserver:
         key = (tool.contract.name, tool.provider, caller.transport, record.version, code, status)
         content = _write_content(call, error, payload) if self._has_content else b""
         links = getattr(call.context, "links", None)
-        self._ended.append((record, ended, call.id, call.started, call.moments, caller, key, links, content))
+        steps = (call.queued_ns, call.locked_ns, call.checked_ns, call.answered_ns, call.recorded_ns)
+        self._ended.append((record, ended, call.id, call.started, steps, caller, key, links, content))
         if len(self._ended) >= TOGETHER:
             self.write_ended()
 
@@ -204,7 +205,7 @@ class TelemetryObserver:
         """Count the calls that have ended, and write their spans: of many, or before something is sent. On the event loop."""
         calls, self._ended = self._ended, []
         spans, fast = list[bytes](), 0
-        for record, ended, call_id, started, moments, caller, key, links, content in calls:
+        for record, ended, call_id, started, steps, caller, key, links, content in calls:
             traceparent = record.traceparent
             template = self._templates.get(key) or self._make_template(key, *key)
             began = int(started * 1e9)
@@ -214,11 +215,11 @@ class TelemetryObserver:
             own = self._write_own_part(record, call_id, caller, links, ended) + content if is_sampled else b""
             if sent is None:
                 if is_sampled:
-                    times = (began, *(moments or _NO_MOMENTS), ended)
+                    times = (began, *steps, ended)
                     self._write_spans(record, times, template.constant, own, spans, is_invalid=key[4] == _INVALID)
                 continue
             # The fast path has taken the result as it came.
-            _, _, checked, answered, recorded = moments or _NO_MOMENTS
+            _, _, checked, answered, recorded = steps
             answered = answered or ended
             client = sent.transport.template_of("tools/call", sent.target, None if key[4] is None else names.TOOL_ERROR)
             client.series.observe((answered - sent.began) / 1e9)
