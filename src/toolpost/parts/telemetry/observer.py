@@ -224,8 +224,8 @@ class TelemetryObserver:
             client = sent.transport.template_of("tools/call", sent.target, None if key[4] is None else names.TOOL_ERROR)
             client.series.observe((answered - sent.began) / 1e9)
             if is_sampled:
-                times = (began, ended, sent.began, answered, began, checked, answered, recorded)
-                spans.append(self._write_fast(record, times, template.constant, own, sent, client.constant))
+                fast_times = (began, ended, sent.began, answered, began, checked, answered, recorded)
+                spans.append(self._write_fast(record, fast_times, template.constant, own, sent, client.constant))
                 fast += 1
         if spans:
             self._exporter.put(spans, len(spans) + fast * (_FAST_SPANS - 1))
