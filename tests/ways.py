@@ -152,14 +152,12 @@ class StdioPeer:
 
 
 @contextmanager
-def stdio_peer(
-    *references: str, cwd: Path, arguments: tuple[str, ...] = (), is_loaded: bool = True
-) -> Iterator[StdioPeer]:
-    """Start a server on stdio and talk to it by hand; `tests.loaded` says which tests need one that is not loaded already."""
+def stdio_peer(*references: str, cwd: Path, arguments: tuple[str, ...] = ()) -> Iterator[StdioPeer]:
+    """Start a server on stdio and talk to it by hand."""
     options = [part for reference in references for part in ("--plugin", reference)]
     serve = ("serve", "--stdio", *options, *arguments)
     process = subprocess.Popen(
-        loaded_toolpost(*serve) if is_loaded else (TOOLPOST, *serve),
+        (TOOLPOST, *serve),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -103,8 +103,8 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[...,
     """Start `toolpost` and go on; it is gone after the test."""
     with ExitStack() as stack:
 
-        def start(*arguments: str, is_loaded: bool = True) -> subprocess.Popen[str]:
-            return stack.enter_context(open_process(arguments, tmp_path, environment, is_loaded=is_loaded))
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            return stack.enter_context(open_process(arguments, tmp_path, environment))
 
         yield start
 
@@ -126,11 +126,11 @@ def serve(start: Callable[..., subprocess.Popen[str]]) -> Callable[..., Server]:
 
 @contextmanager
 def open_process(
-    arguments: tuple[str, ...], folder: Path, environment: dict[str, str], *, is_loaded: bool = True
+    arguments: tuple[str, ...], folder: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start `toolpost`; `tests.loaded` says which tests need a process that is not loaded already."""
+    """Start `toolpost` in a process of its own, which may be stopped and killed."""
     pipe = subprocess.PIPE
-    command = loaded_toolpost(*arguments) if is_loaded else (TOOLPOST, *arguments)
+    command = (TOOLPOST, *arguments)
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     ) as process:

@@ -291,7 +291,7 @@ def test_open_to_all_without_a_token_is_a_problem(invoke: Run, tmp_path: Path) -
 
 def test_interrupt_ends_what_was_started(configured: Any, start: Any) -> None:
     configured("[servers.slow]\ncommand = 'sleep'\nargs = ['600']")
-    process: subprocess.Popen[str] = start("doctor", "slow", is_loaded=False)
+    process: subprocess.Popen[str] = start("doctor", "slow")
     children: list[psutil.Process] = []
     until = time.monotonic() + 60
     while not any("sleep" in child.name() for child in children) and time.monotonic() < until:

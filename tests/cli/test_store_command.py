@@ -141,7 +141,7 @@ async def test_a_copy_that_is_killed_again_and_again_comes_to_its_end(
     url = postgres.new_url()
     seen = [0]
     for _ in range(3):
-        process = start("store", "migrate", "--to", url, is_loaded=False)
+        process = start("store", "migrate", "--to", url)
         with anyio.fail_after(60):
             while process.poll() is None and _copied(postgres, url) <= seen[-1]:
                 await anyio.sleep(0.05)

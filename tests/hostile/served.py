@@ -55,7 +55,6 @@ def open_gateway(
     config: str = "",
     *,
     plugins: Sequence[str] = (BEHAVIOURS,),
-    is_loaded: bool = True,
     **environment: str,
 ) -> Iterator[Served]:
     """Start a gateway with these plugins, the tools of `tests.plugins.behaviours` if none is named, and this configuration."""
@@ -63,7 +62,7 @@ def open_gateway(
     loaded = [part for plugin in plugins for part in ("--plugin", plugin)]
     serve = ("serve", "--listen", "127.0.0.1:0", "--json", *loaded)
     known = {name: value for name, value in os.environ.items() if not name.startswith("TOOLPOST")}
-    with open_process(serve, folder, known | server_environment() | environment, is_loaded=is_loaded) as process:
+    with open_process(serve, folder, known | server_environment() | environment) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         # What it logs goes into a file: a pipe that is never read would fill up and stop it.

@@ -85,7 +85,7 @@ class Gateway:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     arguments = ("serve", "--listen", "127.0.0.1:0", "--json", "--plugin", BEHAVIOURS)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with open_process(arguments, tmp_path_factory.mktemp("gateway"), environment, is_loaded=False) as process:
+    with open_process(arguments, tmp_path_factory.mktemp("gateway"), environment) as process:
         assert process.stdout is not None
         facts = json.loads(process.stdout.readline())
         opened = Gateway(process, int(facts["url"].split(":")[2].split("/")[0]))
@@ -96,7 +96,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StdioPeer]:
-    with stdio_peer(BEHAVIOURS, cwd=tmp_path_factory.mktemp("stdio"), is_loaded=False) as opened:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path_factory.mktemp("stdio")) as opened:
         assert opened.call("does__echo", text="hi")
         yield opened
 

@@ -55,7 +55,7 @@ def kill_under_load(folder: Path, *, kills: int, calls: int) -> list[str]:
     """Kill gateways on one store, each while callers are at it; return the ids of all calls that were answered."""
     answered: list[str] = []
     for turn in range(kills):
-        with open_gateway(folder, SERVER, is_loaded=False) as gateway:
+        with open_gateway(folder, SERVER) as gateway:
             before = len(answered)
 
             def collect(name: str, gateway: Served = gateway) -> None:

@@ -80,7 +80,7 @@ def until(holds: Callable[[], bool], limit_s: float) -> None:
 )
 def test_the_loop_is_not_held_by_the_number_of_tools(tmp_path: Path) -> None:
     with many("few", 250, "stdio", "observe") as few, many("many", 3_000, "stdio", "observe") as lots:
-        with open_gateway(tmp_path, few + lots, plugins=[WATCH], is_loaded=False) as gateway:
+        with open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway:
             until(lambda: _is_listed(gateway, "few__change") and _is_listed(gateway, "many__change"), 120)
             stretch(gateway)
             call(gateway, "few__change", how="text")
@@ -132,7 +132,7 @@ def test_twenty_thousand_tools(
     lock = tmp_path / "toolpost.lock"
     with (
         many("many", count, transport, contracts) as config,
-        open_gateway(tmp_path, config, plugins=[WATCH], is_loaded=False) as gateway,
+        open_gateway(tmp_path, config, plugins=[WATCH]) as gateway,
     ):
         # At the start nobody is served yet; the list may still be taken over when the gateway is.
         until(lambda: b"toolpost_tools 20000" in _metrics(gateway), 120)
@@ -198,7 +198,7 @@ def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
     with (
         many("few", 250, "stdio", "observe") as few,
         many("many", 9_900, "stdio", "observe", ["one", "two"]) as lots,
-        open_gateway(tmp_path, few + lots, plugins=[WATCH], is_loaded=False) as gateway,
+        open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway,
     ):
         until(lambda: b"toolpost_tools 101" in _metrics(gateway), 120)
         _list("/mcp/server/few")(gateway)

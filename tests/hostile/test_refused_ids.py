@@ -46,7 +46,7 @@ def shake_hands(gateway: Served) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with open_gateway(tmp_path_factory.mktemp("gateway"), is_loaded=False) as opened:
+    with open_gateway(tmp_path_factory.mktemp("gateway")) as opened:
         yield opened
 
 

@@ -303,9 +303,7 @@ async def test_a_gateway_that_is_killed_before_it_stores_new_tokens(
             await vault.put("up", "", NAME, encode_grant(make_grant(server, url)))
 
         def call(*, kill: bool) -> list[Any]:
-            with open_gateway(
-                tmp_path, config, plugins=["quick:plugin"], is_loaded=False, PYTHONPATH=str(tmp_path)
-            ) as gateway:
+            with open_gateway(tmp_path, config, plugins=["quick:plugin"], PYTHONPATH=str(tmp_path)) as gateway:
                 if kill:
                     killer.victim = gateway.process.pid
                     server.expire_all()

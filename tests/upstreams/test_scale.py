@@ -83,7 +83,7 @@ def test_ten_connected_servers_take_less_than_100_mib(tmp_path: Path) -> None:
     server = f'command = "{sys.executable}"\nargs = ["{UPSTREAM}", "stdio"]\n'
     (tmp_path / "toolpost.toml").write_text("".join(f"[servers.{name}]\n{server}" for name in names))
 
-    with stdio_peer(cwd=tmp_path, is_loaded=False) as peer:
+    with stdio_peer(cwd=tmp_path) as peer:
         peer.shake_hands()  # loads the SDK, which is most of what there is
         for number, name in enumerate(names * 20):
             assert echoed(peer, number, name) == name

@@ -155,7 +155,7 @@ async def test_a_deadline_ends_the_whole_tree(way: Way, tool: str, tmp_path: Pat
 def test_nothing_survives_a_server_that_was_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    with stdio_peer(BEHAVIOURS, cwd=tmp_path, is_loaded=False) as peer:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
         params = {"name": "does__run", "arguments": {"command": [sys.executable, FAMILY, str(pids), "stay"]}}
         peer.start("tools/call", params, id=1)
         family = anyio.run(everybody, pids)

@@ -82,7 +82,7 @@ def test_every_call_gets_one_terminal_answer_and_one_entry(tmp_path: Path) -> No
     load = Load(seed=20260728)
     config = tmp_path / "toolpost.toml"
     config.write_text("[limits]\nwaiting = 1000\ncalls = 2000\n")
-    with stdio_peer(BEHAVIOURS, cwd=tmp_path, is_loaded=False) as peer:
+    with stdio_peer(BEHAVIOURS, cwd=tmp_path) as peer:
         stdout = peer.process.stdout
         assert stdout is not None
 

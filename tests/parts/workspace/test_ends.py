@@ -99,7 +99,7 @@ def builders_beneath(gateway: int) -> list[psutil.Process]:
 def test_cancelled_from_outside_it_ends_within_a_second(tmp_path: Path) -> None:
     root = make_repo(tmp_path)
     cancelled = set()
-    with stdio_peer(cwd=root, arguments=("--with", "workspace"), is_loaded=False) as peer:
+    with stdio_peer(cwd=root, arguments=("--with", "workspace")) as peer:
         peer.call("workspace__check_status")
         # A phase may be over before the cancellation is read: then it is tried again, with all to do again.
         # The last one is the shortest, and is tried once.
