@@ -47,7 +47,10 @@ def _has_said(provider: ServerProvider, text: str) -> bool:
 async def judged(app: App) -> dict[str, object] | None:
     """Return how the instructions of `up` differ, when that is known."""
     provider, name = app.servers.providers["up"], name_instructions("up")
-    await until(lambda: bool(provider.instructions.shown) or provider.instructions.is_quarantined)
+    # Until they are checked, those that were checked before are shown.
+    await until(
+        lambda: provider.instructions.shown == provider.profile.instructions or provider.instructions.is_quarantined
+    )
     # Each check makes new statuses.
     await until(lambda: name not in provider.statuses or provider.statuses[name].judgement is not None)
     return provider.statuses[name].as_object() if name in provider.statuses else None
