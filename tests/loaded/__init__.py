@@ -5,8 +5,9 @@ command like any other: `start.py` is the process that is started, signaled and 
 pipes, in its folder and with its environment. Where one of the two ends, so does the other. `loaded_toolpost("serve")` is
 `toolpost serve`.
 
-It is for commands that run to their end, and for servers that a client ends. A process that a test signals, kills or looks at (its
-id, children, memory, processor time, terminal) is started as it is: of a stand-in that was killed, the fork ends a moment later.
+It is for commands that run to their end, and for servers that a client ends. A process that a test signals, kills or looks at
+(its id, children, memory, processor time, terminal) is started as it is: of a stand-in that was killed, the fork ends a moment
+later.
 """
 
 import json
