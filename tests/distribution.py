@@ -40,6 +40,15 @@ APART = (
     "hostile/test_fuzz.py",
 )
 SLOW = (
+    "conformance/test_conformance.py",
+    "conformance/test_auth.py",
+    "hostile/test_many_tools.py",
+    "parts/approvals/test_faults.py",
+    "parts/trail/test_faults.py",
+    "parts/conversations/test_two_gateways.py",
+    "upstreams/test_kills.py",
+    "wire/test_shutdown.py",
+    "test_tiers.py",
     "parts/test_installed_part.py",
     "cli/test_schedules.py",
     "cli/test_login.py",

@@ -71,6 +71,9 @@ def keep(asking: socket.socket) -> list[str]:
         with suppress(BrokenPipeError):
             asking.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
         os._exit(0)
+    # Not before its stand-in can pass signals on: one that comes earlier would be lost.
+    if not asking.recv(1):
+        os._exit(1)
     threading.Thread(target=end_with, args=(asking,), daemon=True).start()
     os.environ.clear()
     os.environ.update(wish["environment"])

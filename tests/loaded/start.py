@@ -24,6 +24,7 @@ def main() -> int:
         return 1
     for number in FORWARDED:
         signal.signal(number, lambda number, _: os.kill(pid, number))
+    forks.sendall(b"\1")
     told = forks.recv(4)
     code = int.from_bytes(told, "big", signed=True) if told else 1
     if code < 0:
