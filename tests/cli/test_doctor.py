@@ -134,6 +134,7 @@ def test_server_objects_are_looked_at_too(invoke: Run, tmp_path: Path) -> None:
     assert f"RuntimeError: no database ({tmp_path / 'bad_object.py'}:4)" in ended.out
 
 
+@pytest.mark.wire
 def test_faults_of_the_configuration_are_told_by_place(configured: Any, invoke: Run) -> None:
     configured(
         "[servers.unset]\ncommand = 'x'\nargs = ['${NOT_SET_HERE}']",
