@@ -139,7 +139,7 @@ class AuditExit:
         return call.audit_draft(
             outcome=outcome,
             code=code.value if code else None,
-            duration_ms=round(call.answered_ns / 1e6 - call.started * 1e3, 3),
+            duration_ms=round(call.duration_ms, 3),
             result=digest_of_bytes(result.encoded) if result else None,
         )
 
