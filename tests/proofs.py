@@ -1,4 +1,8 @@
-"""Which tests prove that an argument of a bundled tool matters; `tests/test_bundled_tools.py` looks for those that none does."""
+"""Which tests prove that an argument of a bundled tool matters; `tests/test_bundled_tools.py` looks for those that none does.
+
+A claim is checked by breaking it: `tests/ignoring.py` runs the test again with a gateway that ignores the argument, and the test
+must fail.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,6 +18,7 @@ def proves(tool: str, *arguments: str) -> Callable[[Test], Test]:
 
     def note(test: Test) -> Test:
         PROVEN.setdefault(tool, set()).update(arguments)
+        vars(test).setdefault("claims", []).extend((tool, argument) for argument in arguments or [""])
         return test
 
     return note

@@ -330,7 +330,7 @@ INTERNALS = [
 ]
 
 OWN_PRIVATES = {
-    *("_by_key", "_catalog", "_close", "_find_compiled", "_leaving"),
+    *("_by_key", "_catalog", "_close", "_find_compiled", "_is_live", "_leaving"),
     *("_learning", "_params", "_pools", "_scripts", "_spec"),
 }
 """Private attributes of our own classes that another function of the same module uses."""

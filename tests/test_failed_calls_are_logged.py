@@ -8,6 +8,10 @@ from mcp import MCPError
 
 from tests.upstreams.behind import gateway, hostile
 from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, Way, plugin_of
+from toolpost.middleware import Call, CheckedResult, fast_path
+from toolpost.middleware.audit import AuditExit
+from toolpost.middleware.fast_path import FastPath
+from toolpost.middleware.interface import NextStep
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -20,6 +24,45 @@ FAILURES: dict[str, tuple[str, dict[str, Any], str, int]] = {
     "a server lies": ("up__lie", {}, "OUTPUT_VALIDATION_FAILED", logging.WARNING),
     "a server crashes": ("up__crash", {}, "UPSTREAM_UNAVAILABLE", logging.WARNING),
 }
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+@pytest.mark.parametrize("is_fast", [False, True])
+async def test_an_is_error_of_a_server_is_logged_once_with_and_without_a_task(
+    way: Way, is_fast: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_fast:
+        monkeypatch.setattr(fast_path, "PATIENCE_S", 20.0)
+    else:
+        monkeypatch.setattr(FastPath, "start", lambda *_: False)
+    caplog.set_level(logging.INFO)
+    async with gateway(hostile(), way=way) as (app, client):
+        await client.call_tool("up__echo", {"text": "started"})
+        with_tasks = count_tasks(monkeypatch)
+        for _ in range(3):
+            assert (await client.call_tool("up__echo", {"text": "x", "fails": True})).is_error
+        counted = app.gateway.metrics.calls.value("HANDLER_ERROR")
+
+    logged = [record for record in caplog.records if record.message in ("call failed", "tool failed")]
+    assert len(with_tasks) == (0 if is_fast else 3)
+    assert counted == 3
+    assert [(record.levelno, record.__dict__["fields"]["code"]) for record in logged] == [
+        (logging.WARNING, "HANDLER_ERROR")
+    ] * 3
+    assert len({record.__dict__["fields"]["call"] for record in logged}) == 3
+
+
+def count_tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note the calls that pass the whole chain of steps."""
+    names: list[str] = []
+    audit = AuditExit.__call__
+
+    async def note(self: AuditExit, call: Call, proceed: NextStep) -> CheckedResult:
+        names.append(call.tool.contract.name)
+        return await audit(self, call, proceed)
+
+    monkeypatch.setattr(AuditExit, "__call__", note)
+    return names
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)

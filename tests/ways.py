@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from toolpost.settings import Config, DiscoverySettings, HttpSettings, LimitSett
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")
 STATELESS = "2026-07-28"
+RECEIVE_LIMIT_S = 60.0
+"""How long a raw peer waits for one message."""
 BEHAVIOURS = "tests.plugins.behaviours:plugin"
 SHAPES = "tests.plugins.shapes:plugin"
 
@@ -125,8 +128,14 @@ class StdioPeer:
 
     def receive(self) -> Any:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the server closed its end"
+        # An answer that never comes must fail its test, and not hang it: the read ends with the process.
+        bound = threading.Timer(RECEIVE_LIMIT_S, self.process.kill)
+        bound.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            bound.cancel()
+        assert line, "the server closed its end, or sent nothing for too long"
         return json.loads(line)
 
     def request(self, method: str, params: dict[str, Any] | None = None, **options: Any) -> Any:

@@ -23,8 +23,10 @@ from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec
+from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
+from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Claims, Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
 from toolpost.endpoints.http.admin import Admin
@@ -65,6 +67,7 @@ from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import make_concealer
 from toolpost.settings.model import check_bundled
+from toolpost.settings.section import check_effects
 from toolpost.shares import Callers, EndpointShares, Shares
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.part_migrations import migrate_part
@@ -105,6 +108,7 @@ async def open_app(
     learn_limit_s: float | None = None,
     on_wait: Callable[[Collection[str]], None] | None = None,
     is_brief: bool = False,
+    tool: str | None = None,
     credentials_of: Config | None = None,
     config_path: Path | None = None,
 ) -> AsyncIterator[App]:
@@ -114,9 +118,10 @@ async def open_app(
     `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
     that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `enforces_lock` is false.
     `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
-    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command. Credentials
-    are those of the store, or with `credentials_of` of the store that another configuration names, if it exists. `config_path`
-    is the file that the settings were read from, for parts that change it.
+    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command, and `tool` for
+    one that uses this tool alone: servers that it does not need are left out. Credentials are those of the store, or with
+    `credentials_of` of the store that another configuration names, if it exists. `config_path` is the file that the settings
+    were read from, for parts that change it.
     """
     changes, notifications = ToolChanges(config), ServerNotifications()
     callers = Callers(config.limits.share)
@@ -165,7 +170,7 @@ async def open_app(
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
         _load_plugins(host, plugins, provided)
         validators = Validators()
-        specs = specs_of(config, plugin_host) if servers is None else servers
+        specs = _servers_for(tool, specs_of(config, plugin_host) if servers is None else servers, plugin_host, provided)
         vault = await _open_vault(store, config, specs, credentials_of, stack)
         authorizations = Authorizations(vault)
         stack.push_async_callback(authorizations.aclose)
@@ -268,6 +273,8 @@ def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list
 
 async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) -> OpenParts:
     """Open parts in order; one that fails is named among the plugins, and the rest serves. Bad settings are an error."""
+    if host.loads_bundled:
+        check_effects(host.config)
     provided: dict[str, Provided] = {}
     for part in parts:
         try:
@@ -307,6 +314,25 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
             hint=f'rename the server, or disable the plugin: plugins.disable = ["{clashes[0]}"]',
         )
     return [*in_process, *specs]
+
+
+def _servers_for(
+    tool: str | None, specs: Sequence[ServerSpec], plugins: PluginHost, parts: OpenParts
+) -> Sequence[ServerSpec]:
+    """Select the servers that a call of this tool needs: all of them without a tool, or where its name does not tell."""
+    if tool is None:
+        return specs
+    bundled = {entry.name for entry in BUNDLED_PARTS}
+    # A group has tools of several servers, and another package's part may call any tool.
+    if any(
+        provided.derive is not None or (provided.run is not None and name not in bundled)
+        for name, provided in parts.by_name.items()
+    ):
+        return specs
+    owner = tool.partition(SEPARATOR)[0]
+    if named := [spec for spec in specs if spec.name == owner]:
+        return named
+    return () if any(plugin.name == owner for plugin in plugins.plugins) else specs
 
 
 def _spec_of(config: Config, name: str) -> ServerSpec:
@@ -466,8 +492,6 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: Ope
     others: list[PluginCandidate] = []
     for name, provided in parts.by_name.items():
         (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
-    if host.loads_bundled and settings.installed:
-        others += find_installed()
     others += candidates_from(settings.load)
     # A configured server with the name of a bundled plugin replaces that plugin.
     taken = [] if settings.only else [name for name, server in host.config.servers.items() if server.enabled]
@@ -477,6 +501,10 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: Ope
         plugins.load(candidate, disabled=[*settings.disable, *taken])
     for candidate in others:
         plugins.load(candidate, disabled=settings.disable)
+    # Last: a plugin that is named wins over an installed one of that name.
+    named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
+    for candidate in find_installed() if host.loads_bundled and settings.installed else ():
+        plugins.load(candidate, disabled=[*settings.disable, *named])
     plugins.keep_chosen()
 
 
@@ -575,6 +603,7 @@ def _make_endpoint(
         allowed_hosts=app.config.http.allowed_hosts,
         allowed_origins=app.config.http.allowed_origins,
         is_guarded=is_guarded,
+        rejected=RejectedTokens(app.gateway.metrics.tokens_rejected),
     )
     body_limit = app.config.http.body_limit_bytes
     http = HttpContext(

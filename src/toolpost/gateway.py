@@ -147,8 +147,7 @@ class Gateway:
         self.admitted += 1
         progress = None
         if on_progress is not None:
-            is_delayed = caller.transport == "stdio"
-            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name, is_delayed=is_delayed)
+            progress = ProgressShaper(on_progress, call_id=call_id, tool=tool.contract.name)
         call = Call(
             call_id=call_id,
             trace_id=trace_id,

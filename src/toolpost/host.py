@@ -132,7 +132,9 @@ class Provided:
     attention: Callable[[Principal], Awaitable[Sequence[Attention]]] | None = None
     """Returns what of the part waits for a person, as far as a caller may know it: other pages list it."""
     welcome: Callable[[str], Awaitable[Sequence[str]]] | None = None
-    """Returns lines that `toolpost serve` prints on a terminal when it begins to serve HTTP, given its URL without a path."""
+    """Returns lines that `toolpost serve` prints on stderr when it begins to serve HTTP, given its URL without a path.
+
+    A secret may be in them only if stderr is a terminal."""
     gauges: Callable[[], Gauges] | None = None
     """What holds at this moment, for `/metrics`; counters are added to `host.metrics`."""
     observer: Observer | None = None
@@ -272,7 +274,7 @@ class OpenParts:
         return [item for p in self.by_name.values() if p.attention is not None for item in await p.attention(principal)]
 
     async def welcome(self, url: str) -> list[str]:
-        """Return what all parts say to the person at the terminal when HTTP begins to be served at this URL."""
+        """Return what all parts print when HTTP begins to be served at this URL."""
         return [line for p in self.by_name.values() if p.welcome is not None for line in await p.welcome(url)]
 
     def routes(self, http: HttpContext) -> list[Routes]:

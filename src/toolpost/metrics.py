@@ -245,6 +245,7 @@ class Metrics:
         self.connections_refused = Counter(
             "toolpost_connections_refused_total", "Connections refused or closed for a limit, by which.", label="why"
         )
+        self.tokens_rejected = Counter("toolpost_tokens_rejected_total", "Requests whose token was refused (401).")
         self.searches = Counter(
             "toolpost_searches_total", "Answers of automatic_mcp, by how sure they are.", label="match"
         )

@@ -39,6 +39,10 @@ class Part:
         """Whether nothing may be served without this part, because its settings ask for a policy that it enforces."""
         return False
 
+    def works_without_plugin(self, config: "Config") -> bool:  # noqa: ARG002 (to be overridden)
+        """Whether its sections have an effect although none of its plugins is loaded. If not, to set one is an error then."""
+        return False
+
     def open(self, host: "Host") -> AbstractAsyncContextManager["Provided"]:
         """Open the part; leaving closes it. `CapabilityMissing` leaves it out, with its message in `toolpost doctor`."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.cli.conftest import open_process
+from tests.loaded import loaded_toolpost
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.settings import load_config
@@ -25,6 +27,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 EXPECTED = ("Failed to load resource", "TrustedHTML")
 """A browser notes every answer that is not a success, and what it was kept from doing."""
+
+SERVES = re.compile("serves .* at (http://.*)/mcp ")
 
 FOLDERS: dict[str, Path] = {}
 """The folders of gateways that are open, by their addresses."""
@@ -92,11 +96,16 @@ def agentless_chat(tmp_path: Path) -> Iterator[str]:
 def open_console(folder: Path, *options: str, **environment: str) -> Iterator[str]:
     """Serve what `toolpost.toml` in the folder says; yields the address of the console, with its secret."""
     serve = ("serve", "--listen", "127.0.0.1:0", "--log-level", "error", *options)
-    with open_process(serve, folder, os.environ | environment) as process:
+    given = os.environ | environment
+    with open_process(serve, folder, given) as process:
         assert process.stderr is not None
-        found = next((line for line in process.stderr if line.startswith("console: ")), None)
+        found = next((served[1] for line in process.stderr if (served := SERVES.search(line))), None)
         assert found is not None, "the gateway ended"
-        yield found.removeprefix("console: ").strip()
+        # The secret is printed on terminals alone.
+        command = loaded_toolpost("console", "--no-browser", "--url", found)
+        yield subprocess.run(
+            command, cwd=folder, env=given, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.strip()
 
 
 def let_in(page: Page, address: str) -> None:
@@ -136,8 +145,12 @@ def _served(
     folder: Path, environment: dict[str, str], *, has_agent: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command, *args = acp_agent_command()
-    agent = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n' if has_agent else ""
-    (folder / "toolpost.toml").write_text(f'{agent}[harness]\ncancel_s = 1\n[plugins]\nbundled = ["time"]\n')
+    agent = (
+        f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
+        if has_agent
+        else ""
+    )
+    (folder / "toolpost.toml").write_text(f'{agent}[plugins]\nbundled = ["time"]\n')
     serve = ("serve", "--listen", "127.0.0.1:0", "--json")
     with open_process(serve, folder, os.environ | environment) as process:
         assert process.stdout is not None

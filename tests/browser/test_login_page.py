@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.cli.conftest import open_process
 from tests.hostile.attacks import attack
 from tests.parts.login.conftest import PASSPHRASE, Pkce, free_port
-from toolpost.parts.login.passphrase import hash_passphrase
+from toolpost.base.passphrase import hash_passphrase
 
 # To start a browser and a gateway takes ten seconds; the headers are tested without them, too.
 pytestmark = [pytest.mark.wire, pytest.mark.soak]

@@ -56,8 +56,13 @@ def test_an_unknown_name_is_refused_with_the_nearest(invoke: Run, tmp_path: Path
 
 def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolpost.parts.workspace.optional.has", lambda name: name != "tantivy")
-    listed = invoke("tools", "--with", "workspace", "--with", "bus", "--json")
+    named = invoke("tools", "--with", "workspace", "--with", "bus", "--json")
+    (tmp_path / "toolpost.toml").write_text('[plugins]\nbundled = ["time", "workspace", "bus"]\n')
+    listed = invoke("tools", "--json")
     typed = invoke("workspace", "status")
+
+    assert (named.code, named.out) == (1, "")
+    assert "error: plugin `workspace` could not be loaded: tantivy is missing" in named.err
 
     assert {tool["name"].partition("__")[0] for tool in listed.json} == {"time", "bus"}
     assert "plugin `workspace` could not be loaded: tantivy is missing: pip install 'toolpost[workspace]'" in listed.err

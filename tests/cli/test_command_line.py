@@ -104,7 +104,8 @@ def test_every_error_of_a_call_has_an_exit_code_of_its_branch(kind: type[errors.
 def test_operators_errors_and_ours_have_exit_codes(kind: type[errors.ToolpostError]) -> None:
     is_ours = kind is errors.GatewayError
 
-    assert exit_code_of_error(kind()) == (ExitCode.INTERNAL if is_ours else ExitCode.SETUP)
+    expected = ExitCode.FAILED if kind is errors.PluginFailed else ExitCode.SETUP
+    assert exit_code_of_error(kind()) == (ExitCode.INTERNAL if is_ours else expected)
 
 
 @pytest.mark.wire

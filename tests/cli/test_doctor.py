@@ -455,3 +455,12 @@ def test_how_connections_are_made(tmp_path: Path, invoke: Run, setting: str, lev
 
     assert (found["level"], says in found["message"]) == (level, True)
     assert "secret" not in ended.out
+
+
+def test_a_client_file_that_is_not_used_is_mentioned(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {}}')
+    ended = invoke("doctor")
+    (tmp_path / "toolpost.toml").write_text("")
+
+    assert ".mcp.json is here, and its servers are not used" in ended.out
+    assert ".mcp.json" not in invoke("doctor").out

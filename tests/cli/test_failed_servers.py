@@ -18,6 +18,19 @@ SMALL = Path(__file__).parent / "servers" / "small.py"
 FINE = {"command": sys.executable, "args": ["-S", "-E", str(SMALL), "fine"]}
 
 
+MINE = '''
+from toolpost import Plugin
+
+plugin = Plugin("mine")
+
+
+@plugin.tool
+def add() -> int:
+    """Add them."""
+    return 3
+'''
+
+
 def closed_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -78,3 +91,54 @@ def test_whoever_waits_is_told_for_what(tmp_path: Path) -> None:
     done = toolpost(tmp_path, {"fine": FINE, "slow": slow}, "tools")
 
     assert "waiting for slow to start" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "started"),
+    [
+        (("call", "fine__echo", "text=x"), {"fine"}),
+        (("tools", "fine__echo"), {"fine"}),
+        (("call", "mine__add", "--plugin", "mine:plugin"), set()),
+        (("tools", "mine__ad", "--plugin", "mine:plugin"), set()),
+        (("call", "echo"), {"fine", "other"}),
+        (("tools",), {"fine", "other"}),
+    ],
+)
+def test_only_servers_that_a_command_needs_are_started(
+    words: tuple[str, ...], started: set[str], tmp_path: Path
+) -> None:
+    servers = {
+        name: {"command": "sh", "args": ["-c", f'touch {name}.started; exec "{sys.executable}" -S -E "{SMALL}" fine']}
+        for name in ("fine", "other")
+    }
+    (tmp_path / "mine.py").write_text(MINE)
+    done = toolpost(tmp_path, servers, *words)
+
+    assert {path.stem for path in tmp_path.glob("*.started")} == started, done.stderr
+
+
+def test_a_server_of_a_group_is_started_with_the_others(tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        f"""[servers.one]
+command = "{sys.executable}"
+args = ["-S", "-E", "{SMALL}", "fine"]
+
+[servers.two]
+command = "{sys.executable}"
+args = ["-S", "-E", "{SMALL}", "fine"]
+
+[groups.both]
+servers = ["one", "two"]
+"""
+    )
+    done = subprocess.run(
+        loaded_toolpost("call", "both__echo", "text=x"),
+        cwd=tmp_path,
+        env=server_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr

@@ -175,6 +175,21 @@ def test_a_server_that_is_down_leaves_the_check_undecided(maps: Changing, invoke
     assert (tmp_path / "toolpost.lock").read_text() == before
 
 
+def test_a_plugin_that_does_not_load_leaves_the_check_undecided(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[plugins]\nload = ["./atlas.py", "plugin_for_tests:plugin"]\n')
+    source = 'from toolpost import Plugin\n\nplugin = Plugin("maps")\n\n\n@plugin.tool\ndef find() -> int:\n    """Find."""\n'
+    (tmp_path / "atlas.py").write_text(source)
+    locked = run("lock")
+    (tmp_path / "atlas.py").write_text(f"import not_there\n{source}")
+    ended = run("check", "--json")
+
+    assert locked.code == 0, locked.err
+    assert ended.code == 2
+    assert ended.json["drifts"] == ended.json["failures"] == []
+    assert ended.json["compared"] > 0
+    assert "No module named 'not_there'" in ended.json["missing"]["./atlas.py"]
+
+
 def test_single_changes_are_accepted(maps: Changing, invoke: Run, tmp_path: Path) -> None:
     other = LOOKUP | {"name": "other"}
     maps.lists(LOOKUP, other)

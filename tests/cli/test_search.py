@@ -48,6 +48,15 @@ def test_json_has_scores_reasons_and_tokens(invoke: Run) -> None:
     assert found["tokens"]["saved"] == found["tokens"]["listing"] - found["tokens"]["sent"] > 0
 
 
+def test_the_names_that_follow_are_shown(invoke: Run) -> None:
+    found = invoke("search", "delete a wiki page", "--json", *OFFICE).json
+    shown = invoke("search", "delete a wiki page", *OFFICE).out.splitlines()[-1]
+
+    assert 10 < len(found["more"]) <= 35
+    assert not {tool["name"] for tool in found["tools"]} & set(found["more"])
+    assert shown == f"then: {', '.join(found['more'][:10])} and {len(found['more']) - 10} more (--json)"
+
+
 def test_a_weak_match_is_named_as_weak(invoke: Run) -> None:
     ended = invoke("search", "zebra quantum spectroscopy", *OFFICE)
 

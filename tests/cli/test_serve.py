@@ -63,8 +63,9 @@ async def test_client_calls_a_tool_over_stdio(tmp_path: Path, environment: dict[
     assert answer.structured_content == {"ok": True, "data": "said"}
 
 
-async def test_nothing_but_the_protocol_is_on_stdout(run: Run) -> None:
-    ended = run("serve", "--stdio", *PLUGIN, "--plugin", "plugin_for_tests:failing", stdin="")
+async def test_nothing_but_the_protocol_is_on_stdout(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[plugins]\nload = ["plugin_for_tests:failing"]\n')
+    ended = run("serve", "--stdio", *PLUGIN, stdin="")
 
     assert ended.code == 0
     assert ended.out == ""
@@ -166,3 +167,11 @@ async def test_hangup_reads_the_configuration_again(serve: Serve, tmp_path: Path
     assert ended.code == 0
     assert "INFO reloading" in ended.err
     assert 'added=["bbb"] removed=["aaa"]' in ended.err
+
+
+def test_a_named_plugin_that_does_not_load_ends_the_server(run: Run) -> None:
+    ended = run("serve", "--listen", "127.0.0.1:0", "--plugin", "no_such_module:plugin")
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: plugin `no_such_module:plugin` could not be loaded: there is no module")
+    assert ended.err.count("\n") == 1

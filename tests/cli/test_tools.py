@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import PLUGIN, Run
+from toolpost.authoring import Plugin
+from toolpost.providers.plugin_host import PluginCandidate
 
 
 def test_tools_are_listed_with_what_they_do_and_no_store_is_made(run: Run, tmp_path: Path) -> None:
@@ -42,16 +46,66 @@ def test_json_is_what_clients_are_listed(invoke: Run) -> None:
     assert set(one) == {"name", "title", "description", "inputSchema", "outputSchema", "_meta"}
 
 
-def test_failed_plugins_and_refused_tools_are_told_of(invoke: Run) -> None:
-    names = ("plugin_for_tests:partly", "plugin_for_tests:failing", "plugin_for_tests:missing")
-    ended = invoke("tools", "--json", *(word for name in names for word in ("--plugin", name)))
+def test_failed_plugins_and_refused_tools_are_told_of(invoke: Run, tmp_path: Path) -> None:
+    names = ["plugin_for_tests:partly", "plugin_for_tests:failing", "plugin_for_tests:missing"]
+    (tmp_path / "toolpost.toml").write_text(f"[plugins]\nload = {names}\n")
+    ended = invoke("tools", "--json")
 
-    assert ended.code == 0
+    assert ended.code == 1
     assert "partly__fine" in [tool["name"] for tool in ended.json]
     assert "warning: plugin `partly`, tool `refused`, inputSchema" in ended.err
     assert "warning: plugin `failing` could not be started: RuntimeError: no licence" in ended.err
-    assert "warning: plugin `plugin_for_tests:missing` could not be loaded: AttributeError" in ended.err
+    assert "warning: plugin `plugin_for_tests:missing` could not be loaded: `plugin_for_tests` has no" in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("command", [("tools",), ("tools", "demo__echo"), ("call", "demo__echo"), ("search", "echo")])
+@pytest.mark.parametrize(
+    ("plugin", "says"),
+    [
+        ("no_such_module:plugin", "there is no module `no_such_module` beside the configuration or installed"),
+        ("plugin_for_tests:plugni", "`plugin_for_tests` has no `plugni`; did you mean `plugin_for_tests:plugin`"),
+        ("./nowhere.py", "there is no file ./nowhere.py"),
+    ],
+)
+def test_a_named_plugin_that_fails_is_the_only_message(
+    invoke: Run, command: tuple[str, ...], plugin: str, says: str
+) -> None:
+    ended = invoke(*command, "--with", "time", "--plugin", plugin)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith(f"error: plugin `{plugin}` could not be loaded: {says}")
+    assert ended.err.count("\n") == 1
+
+
+def test_two_plugins_of_one_name_are_both_named(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "second_demo.py").write_text('from toolpost import Plugin\n\nplugin = Plugin("demo")\n')
+    ended = invoke("tools", *PLUGIN, "--plugin", "./second_demo.py")
+
+    assert ended.code == 1
+    assert "`plugin_for_tests:plugin` and `./second_demo.py` are both named `demo`" in ended.err
+    assert invoke("tools", *PLUGIN, *PLUGIN).code == 0
+
+
+def test_a_named_plugin_wins_over_an_installed_one(
+    invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tool() -> int:
+        """Be installed."""
+        return 1
+
+    demo, other = Plugin("demo"), Plugin("other")
+    for plugin in (demo, other):
+        plugin.tool(tool)
+    installed = [PluginCandidate(name=plugin.name, load=lambda plugin=plugin: plugin) for plugin in (demo, other)]  # type: ignore[misc]
+    monkeypatch.setattr("toolpost.app.find_installed", lambda: installed)
+    ended = invoke("tools", "--json", *PLUGIN)
+
+    names = [tool["name"] for tool in ended.json]
+    assert (ended.code, ended.err) == (0, "")
+    assert "demo__echo" in names
+    assert "other__tool" in names
+    assert "demo__tool" not in names
 
 
 def test_description_of_others_does_not_steer_the_terminal(invoke: Run) -> None:

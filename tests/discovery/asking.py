@@ -33,11 +33,6 @@ async def ask(client: Client, query: str | None = None, **arguments: Any) -> dic
     return found
 
 
-def without_boilerplate(listed: dict[str, Any]) -> dict[str, Any]:
-    """Return a plugin's listed definition as a search hands it out."""
-    return {key: value for key, value in listed.items() if key not in ("_meta", "outputSchema")}
-
-
 def text_of(answer: CallToolResult) -> str:
     block = answer.content[0]
     assert isinstance(block, TextContent)

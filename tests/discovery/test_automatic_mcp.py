@@ -9,14 +9,16 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of, without_boilerplate
+from tests.discovery.asking import ask, names_of, office, stored, text_of, tokens_of
 from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
 from tests.proofs import proves
 from tests.upstreams.behind import gateway, hostile, until
-from tests.ways import AUTOMATIC, BOTH, QUICK_WAYS, SHAPES, STATELESS, WAYS, Way
+from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, SHAPES, STATELESS, WAYS, Way, plugin_of
 from tests.wire.callers import client_of
-from toolpost.app import open_http
+from toolpost import Plugin
+from toolpost.app import open_app, open_http
+from toolpost.base.ids import META_KEY
 from toolpost.discovery import View
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import CallerSettings
@@ -41,7 +43,7 @@ async def test_definitions_come_as_they_are_listed_and_only_once(way: Way) -> No
 
     assert names_of(first)[0] == "calendar__create_event"
     assert 5 <= len(first["tools"]) <= 15
-    assert all(definition == without_boilerplate(listed[definition["name"]]) for definition in first["tools"])
+    assert all(definition == listed[definition["name"]] for definition in first["tools"])
     assert not set(first["more"]) & set(names_of(first))
     assert 10 <= len(first["more"]) <= 35
     assert first["totalAvailable"] == len(listed) - 2
@@ -61,6 +63,27 @@ async def all_of(client: Client) -> list[Any]:
         tools += page.tools
         if (cursor := page.next_cursor) is None:
             return tools
+
+
+@pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
+async def test_a_definition_is_the_same_in_a_listing_a_search_and_a_refusal(way: Way) -> None:
+    async with way.client(BEHAVIOURS, config=BOTH) as client:
+        listed = {
+            tool.name: tool.model_dump(by_alias=True, mode="json", exclude_unset=True) for tool in await all_of(client)
+        }
+        found = {
+            name: (await ask(client, name.replace("__", " "), forceRefresh=True, limit=50))["tools"]
+            for name in ("does__plain", "does__ship")
+        }
+        call = {"toolName": "does__ship", "arguments": {"parcel": 1}}
+        refusal = json.loads(text_of(await client.call_tool("automatic_eval", call)))
+
+    returned = {definition["name"]: definition for tools in found.values() for definition in tools}
+    assert returned == {name: listed[name] for name in returned}
+    for name in found:
+        assert "outputSchema" in returned[name], name
+        assert returned[name]["_meta"][META_KEY]["schemaVersion"] == 1
+    assert refusal["toolSchema"] == returned["does__ship"]
 
 
 @proves("automatic_mcp", "query", "sessionId")
@@ -347,3 +370,25 @@ for line in sys.stdin:
             answer["error"] = {"code": -32601, "message": "no such method"}
     print(json.dumps(answer), flush=True)
 """
+
+
+async def test_a_definition_over_a_third_of_the_budget_is_named_and_sent_by_its_name() -> None:
+    hub = Plugin("hub", version="1")
+
+    @hub.tool(description="Create a pull request. " + "A pull request has a head and a base. " * 200)
+    async def create_pull_request(title: str) -> str:
+        return title
+
+    async with (
+        open_app(AUTOMATIC, plugins=[*map(plugin_of, OFFICE), hub], bundled=False) as app,
+        MEMORY.client_of(app) as client,
+    ):
+        found = await ask(client, "create a pull request")
+        named = await ask(client, "hub__create_pull_request")
+
+    assert "hub__create_pull_request" not in names_of(found)
+    assert found["more"][0] == "hub__create_pull_request"
+    assert "hub__create_pull_request" in found["note"]
+    assert len(found["tools"]) >= 5
+    assert names_of(named)[0] == "hub__create_pull_request"
+    assert len(named["tools"][0]["description"]) > 7_000

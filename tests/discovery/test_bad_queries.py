@@ -84,7 +84,7 @@ async def test_half_a_character_is_refused(tmp_path: Any) -> None:
             return peer.request("tools/call", {"name": "automatic_mcp", "arguments": {"query": "\ud800 event"}})
 
     answer = await anyio.to_thread.run_sync(play)
-    assert answer["error"]["code"] == -32700
+    assert answer["error"]["code"] == -32600
 
 
 def sizes() -> Script[tuple[int, int]]:

@@ -181,6 +181,7 @@ keep = 10000
 roles = {accounting = ["ann", "ben"]}
 confirmed = ["github"]
 keys = {}
+passphrase_hash = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 limit = 100
 keep_days = 90
 

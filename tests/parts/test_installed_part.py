@@ -198,7 +198,7 @@ def test_a_part_that_cannot_open_lists_nothing_and_the_rest_serves(tmp_path: Pat
     listed, checked = reader.run_all("tools --json", "doctor --json")
     problems = [finding for finding in findings(checked.stdout) if finding["level"] == "problem"]
 
-    assert listed.returncode == 0, listed.stderr
+    assert listed.returncode == 1, listed.stderr
     assert "time__current_time" in listed.stdout
     assert "notes__" not in listed.stdout
     assert [problem["group"] for problem in problems] == ["notes"]

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from toolpost.app import open_app, open_http
+from toolpost.base.passphrase import hash_passphrase
 from toolpost.parts import Claims, Config, Host, Login, Part, Provided, load_config
-from toolpost.parts.login.passphrase import hash_passphrase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -2,34 +2,50 @@
 
 import pytest
 
-from toolpost.providers.resource_owners import ResourceOwners
+from toolpost.providers.resource_owners import Account, ResourceOwners
 
 
 def owners_of(**templates: list[str]) -> ResourceOwners:
     owners = ResourceOwners()
     for server, found in templates.items():
-        owners.note_templates(server, found)
+        owners.note_templates(Account(server), found)
     return owners
+
+
+def accounts(*servers: str) -> list[Account]:
+    return [Account(server) for server in servers]
+
+
+def test_what_one_account_lists_is_unknown_to_another() -> None:
+    owners = ResourceOwners()
+    owners.note_uri("book://one", Account("a", "ann"))
+    owners.note_templates(Account("a", "ann"), ["shelf://{book}"])
+
+    for uri in ("book://one", "shelf://two"):
+        assert owners.find(uri, [Account("a", "ann")]) == "a"
+        assert owners.find(uri, [Account("a", "ben")]) is None
+    owners.forget("a")
+    assert owners.find("book://one", [Account("a", "ann")]) is None
 
 
 def test_the_first_server_that_lists_a_uri_and_is_visible_has_it() -> None:
     owners = ResourceOwners()
-    owners.note_uri("book://one", "a")
-    owners.note_uri("book://one", "b")
+    owners.note_uri("book://one", Account("a"))
+    owners.note_uri("book://one", Account("b"))
 
-    assert owners.find("book://one", ["a", "b"]) == "a"
-    assert owners.find("book://one", ["b"]) == "b"
-    assert owners.find("book://one", ["c"]) is None
+    assert owners.find("book://one", accounts("a", "b")) == "a"
+    assert owners.find("book://one", accounts("b")) == "b"
+    assert owners.find("book://one", accounts("c")) is None
     owners.forget("a")
-    assert owners.find("book://one", ["a", "b"]) == "b"
+    assert owners.find("book://one", accounts("a", "b")) == "b"
 
 
 def test_the_template_with_the_most_literal_text_wins() -> None:
     owners = owners_of(all=["file:///{+path}"], logs=["file:///logs/{day}"], late=["file:///{+name}"])
 
-    assert owners.find("file:///logs/today", ["all", "logs", "late"]) == "logs"
-    assert owners.find("file:///etc/hosts", ["late", "all"]) == "late"
-    assert owners.find("http://example.com", ["all", "logs"]) is None
+    assert owners.find("file:///logs/today", accounts("all", "logs", "late")) == "logs"
+    assert owners.find("file:///etc/hosts", accounts("late", "all")) == "late"
+    assert owners.find("http://example.com", accounts("all", "logs")) is None
 
 
 @pytest.mark.parametrize(
@@ -47,10 +63,10 @@ def test_the_template_with_the_most_literal_text_wins() -> None:
     ],
 )
 def test_a_template_is_compared_by_its_literals(template: str, uri: str, fits: bool) -> None:
-    assert (owners_of(one=[template]).find(uri, ["one"]) == "one") is fits
+    assert (owners_of(one=[template]).find(uri, accounts("one")) == "one") is fits
 
 
 def test_a_template_made_to_be_slow_is_not() -> None:
     owners = owners_of(hostile=["a:" + "{+x}a" * 5_000 + "!"])
 
-    assert owners.find("a:" + "a" * 50_000, ["hostile"]) is None
+    assert owners.find("a:" + "a" * 50_000, accounts("hostile")) is None

@@ -42,6 +42,7 @@ strategy = "per_session"
 era = "handshake"
 min_ready = 1
 idle_s = 10
+relist_s = 30
 enabled = true
 
 [servers.remote]
@@ -93,6 +94,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         era="handshake",
         min_ready=1,
         idle_s=10.0,
+        relist_s=30.0,
     )
     assert servers["remote"].own_headers == {"X-Key": (OwnValue("KEY"),)}
     assert servers["remote"].credentials == "caller"
@@ -130,8 +132,8 @@ def test_defaults_are_as_documented(tmp_path: Path) -> None:
         ("[servers.git]\n", "servers.git has neither `command` nor `url`"),
         ('[servers.git]\ncommand = "x"\nurl = "http://x"', "servers.git has both"),
         ('[servers.git]\ncommand = ""', "servers.git.command is empty"),
-        ('[servers.git]\ncommand = "x"\nargs = "y"', "servers.git.args: Expected `array`"),
-        ('[servers.git]\ncommand = "x"\nargs = [1]', "servers.git.args[0]: Expected `str`"),
+        ('[servers.git]\ncommand = "x"\nargs = "y"', "line 3: servers.git.args must be a list, not a string"),
+        ('[servers.git]\ncommand = "x"\nargs = [1]', "servers.git.args[0] must be a string"),
         ('[servers.git]\ncommand = "x"\nenv = {PORT = 1}', "servers.git.env.PORT must be a string"),
         ('[servers.git]\ncommand = "x"\nenv = {"A=B" = "1"}', "servers.git.env: `A=B` is not a valid name"),
         (
@@ -144,7 +146,7 @@ def test_defaults_are_as_documented(tmp_path: Path) -> None:
         ('[servers.git]\nurl = "http://x"\ntransport = "stdio"', "servers.git.transport is `stdio`, but"),
         ('[servers.git]\nurl = "http://x"\ntransport = "ws"', "servers.git.transport: there is no `ws` to choose"),
         ('[servers.git]\nurl = "ftp://x"', "servers.git.url is not a valid HTTP URL"),
-        ('[servers.git]\ncommand = "x"\nmin_ready = -1', "servers.git.min_ready: Expected `int` >= 0"),
+        ('[servers.git]\ncommand = "x"\nmin_ready = -1', "servers.git.min_ready must be an integer >= 0"),
         (
             '[servers.git]\ncommand = "x"\nmin_ready = 2',
             "servers.git.min_ready is 2, but strategy `shared` runs one instance",

@@ -176,7 +176,9 @@ anyio.run(main)
 
 
 @pytest.mark.wire
-async def test_lost_calls_are_recorded_once_by_several_gateways(url: str, tmp_path: Path) -> None:
+async def test_lost_calls_are_recorded_and_logged_once_by_several_gateways(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     script = CRASH.format(root=str(ROOT), url=url, folder=str(tmp_path / "j"))
     ran = await anyio.to_thread.run_sync(lambda: subprocess.run([sys.executable, "-c", script], check=False))
     assert ran.returncode == -signal.SIGKILL
@@ -198,6 +200,9 @@ async def test_lost_calls_are_recorded_once_by_several_gateways(url: str, tmp_pa
     ]
     assert verdict.is_intact
     assert not list(tmp_path.glob("**/*calls-*"))
+    logged = [record.__dict__["fields"] for record in caplog.records if record.message == "gateway was killed"]
+    # The one that was answered was in the journal, too.
+    assert [fields["calls"] for fields in logged] == [10]
 
 
 PLUGIN = """

@@ -54,8 +54,9 @@ FIELD_GONE = LOOKUP | {
 class Changing:
     """The file that a server's tools come from."""
 
-    def __init__(self, folder: Path, name: str = "maps") -> None:
+    def __init__(self, folder: Path, name: str = "maps", *, is_silent: bool = False) -> None:
         self.name = name
+        self._options = ("7.1", "silent") if is_silent else ()
         self._path = folder / f"{name}.json"
         self.lists(LOOKUP)
 
@@ -67,7 +68,15 @@ class Changing:
 
     @property
     def command(self) -> tuple[str, ...]:
-        return sys.executable, "-S", "-E", str(LISTED), str(self._path)
+        return sys.executable, "-S", "-E", str(LISTED), str(self._path), *self._options
+
+    def hang(self) -> None:
+        """Let the server not answer when its tools are listed from now on."""
+        self._path.with_suffix(".hang").touch()
+
+    def answer(self) -> None:
+        """Let it answer again."""
+        self._path.with_suffix(".hang").unlink()
 
     def spec(self, **options: Any) -> ServerSpec:
         return ServerSpec(name=self.name, command=self.command, **options)

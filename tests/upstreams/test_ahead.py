@@ -16,6 +16,7 @@ from mcp import MCPError
 from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
 from toolpost.settings import Config, LimitSettings, StoreSettings
@@ -441,3 +442,20 @@ async def test_what_was_answered_is_on_record_when_the_gateway_is_killed(behind_
 
     told = [answer["result"]["_meta"]["dev.toolpost/meta"]["callId"] for answer in answers]
     assert [record.entry.call_id for record in await recorded(path)] == told
+
+
+@pytest.mark.parametrize("back", BACKS)
+async def test_whatever_sending_ahead_raises_goes_the_ordinary_way(
+    back: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that cannot be sent once left a call without any answer."""
+
+    def refuse(*_arguments: Any, **_named: Any) -> Any:
+        raise BadConfiguration("the header 'authorization' of an upstream cannot be sent")
+
+    async with behind(back) as spec, gateway(spec, config=on_disk(path)) as (app, client):
+        assert text_of(await client.call_tool("up__echo", {"text": "a"})) == "a"
+        monkeypatch.setattr(app.servers.providers["up"].supervisor, "send_ahead", refuse)
+        with anyio.fail_after(30):
+            assert text_of(await client.call_tool("up__echo", {"text": "b"})) == "b"
+    assert [record.entry.outcome for record in await recorded(path)] == ["ok", "ok"]

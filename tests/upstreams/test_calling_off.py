@@ -9,7 +9,10 @@ import pytest
 
 from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.ways import STATELESS, Way
+from tests.upstreams.wires import Wire, duplex_wire
+from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, Way
+from toolpost import CallRequest, CallResult, Next
+from toolpost.app import open_app
 from toolpost.testing import error_of
 from toolpost.upstreams import supervisor
 from toolpost.upstreams.spec import ServerSpec
@@ -53,6 +56,36 @@ async def test_a_server_over_http_hears_that_its_call_is_off(way: Way, version: 
         await until(lambda: report(app).in_flight == 0)
 
     assert len(server.cancelled) == (0 if version == STATELESS else 1)
+
+
+async def _post(wire: Wire, message: dict[str, Any]) -> None:
+    await wire.post(message)
+
+
+async def _pass_on(request: CallRequest, proceed: Next) -> CallResult:
+    return await proceed(request)
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+@pytest.mark.parametrize("back", ["stdio", "http"])
+async def test_a_server_reads_the_reason_of_the_client(back: str, has_middleware: bool, tmp_path: Path) -> None:
+    log, server = tmp_path / "log", HttpServer(version="2025-11-25")
+    steps = [_pass_on] if has_middleware else []
+    async with serving(server) as url:
+        spec = hostile(log=log) if back == "stdio" else ServerSpec(name="up", url=url)
+        async with open_app(IN_MEMORY, bundled=False, servers=[spec], middleware=steps) as app:
+            async with duplex_wire(app, {}, is_stateless=True) as wire, anyio.create_task_group() as tasks:
+                name, arguments = ("up__sleep", {"seconds": 60}) if back == "stdio" else ("up__never", {})
+                params = {"name": name, "arguments": arguments, "_meta": ENVELOPE}
+                message = {"id": "long", "method": "tools/call", "params": params}
+                tasks.start_soon(_post, wire, message)
+                await until(lambda: "sleeping" in lines(log) if back == "stdio" else "tools/call" in server.methods)
+                await wire.notify("notifications/cancelled", {"requestId": "long", "reason": "the plan has changed"})
+                await until(lambda: server.reasons or any(line.startswith("reason ") for line in lines(log)))
+                tasks.cancel_scope.cancel()
+
+    told = server.reasons or [line for line in lines(log) if line.startswith("reason ")]
+    assert told == ["reason the plan has changed" if back == "stdio" else "the plan has changed"]
 
 
 # Unsteady over stateless HTTP: in full runs it has timed out several times, for a reason that is not known (after the server was

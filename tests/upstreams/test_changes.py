@@ -50,7 +50,7 @@ async def test_a_change_is_heard_over_http(version: str) -> None:
 
 async def test_a_stream_of_changes_that_is_lost_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "LISTEN_RETRY_S", 0.01)
-    opened, is_held = 0, anyio.Event()
+    opened, is_held, lost = 0, anyio.Event(), list[int]()
 
     class Transport:
         async def request(self, method: str, _fields: bytes) -> bytes:
@@ -68,12 +68,14 @@ async def test_a_stream_of_changes_that_is_lost_is_opened_again(monkeypatch: pyt
     negotiation = Negotiation(version=STATELESS, is_stateless=True, capabilities={"tools": {"listChanged": True}})
     transport: Any = Transport()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(changes.keep_subscribed, transport, negotiation, changes.InstanceSubscriptions())
+        subscriptions = changes.InstanceSubscriptions()
+        tasks.start_soon(changes.keep_subscribed, transport, negotiation, subscriptions, lambda: lost.append(opened))
         with anyio.fail_after(30):
             await is_held.wait()
         tasks.cancel_scope.cancel()
 
     assert opened == 3
+    assert lost == [1, 2], "behind a connection that was lost there may be another server"
 
 
 async def test_a_change_that_nobody_told_is_found_when_the_server_refuses() -> None:

@@ -73,6 +73,34 @@ async def test_a_client_of_the_handshake_era_is_asked(front: str, back: str) -> 
     assert mute == new
 
 
+@pytest.mark.parametrize("back", ["stdio", "http"])
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(("mode", "tool"), [("legacy", "up__rounds"), (STATELESS, "up__ctx_elicit")])
+async def test_a_tool_that_works_in_the_other_era_alone_is_called_there(
+    mode: str, tool: str, front: str, back: str
+) -> None:
+    person = Person()
+    async with behind(back) as app, clients_of(app, front) as client_in:
+        async with client_in(mode, **person.callbacks) as client:
+            answers = [await client.call_tool(tool) for _ in range(3)]
+            own = await seen(client)
+
+    assert [json.loads(text_of(answer))["content"] for answer in answers] == [{"name": "Ada"}] * 3
+    assert person.asked == ["Who are you?"] * 3
+    # Other tools stay in the caller's era.
+    assert own["version"] == ("2025-11-25" if mode == "legacy" else STATELESS)
+
+
+async def test_no_other_era_is_tried_for_a_client_that_cannot_be_asked_or_by_a_setting() -> None:
+    async with behind("stdio") as app, client_on(app, Way("memory", STATELESS)) as client:
+        with pytest.raises(MCPError, match="back-channel"):
+            await client.call_tool("up__ctx_elicit")
+    async with behind("stdio", era="stateless") as app:
+        async with client_on(app, Way("memory", STATELESS), **Person().callbacks) as client:
+            with pytest.raises(MCPError, match="back-channel"):
+                await client.call_tool("up__ctx_elicit")
+
+
 @pytest.mark.parametrize(
     ("options", "version"),
     [({"era": "stateless"}, STATELESS), ({"era": "handshake"}, "2025-11-25"), ({"strategy": "singleton"}, STATELESS)],

@@ -1385,6 +1385,25 @@ async def test_nothing_is_started_without_a_connection_at_hand() -> None:
     assert server.opened == 1
 
 
+@attack("server", "has a token put into a header that it breaks", "the header before stays, and no connection is lost")
+async def test_a_header_that_cannot_be_sent_changes_nothing() -> None:
+    async with serving(OK) as server, HttpClient(server.url, max_connections=1) as client:
+        client.set_header("authorization", "Bearer good")
+        await client.post(b"1")
+        for value in ("Bearer a\r\nb: c", "Bearer \u0100"):
+            with pytest.raises(BadConfiguration):
+                client.set_header("authorization", value)
+        broken = ((b"a", b"b\r\nc"),)
+        with pytest.raises(HttpFailed):
+            client.start(b"2", broken, lambda _event: None)  # type: ignore[arg-type]
+        started = client.start(b"3", HeaderLines(), lambda _event: None)
+        assert started is not None, "the connection is still at hand"
+        await client.finish(started)
+
+    assert [request.header(b"authorization") for request in server.requests] == [b"Bearer good"] * 2
+    assert server.opened == 1
+
+
 async def test_what_is_started_together_is_answered() -> None:
     async with two_started() as (server, client, first, second):
         responses = [await client.finish(started) for started in (first, second)]

@@ -16,6 +16,7 @@ from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.errors import LoginRequired
 from toolpost.providers import server_host
+from toolpost.providers import servers as providers
 from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
@@ -174,6 +175,7 @@ async def test_definitions_are_remembered_over_a_restart(tmp_path: Path) -> None
 async def test_a_server_seen_again_is_remembered_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
     saved: list[str] = []
+    monkeypatch.setattr(providers, "SEEN_S", 0.0)
     for _ in range(2):
         async with open_app(config, bundled=False, servers=[hostile()]) as app:
             remember = app.store.known_tools.remember

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,10 @@ from tests.upstreams.test_telling import Ear
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from tests.wire.callers import names
 from toolpost.app import open_app, open_http
+from toolpost.contracts import Definition
+from toolpost.contracts.findings import inspect_definition
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 
 PLACE = Path(sys.prefix) / "node" / "node_modules" / "@modelcontextprotocol"
@@ -324,3 +328,23 @@ async def test_what_it_asks_and_tells_is_the_same(back: str, front: Way, servers
 
 
 _itself: dict[str, Told] = {}
+
+
+def _has_tools(provider: ServerProvider) -> bool:
+    return bool(provider.contracts)
+
+
+async def test_nothing_in_them_is_suspicious(servers: list[Compared]) -> None:
+    specs = [ServerSpec(name=each.name, command=(each.where["command"], *each.where["args"])) for each in servers]
+    async with open_app(IN_MEMORY, bundled=False, servers=specs) as app:
+        shown, found = {}, {}
+        for name, provider in app.servers.providers.items():
+            await until(partial(_has_tools, provider))
+            shown[name] = provider.instructions.shown
+            for contract in provider.contracts:
+                found[contract.name] = inspect_definition(Definition.from_contract(contract))
+
+    # The demonstration server asks for a certain answer to a question about its instructions: a description of them, no order.
+    assert any(text.startswith("# Everything Server") for text in shown.values())
+    assert len(found) > 20
+    assert {name: findings for name, findings in found.items() if findings} == {}

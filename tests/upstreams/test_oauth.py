@@ -19,6 +19,7 @@ from mcp.server.sse import SseServerTransport
 from mcp_types import CallToolResult, ElicitRequestURLParams, ElicitResult, ListToolsResult, TextContent, Tool
 from starlette.responses import Response
 
+from tests.hostile.attacks import attack
 from tests.postgres import Postgres
 from tests.upstreams.behind import ERAS, hostile, report, text_of, until
 from tests.upstreams.logging_in import find_link, log_in
@@ -181,6 +182,45 @@ async def test_more_scopes_are_asked_for_together_with_those_that_were_granted()
     assert text == "hi"
     assert grant.scopes == ["read", "write"]
     assert grant.registration.client_id == "client-1", "it registered again"
+
+
+BAD_TOKENS = {
+    "a line break": {"access_token": "good\r\nx-admin: 1"},
+    "a space": {"access_token": "good bad"},
+    "another alphabet": {"access_token": "gööd"},
+    "nothing": {"access_token": ""},
+    "a long one": {"access_token": "a" * 16_385},
+    "a line break in the refresh token": {"refresh_token": "good\r\n"},
+    "a long refresh token": {"refresh_token": "a" * 16_385},
+}
+
+
+@attack("server", "issues tokens that break a header, or are endless", "the login fails, and nothing is stored")
+@pytest.mark.parametrize("kind", BAD_TOKENS)
+async def test_a_token_that_cannot_be_sent_is_not_stored(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = OAuthServer()
+    issue = server.issue
+    monkeypatch.setattr(server, "issue", lambda *given, **named: issue(*given, **named) | BAD_TOKENS[kind])
+    async with serving_oauth(server) as url, opened(url) as (app, _, base):
+        page = await log_in(f"{base}/login/up")
+        assert app.servers.logins is not None
+        assert await app.servers.logins.vault.get("up", "", NAME) is None
+
+    assert page.status_code in (400, 502), page.text
+    assert "token" in page.text
+
+
+@attack("server", "says that its token is valid for 10^400 seconds", "it is a long time, and the login succeeds")
+async def test_a_token_may_say_that_it_lives_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = OAuthServer()
+    issue = server.issue
+    monkeypatch.setattr(server, "issue", lambda *given, **named: issue(*given, **named) | {"expires_in": 10**400})
+    async with serving_oauth(server) as url, opened(url) as (app, client, base):
+        await log_in_first(app, base)
+        assert await echo(client) == "hi"
+        grant = await stored(app)
+
+    assert grant.expires_at > time.time() + 86_400
 
 
 # Renewal

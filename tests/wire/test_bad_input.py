@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from tests.hostile.attacks import attack
@@ -112,6 +113,19 @@ def test_a_hundred_megabytes_on_stdio(peer: StdioPeer) -> None:
 def test_an_id_goes_back_as_it_came(peer: StdioPeer) -> None:
     for request_id in (0, -1, 2**63, 10**60, "", "ü", "7", "null"):
         assert peer.request("tools/list", id=request_id)["id"] == request_id
+
+
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\udc00 and more", b"\xed\xa0\x80"])
+@pytest.mark.parametrize("method", ["tools/call", "tools/list", "prompts/get"])
+def test_half_of_a_surrogate_pair_is_refused_with_the_id(method: str, half: bytes, peer: StdioPeer) -> None:
+    params = {"name": "does__echo", "cursor": "c", "arguments": {"text": "hi"}, "_meta": ENVELOPE}
+    message = json.dumps(call("mine", method=method, params=params)).encode()
+    for raw in (message.replace(b'"hi"', b'"%b"' % half), message.replace(b'"c"', b'"%b"' % half)):
+        peer.send_raw(raw)
+        answer = peer.receive()
+
+        assert (answer["id"], answer["error"]["code"]) == ("mine", -32700 if half[0] == 0xED else -32600)
+    assert peer.call("does__echo", text="still here")["result"]["structuredContent"]["data"] == "still here"
 
 
 def test_a_duplicate_id_in_flight_does_not_cost_the_first_its_answer(peer: StdioPeer) -> None:
@@ -283,6 +297,37 @@ async def test_a_header_sent_twice_is_refused(http: RawHttp) -> None:
     status, _ = await http.post(body, mcp_method="tools/call\r\nmcp-method: tools/call")
 
     assert status == 400
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("space", [" ", "\t", "  \t "], ids=repr)
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/server/does"])
+async def test_whitespace_around_a_header_is_not_part_of_it(space: str, path: str, http: RawHttp) -> None:
+    name = "does__echo" if path == "/mcp" else "echo"
+    params = {"name": name, "arguments": {"text": "hi"}, "_meta": ENVELOPE | {"progressToken": 1}}
+    fields = {"mcp_name": f"{space}{name}{space}", "mcp_method": f"tools/call{space}"}
+    fields["mcp_protocol_version"] = f"{STATELESS}{space}"
+    status, answer = await http.post(json.dumps(call(params=params)).encode(), path=path, **fields)
+
+    assert (status, b'"data":"hi"' in answer) == (200, True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+async def test_a_client_that_sends_all_of_a_large_body_first_reads_the_refusal(
+    http: RawHttp, is_declared: bool
+) -> None:
+    size = 20 * 1024 * 1024
+    length = f"content-length: {size}" if is_declared else "transfer-encoding: chunked"
+    head = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n{length}\r\n\r\n"
+    body = b"x" * size if is_declared else (b"10000\r\n" + b"x" * 0x10000 + b"\r\n") * (size // 0x10000) + b"0\r\n\r\n"
+
+    def send_then_read() -> bytes:
+        with socket.create_connection(("127.0.0.1", http.port), timeout=60) as peer:
+            peer.sendall(head.encode() + body)
+            return peer.recv(65_536)
+
+    assert (await anyio.to_thread.run_sync(send_then_read)).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.anyio

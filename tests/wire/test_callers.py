@@ -319,6 +319,21 @@ async def test_what_is_no_token_lets_nobody_in(token: str, project: Project) -> 
     assert token == "" or token not in json.dumps(answer)
 
 
+async def test_a_wrong_token_is_counted_and_logged(project: Project, caplog: pytest.LogCaptureFixture) -> None:
+    project.write("bob")
+    async with served(project.load()) as (app, url):
+        statuses = [
+            (await ask(url, token, {"jsonrpc": "2.0", "id": 1, "method": "ping"}))[0] for token in ("bob-toke", "a.b.c")
+        ]
+        counted = app.gateway.metrics.tokens_rejected.value()
+
+    assert statuses == [401, 401]
+    assert counted == 2
+    (line,) = [record for record in caplog.records if record.message == "token refused"]
+    assert (line.__dict__["fields"]["path"], line.__dict__["fields"]["requests"]) == ("/mcp", 1)
+    assert "bob-toke" not in caplog.text
+
+
 async def test_the_one_token_is_a_caller_beside_the_others(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLPOST_TOKEN", "the-one")
     project.write('bob\ntags = ["a"]')
@@ -634,7 +649,7 @@ async def test_a_callers_share_is_prepared_once_however_many_there_are(project: 
         ('[callers.token]\ntoken_env = "A"\n', "is reserved"),
         ('[callers."b:c"]\ntoken_env = "A"\n', "a caller's name may contain letters"),
         ('[callers.bob]\ntoken = "x"\n', "unknown setting `callers.bob.token`"),
-        ('[callers.bob]\ntoken_env = "A"\ntags = "x"\n', "callers.bob.tags: Expected `array | null`"),
+        ('[callers.bob]\ntoken_env = "A"\ntags = "x"\n', "callers.bob.tags must be a list"),
         ('[callers.bob]\ntoken_env = "A"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
         ('[http]\ntags = [""]\n', "http.tags: a tag is empty"),
         ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is identified by OAuth claims"),

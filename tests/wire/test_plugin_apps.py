@@ -179,6 +179,7 @@ async def test_without_skills_there_are_no_such_methods(is_stateless: bool) -> N
         ("---\nname: others\ndescription: d\n---\n", "must be the name of its folder"),
         ("---\nname: refunds\n---\n", "has no `description`"),
         ("---\nname: [\n---\n", "its frontmatter is not YAML"),
+        (f"---\nname: {'[' * 2_000}\n---\n", "its frontmatter is not YAML"),
     ],
 )
 def test_what_is_wrong_with_a_skill_is_said_where_it_is_declared(skills: Path, manifest: str, complaint: str) -> None:

@@ -107,7 +107,7 @@ def read_frontmatter(path: Path) -> JsonObject:
     found = _FRONTMATTER.match(path.read_text(encoding="utf-8"))
     try:
         read: Any = yaml.load(found[1], Loader=Loader) if found else None  # noqa: S506 (a subclass of the safe one)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise TypeError(f"`{path}`: its frontmatter is not YAML: {error}") from error
     if not isinstance(read, dict):
         raise TypeError(f"`{path}` does not begin with frontmatter: `---`, `name: …`, `description: …`, `---`")

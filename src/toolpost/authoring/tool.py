@@ -126,6 +126,8 @@ def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
         given["input_schema"] = hinted.input_schema
         if _may_publish(hinted.output_schema, given["style"]):
             given.setdefault("output_schema", hinted.output_schema)
+        elif hinted.output_schema and "output_schema" not in options:
+            given["result_schema"] = hinted.output_schema
     terms = Terms(name=name, description=description, **given)
     return Tool(
         terms=terms,
@@ -160,7 +162,7 @@ def uri_of_app(app: Any) -> str | None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = [*(field.name for field in dataclasses.fields(Terms)), *_APP_OPTIONS]
+    known = [*(field.name for field in dataclasses.fields(Terms) if field.name != "result_schema"), *_APP_OPTIONS]
     for name in options:
         if name not in known:
             near = nearest_name(name, known)

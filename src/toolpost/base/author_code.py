@@ -31,6 +31,15 @@ def place_of_error(error: BaseException) -> str | None:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
+def format_author_traceback(error: BaseException) -> str:
+    """Format a traceback with the frames of the author's files alone; with all frames if none is in them."""
+    written = traceback.TracebackException.from_exception(error)
+    own = [frame for frame in written.stack if not frame.filename.startswith(_NOT_OF_AUTHORS)]
+    if own:
+        written.stack = traceback.StackSummary.from_list(own)
+    return "".join(written.format(chain=not own))
+
+
 def place_of_function(function: Callable[..., Any] | None) -> str | None:
     code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None

@@ -30,7 +30,7 @@ from toolpost.settings import (
 )
 from toolpost.settings.loader import is_client_file
 from toolpost.settings.secrets import redact_server
-from toolpost.settings.section import bundled_sections, plain_values
+from toolpost.settings.section import bundled_sections, find_idle_sections, plain_values
 from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
 
@@ -75,6 +75,8 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
     """
     loaded = load_config(config_path)
     settings = _redact_settings(loaded)
+    for error in find_idle_sections(loaded).values():
+        click.echo(printable(f"{error.message} To change that: {error.hint}."), err=True)
     if as_json:
         source = _find_file(config_path)
         print_json_line(

@@ -7,7 +7,6 @@ load leaves the last good state served, and its traceback is printed. Files are 
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ import anyio
 import click
 
 from toolpost.app import specs_of
-from toolpost.base.author_code import place_of_error
+from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.cli.examples import examples
@@ -28,9 +27,10 @@ from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config
 from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, serve_until_stopped
 from toolpost.cli.terminal import printable
-from toolpost.contracts.errors import InvalidRequest, ToolpostError
+from toolpost.contracts.errors import InvalidRequest, PluginFailed, ToolpostError
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.providers.plugin_host import candidates_from
+from toolpost.providers.references import split_reference
 from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
 
@@ -121,7 +121,7 @@ async def reload_plugin(app: App, reference: str) -> bool:
 
 def _show(reference: str, error: Exception) -> None:
     if not isinstance(error, ToolpostError):
-        click.echo(conceal_known(printable("".join(traceback.format_exception(error)))), err=True, nl=False)
+        click.echo(conceal_known(printable(format_author_traceback(error))), err=True, nl=False)
     why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
     place = place_of_error(error)
     where = f" ({place})" if place is not None and place not in why else ""
@@ -130,10 +130,10 @@ def _show(reference: str, error: Exception) -> None:
 
 def _files_of(reference: str) -> list[Path]:
     """Return the files of the package that a plugin is in, or of the folder if it is a single module."""
-    top_level = reference.partition(":")[0].partition(".")[0]
     try:
+        top_level = split_reference(reference)[0].partition(".")[0]
         spec = importlib.util.find_spec(top_level)
-    except (ImportError, ValueError):
+    except (ImportError, ValueError, PluginFailed):
         return []
     if spec is None:
         return []

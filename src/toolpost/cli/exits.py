@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, Self
 
-from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
+from toolpost.contracts.errors import ErrorCode, OperatorError, PluginFailed, ToolpostError
 
 
 class ExitCode(IntEnum):
@@ -21,13 +21,13 @@ class ExitCode(IntEnum):
     OK = 0, "Success. Also a server that was stopped and shut down."
     FAILED = (
         1,
-        "The tool, or the server behind it, failed; the audit does not verify; `doctor` or `check` found a problem.",
+        "The tool, or the server or plugin behind it, failed; the audit does not verify; `doctor` or `check` found a problem.",
     )
     USAGE = (
         2,
         (
             "Wrong usage: bad arguments, an unknown tool, command or option."
-            " Also `check` if a server did not start, and `audit --verify` if there is nothing to verify."
+            " Also `check` if a server or plugin did not start, and `audit --verify` if there is nothing to verify."
         ),
     )
     SETUP = 3, "Wrong setup: the configuration, an address in use, a missing capability."
@@ -67,5 +67,7 @@ def exit_code_of(code: str) -> ExitCode:
 
 
 def exit_code_of_error(error: ToolpostError) -> ExitCode:
+    if isinstance(error, PluginFailed):
+        return ExitCode.FAILED
     # Some of the operator's errors at start-up have a code that on the wire is the caller's.
     return ExitCode.SETUP if isinstance(error, OperatorError) else exit_code_of(error.code)

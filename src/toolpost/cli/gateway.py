@@ -15,8 +15,8 @@ from toolpost.base.ids import PluginName
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import warn
 from toolpost.cli.logs.format import set_up_logging
-from toolpost.cli.options import is_debugging, load_cli_config
-from toolpost.contracts.errors import CapabilityMissing, UnknownTool, UpstreamUnavailable
+from toolpost.cli.options import is_debugging, load_cli_config, named_plugins
+from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog
 from toolpost.providers import ProvidedTool
 from toolpost.providers.tool_names import tool_names
@@ -45,12 +45,14 @@ async def open_quiet_app(
     *,
     enforces_lock: bool = True,
     servers: Sequence[ServerSpec] | None = None,
+    tool: str | None = None,
     credentials_of: Config | None = None,
 ) -> AsyncIterator[App]:
     """Open the gateway; only the command's result goes to stdout.
 
-    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured. `credentials_of` names the
-    store whose credentials are used, for a command whose own store is in memory.
+    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured; with `tool`, only those
+    start that this tool needs. `credentials_of` names the store whose credentials are used, for a command whose own store is
+    in memory.
     """
     set_up_logging("debug" if is_debugging() else "critical")
 
@@ -63,6 +65,7 @@ async def open_quiet_app(
             is_brief=True,
             enforces_lock=enforces_lock,
             servers=servers,
+            tool=tool,
             credentials_of=credentials_of,
             learn_limit_s=LEARN_LIMIT_S,
             on_wait=print_waiting,
@@ -73,6 +76,14 @@ async def open_quiet_app(
 def without_store(config: Config) -> Config:
     """Replace the store by one in memory, for commands that must leave nothing behind."""
     return msgspec.structs.replace(config, store=_IN_MEMORY)
+
+
+def require_named_plugins(app: App) -> None:
+    """Raise `PluginFailed` for a plugin that the command line names and that failed: the command is about it."""
+    named = named_plugins()
+    for plugin in app.plugin_host.plugins:
+        if plugin.state == "failed" and not named.isdisjoint((plugin.reference, plugin.name)):
+            raise PluginFailed("; ".join(plugin.problems))
 
 
 def failed_servers(app: App) -> dict[str, ServerReport]:
@@ -101,10 +112,11 @@ def failure_of(report: ServerReport) -> str:
 
 
 def warn_of_problems(app: App) -> ExitCode:
-    """Print the problems to stderr; returns FAILED if a server failed, else OK."""
+    """Print the problems to stderr; returns FAILED if a server or a plugin failed, else OK."""
     for problem in problems_of(app):
         warn(problem)
-    return ExitCode.FAILED if failed_servers(app) else ExitCode.OK
+    has_failed = any(plugin.state == "failed" for plugin in app.plugin_host.plugins)
+    return ExitCode.FAILED if has_failed or failed_servers(app) else ExitCode.OK
 
 
 def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:

@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "search": Command("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Command("toolpost.cli.call.command:call", "Call a tool."),
     **{name: command for entry in BUNDLED for name, command in entry.commands.items()},
+    "token": Command("toolpost.cli.token:token", "Make a token for a caller, and show the lines for toolpost.toml."),
     "new": Command("toolpost.cli.new:new", "Create a project for a plugin: code, tests, lock, CI and packaging."),
     "dev": Command("toolpost.cli.dev:dev", "Serve plugins and load them again when their files change."),
     "servers": Command(

@@ -53,7 +53,7 @@ def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "plugins",
         multiple=True,
         metavar="MODULE:ATTRIBUTE",
-        help="A plugin, or a FastMCP or SDK server, to load in addition to the configured ones; repeatable.",
+        help="A plugin, or a FastMCP or SDK server, to load besides the configured ones; a path works too; repeatable.",
     )(command)
 
 
@@ -81,6 +81,14 @@ def refuse_plugins_beside_url(url: str | None, plugins: tuple[str, ...]) -> None
     """Raise a usage error for plugins with `--url`, where they would be ignored."""
     if url is not None and (plugins or click.get_current_context().meta.get(_WITH)):
         raise click.UsageError("--plugin and --with cannot be used with --url: a running gateway has its own plugins")
+
+
+def named_plugins() -> frozenset[str]:
+    """Return the plugins that this command line names, with `--plugin` and `--with`."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return frozenset()
+    return frozenset((*context.params.get("plugins", ()), *context.meta.get(_WITH, ())))
 
 
 def json_option(what: str) -> Decorator:
@@ -117,7 +125,7 @@ def apply_options(
     if plugins or bundled:
         loaded = msgspec.structs.replace(
             config.plugins,
-            load=[*config.plugins.load, *plugins],
+            load=list(dict.fromkeys([*config.plugins.load, *plugins])),
             bundled=list(dict.fromkeys([*config.plugins.bundled, *bundled])),
         )
         config = msgspec.structs.replace(config, plugins=loaded)

@@ -11,7 +11,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
 from toolpost.cli.failures import tell
-from toolpost.cli.gateway import open_quiet_app, run_async, warn_of_problems, without_store
+from toolpost.cli.gateway import open_quiet_app, require_named_plugins, run_async, warn_of_problems, without_store
 from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.cli.show import console, cut, print_json_line, print_table, table
 from toolpost.cli.terminal import printable
@@ -22,6 +22,8 @@ from toolpost.settings import Config
 
 WHAT_LIMIT: Final = 60
 """Columns of a description in a pipe; on a terminal, what fits."""
+NEXT_SHOWN: Final = 10
+NEXT_ROOM: Final = len("then:  and 10,000 more (--json)")
 
 
 @click.command(
@@ -35,7 +37,7 @@ WHAT_LIMIT: Final = 60
 @config_option
 @plugin_option
 @json_option(
-    "Print `{query, tools: [{name, score, tokens, why}], isWeak, sureness, totalAvailable, tokens, …}` on one line."
+    "Print `{query, tools: [{name, score, tokens, why}], more: [name], isWeak, sureness, totalAvailable, tokens, …}` on one line."
 )
 def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> ExitCode:
     """Find tools by what they do.
@@ -58,6 +60,7 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
 
 async def _search(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
     async with open_quiet_app(without_store(config), credentials_of=config) as app:
+        require_named_plugins(app)
         code = warn_of_problems(app)
         return await app.finder.find(query, explain=True), code
 
@@ -75,6 +78,7 @@ def _to_json(query: str, found: ToolSearchResult, account: JsonObject) -> JsonOb
     return {
         "query": query,
         "tools": tools,
+        "more": list(found.next_names),
         "isWeak": found.is_weak,
         "sureness": round(found.confidence, 4),
         "isReranked": found.is_reranked,
@@ -94,6 +98,11 @@ def _print(found: ToolSearchResult, account: JsonObject) -> None:
     else:
         brief = [(score, name, cut(what, WHAT_LIMIT), why) for score, name, what, why in rows]
         print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=brief))
+    if found.next_names:
+        _print_next(found.next_names)
+    for name in found.too_large:
+        size = found.visible.entry(name).tokens
+        tell("note", f"{name} is only named: its definition takes about {size:,} tokens", color="cyan")
     if found.is_weak:
         servers = ", ".join(found.visible.servers)
         tell("note", f"no tool is a strong match; configured servers: {servers}", color="yellow")
@@ -112,6 +121,16 @@ def _print_pairs(rows: Sequence[tuple[str, str, str, str]]) -> None:
     for score, name, what, why in rows:
         click.echo(cut(printable(f"{score}  {name:<{longest}}  {what}"), width))
         click.echo(cut(printable(f"      {why}"), width))
+
+
+def _print_next(names: Sequence[str]) -> None:
+    """Print the names that follow, on one line: what does not fit is counted."""
+    line = ", ".join(names[:NEXT_SHOWN])
+    left = max(len(names) - NEXT_SHOWN, 0)
+    if sys.stdout.isatty():
+        while "," in line and len(line) > console().width - NEXT_ROOM:
+            line, left = line.rpartition(", ")[0], left + 1
+    click.echo(printable(f"then: {line}{f' and {left:,} more (--json)' if left else ''}"))
 
 
 def _format_matches(matches: Sequence[Match]) -> str:

@@ -17,7 +17,7 @@ from toolpost.base.events import event
 from toolpost.base.version import __version__
 from toolpost.cli.examples import examples
 from toolpost.cli.failures import tell, warn
-from toolpost.cli.gateway import problems_of, run_async
+from toolpost.cli.gateway import problems_of, require_named_plugins, run_async
 from toolpost.cli.logs.files import write_log_files
 from toolpost.cli.logs.format import LEVELS, LogFormat, set_up_logging
 from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
@@ -151,13 +151,15 @@ async def serve_until_stopped(
     with on_signals(stop.request_stop):
         async with open_app(config, config_path=source.path) as app, _follow_changes(app, source, stop):
             stop.app = app
+            if source.follow is None:
+                # A file that is followed can still be repaired; what `serve` is asked for must be there.
+                require_named_plugins(app)
             freeze_loaded_objects()
             if wire is not None:
                 announce(app, None, output)
                 await serve_on_stdio(app, wire, stop.event)
                 return
             async with open_http(app) as url, while_serving(app, url, stop):
-                # A service manager keeps what is logged: nothing that only the person at the terminal may know goes there.
                 is_for_people = output.log_format == "text"
                 welcome = await app.parts.welcome(url.removesuffix(MCP_PATH)) if is_for_people else []
                 announce(app, url, output, welcome)
@@ -184,7 +186,7 @@ async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> Async
 
 
 def announce(app: App, url: str | None, output: ServeOutput, welcome: Sequence[str] = ()) -> None:
-    """Print what is served, what failed and why, and how to stop; on a terminal also what parts have to say (`welcome`)."""
+    """Print what is served, what failed and why, and how to stop; as text also what parts have to say (`welcome`)."""
     _PLUGIN_LOG.setLevel(logging.NOTSET)
     count = len(app.gateway.catalog)
     if output.as_json:
@@ -195,7 +197,8 @@ def announce(app: App, url: str | None, output: ServeOutput, welcome: Sequence[s
     for problem in problems_of(app):
         warn(problem)
     noun = "tool" if count == 1 else "tools"
-    where, ending = (f"at {url}", "Ctrl-C stops it") if url else ("on stdio", "closing stdin stops it")
+    shown = f"{app.config.http.base_url(url)}{MCP_PATH}" if url and app.config.http.public_url else url
+    where, ending = (f"at {shown}", "Ctrl-C stops it") if url else ("on stdio", "closing stdin stops it")
     click.echo(f"toolpost {__version__} serves {count} {noun} {where} ({ending})", err=True)
     for line in welcome:
         click.echo(line, err=True)

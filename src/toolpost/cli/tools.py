@@ -18,6 +18,7 @@ from toolpost.cli.gateway import (
     complete_tool_names,
     find_tool,
     open_quiet_app,
+    require_named_plugins,
     run_async,
     warn_of_problems,
     without_store,
@@ -67,7 +68,7 @@ def tools(
 ) -> ExitCode:
     """List the tools, or show one in full.
 
-    A server that does not start is reported on stderr, and the exit code is 1.
+    A server that does not start, or a plugin that does not load, is reported on stderr, and the exit code is 1.
     """
     refuse_plugins_beside_url(url, plugins)
     config = load_cli_config(config_path, plugins)
@@ -101,7 +102,8 @@ def _view_of(config: Config, caller: str | None) -> View:
 
 
 async def _find_tools(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
-    async with open_quiet_app(without_store(config), credentials_of=config) as app:
+    async with open_quiet_app(without_store(config), tool=name, credentials_of=config) as app:
+        require_named_plugins(app)
         if app.servers.separates_owners and view.owner:
             await app.servers.open_for(view.owner)
         code = warn_of_problems(app)

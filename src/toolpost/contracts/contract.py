@@ -25,6 +25,8 @@ from toolpost.contracts.issues import Issue, find_issues
 from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
 
 DEFAULT_TIMEOUT_S = 60.0
+TEXT = "text"
+"""The format of results that are sent as the string that they are; all others are JSON."""
 NAME_LIMIT = 64
 
 _encode = msgspec.json.Encoder().encode
@@ -50,6 +52,8 @@ class Terms:
     name: str
     input_schema: JsonObject
     output_schema: JsonObject | None = None
+    result_schema: JsonObject | None = None
+    """Of a plain result that MCP cannot list, because it is no object; it is enforced, locked and judged all the same."""
     title: str | None = None
     description: str = ""
     schema_version: int = 1
@@ -124,6 +128,12 @@ class Contract:
         return is_visible_to("app", self.definition)
 
     @cached_property
+    def answers_text(self) -> bool:
+        """Whether the text of an answer is the string that the tool returns, rather than JSON."""
+        schema = self.terms.result_schema
+        return self.terms.output_schema is None and schema is not None and schema.get("type") == "string"
+
+    @cached_property
     def definition(self) -> JsonObject:
         """The tool as `tools/list` shows it."""
         terms = self.terms
@@ -138,7 +148,7 @@ class Contract:
         if terms.description:
             listed["description"] = terms.description
         listed["inputSchema"] = self.arguments_schema.raw
-        if self.result_schema is not None:
+        if self.result_schema is not None and terms.output_schema is not None:
             listed["outputSchema"] = wrap_output_schema(self.result_schema.raw, terms.style)
         if terms.annotations:
             listed["annotations"] = dict(terms.annotations)
@@ -153,6 +163,10 @@ class Contract:
         facts: JsonObject = {"schemaVersion": terms.schema_version, "toolingVersion": terms.tooling_version}
         if self.aliases:
             facts["aliases"] = list(self.aliases)
+        if terms.output_schema is None and self.result_schema is not None:
+            facts["resultSchema"] = self.result_schema.raw
+        if self.answers_text:
+            facts["resultFormat"] = TEXT
         return {META_KEY: facts}
 
     @cached_property
@@ -195,6 +209,8 @@ def contract_of(
         # Before 2026-07-28 the root of a published output schema must be an object; an envelope always is one.
         is_plain = terms.style is ResultStyle.PLAIN
         result_schema = _compile_for_tool(terms.output_schema, "outputSchema", terms, plugin, root_object=is_plain)
+    elif terms.result_schema is not None:
+        result_schema = _compile_for_tool(terms.result_schema, "resultSchema", terms, plugin, root_object=False)
     if terms.meta and not is_bare:
         terms = replace(terms, meta=qualify_meta(plugin, dict(terms.meta)))
     return Contract(

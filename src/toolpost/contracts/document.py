@@ -10,9 +10,12 @@ the document is ever fetched.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
+
+import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import is_secret_name
@@ -77,6 +80,10 @@ def rewrite_boolean_bounds(raw: JsonObject) -> JsonObject:
 
 
 def _has_boolean_bound(raw: JsonObject) -> bool:
+    # Nearly no schema has one: a search in its text is ten times as fast as a walk.
+    with suppress(UnicodeEncodeError, RecursionError, TypeError, ValueError):
+        if b'"exclusiveM' not in msgspec.json.encode(raw):
+            return False
     waiting = [raw]
     while waiting:
         schema = waiting.pop()

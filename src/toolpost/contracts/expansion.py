@@ -34,7 +34,7 @@ _UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
 # Without any of these, nothing needs to be counted: each place is reached once, at about the same cost.
 _MULTIPLIERS: Final = frozenset(
     {
-        *REFERENCES, *_IN_PLACE, *_UNEVALUATED, "contains", "dependentRequired", "enum", "multipleOf", "pattern",
+        *REFERENCES, *_IN_PLACE, *_UNEVALUATED, "contains", "dependentRequired", "multipleOf", "pattern",
         "patternProperties", "propertyNames", "uniqueItems",
     }
 )  # fmt: skip
@@ -98,7 +98,7 @@ def measure_expansion(raw: JsonObject, subschemas: Iterable[Subschema], referenc
     """
     widest = 0
     for subschema in subschemas:
-        if not _MULTIPLIERS.isdisjoint(subschema.schema):
+        if not _MULTIPLIERS.isdisjoint(subschema.schema) or _has_compared_options(subschema.schema):
             return _count_paths(raw, references)
         widest = max(widest, _size(subschema.schema.get("properties")) + _size(subschema.schema.get("required")))
     # Most schemas are as simple as that: each place is reached on one path.
@@ -135,10 +135,15 @@ def _weight(schema: JsonObject) -> float:
     weight += (_size(schema.get("patternProperties")) + _size(schema.get("dependentRequired"))) / 2
     if "multipleOf" in schema:
         weight += 20
-    if isinstance(options := schema.get("enum"), list) and any(isinstance(option, dict | list) for option in options):
-        # Strings and numbers are looked up in a set; arrays and objects are compared with every option.
-        weight += 3 * len(options)
+    if _has_compared_options(schema):
+        weight += 3 * len(schema["enum"])
     return weight + sum(estimate_pattern_size(pattern) / 500 for _, pattern in patterns_of(schema))
+
+
+def _has_compared_options(schema: JsonObject) -> bool:
+    """Whether a value is compared with every option of an `enum`: strings and numbers are looked up in a set."""
+    options = schema.get("enum")
+    return isinstance(options, list) and any(isinstance(option, dict | list) for option in options)
 
 
 def _size(value: Json) -> int:

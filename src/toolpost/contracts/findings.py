@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
@@ -37,6 +38,8 @@ PLACE_LIMIT = 4_096
 _AROUND = 40
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SHOWN_REASONS = 3
+_SHORT = 64
+"""How long a text is at most whose judgement is remembered."""
 
 
 class FindingKind(StrEnum):
@@ -93,10 +96,9 @@ def scan_definition(definition: Definition, *, since: Definition | None = None) 
             unread.setdefault(text, Finding(kind=FindingKind.UNREAD, place=place, message=text, excerpt=""))
         # A text that only moved is not new, wherever it is now.
         elif text not in known and len(found) < PER_TOOL_LIMIT:
-            # A model reads `doNotTell` and `do_not_tell` as the words that they are made of.
-            is_name = kind == "name"
-            words = _CAMEL_CASE.sub(" ", text.replace("_", " ").replace("-", " ")) if is_name else text
-            found += [*_find_hidden_text(place, text), *_find_instructions(place, words)]
+            roles = _find_roles(place, is_name=kind == "name")
+            if len(text) > _SHORT or not _is_harmless(text, roles):
+                found += _find_in_text(place, text, roles)
             if place != "/name" and len(mentions) < MENTION_LIMIT:
                 mentions = dict(islice(_find_mentions(place, text), MENTION_LIMIT)) | mentions
     return DefinitionScan(
@@ -225,16 +227,39 @@ def _is_legitimate(text: str, found: re.Match[str]) -> bool:
 
 # Instructions
 
+_NAME: Final = frozenset({"@name"})
+_ARGUMENT: Final = frozenset({"@argument"})
+_NO_ROLE: Final[frozenset[str]] = frozenset()
 
-def _find_instructions(place: str, text: str) -> Iterator[Finding]:
+
+def _find_roles(place: str, *, is_name: bool) -> frozenset[str]:
+    """Return what the place of a text says about its role."""
+    if is_name:
+        return _NAME
+    return _ARGUMENT if "/properties/" in place else _NO_ROLE
+
+
+@lru_cache(maxsize=16_384)
+def _is_harmless(text: str, roles: frozenset[str]) -> bool:
+    """Whether there is nothing in a short text: most of a definition is keywords and names that others have too."""
+    return not _find_in_text("", text, roles)
+
+
+def _find_in_text(place: str, text: str, roles: frozenset[str]) -> list[Finding]:
+    # A model reads `doNotTell` and `do_not_tell` as the words that they are made of.
+    words = _CAMEL_CASE.sub(" ", text.replace("_", " ").replace("-", " ")) if roles is _NAME else text
+    return [*_find_hidden_text(place, text), *_find_instructions(place, words, roles)]
+
+
+def _find_instructions(place: str, text: str, roles: frozenset[str]) -> Iterator[Finding]:
     """Yield at most one finding: what the text says, or what is encoded in it."""
     for piece in split_pieces(text):
-        found = assess(piece)
+        found = assess(piece, roles)
         if found.weight >= THRESHOLD:
             yield _make_instruction(FindingKind.INSTRUCTION, place, _join_reasons(found), found)
             return
         for how, decoded in decode_hidden(piece):
-            found = assess(decoded)
+            found = assess(decoded, least=THRESHOLD / 2)
             # Harmless text is hardly ever encoded: half of the weight is enough.
             if found.weight >= THRESHOLD / 2:
                 message = f"{how} that decodes to a text which {_join_reasons(found)}"
@@ -258,9 +283,13 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def _is_other_server(other: str, name: str) -> bool:
-    its_server = other.partition("__")[0]
+    its_server = _server_of(other)
+    return bool(its_server) and its_server != _server_of(name)
+
+
+def _server_of(name: str) -> str:
     # The name of a server's instructions has a colon instead.
-    return bool(its_server) and its_server != name.partition("__")[0].partition(":")[0]
+    return name.partition("__")[0].partition(":")[0]
 
 
 def _make_shadowing(message: str, name: str) -> Finding:
@@ -308,8 +337,8 @@ _TELLTALE: Final = (
     *("ignore", "previous", "instructions", "disregard", "system", "prompt", "password", "credentials", "secret"),
     *("reveal", "forward", "user", "conversation"),
 )
-_ROT13: Final = re.compile("|".join(codecs.encode(word, "rot13") for word in _TELLTALE), re.IGNORECASE)
-_BACKWARDS: Final = re.compile("|".join(word[::-1] for word in _TELLTALE), re.IGNORECASE)
+_ROT13: Final = tuple(codecs.encode(word, "rot13") for word in _TELLTALE)
+_BACKWARDS: Final = tuple(word[::-1] for word in _TELLTALE)
 
 
 def decode_hidden(text: str, depth: int = _DECODED_DEPTH) -> Iterator[tuple[str, str]]:
@@ -338,9 +367,10 @@ def _decode_candidates(text: str) -> Iterator[tuple[str, str]]:
         yield "percent-encoding", unquote_to_bytes(text).decode(errors="replace")
     if "&#" in text and _has_many(_ENTITY, text):
         yield "character references", html.unescape(text)
-    if _ROT13.search(text):
+    lowered = text.lower()
+    if any(word in lowered for word in _ROT13):
         yield "ROT13", codecs.encode(text, "rot13")
-    if _BACKWARDS.search(text):
+    if any(word in lowered for word in _BACKWARDS):
         yield "backwards", text[::-1]
 
 

@@ -19,7 +19,7 @@ from toolpost.contracts.contract import Contract, Terms, contract_of
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments, UnknownTool
 from toolpost.discovery.catalog import Catalog
-from toolpost.discovery.finder import QUERY_LIMIT, Finder, ToolSearchResult
+from toolpost.discovery.finder import LARGEST_TOKENS, QUERY_LIMIT, Finder, ToolSearchResult
 from toolpost.discovery.search import estimate_tokens
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
@@ -37,6 +37,7 @@ MAX_LIMIT: Final = 50
 MAX_KNOWN: Final = 100
 MAX_SERVERS_IN_DESCRIPTION: Final = 60
 MAX_SERVERS_IN_NOTE: Final = 30
+MAX_TOO_LARGE_IN_NOTE: Final = 5
 TIME_LIMIT_S: Final = 60.0
 
 _encode = msgspec.json.Encoder().encode
@@ -88,7 +89,7 @@ _MCP_OUTPUT_SCHEMA: Final[JsonObject] = {
         "tools": {
             "type": "array",
             "items": {"type": "object", "required": ["name", "inputSchema"]},
-            "description": "Definitions as tools/list has them, best first, without what only programs read.",
+            "description": "Definitions exactly as tools/list has them, best first.",
         },
         "totalAvailable": {"type": "integer", "minimum": 0, "description": "How many tools there are in all."},
         "filtered": {"type": "integer", "minimum": 0, "description": "How many definitions this answer has."},
@@ -215,6 +216,11 @@ def _notes(found: ToolSearchResult, query: str, fresh: Sequence[str], known: Seq
             "No tool is a strong match: the best of them are here, and may not be what you need. Ask again in other English"
             f" words, for one sub-task, and name the service. Servers here: {_enumerate(visible.servers, MAX_SERVERS_IN_NOTE)}."
         )
+    if found.too_large:
+        yield (
+            f"{_enumerate(found.too_large, MAX_TOO_LARGE_IN_NOTE)}: fits as well, but the definition takes over"
+            f" {LARGEST_TOKENS:,} tokens; search for a tool by its exact name to get it."
+        )
     if known and not fresh:
         yield (
             "Every tool that fits was sent to this session before; if its definition is no longer in your context,"
@@ -224,9 +230,9 @@ def _notes(found: ToolSearchResult, query: str, fresh: Sequence[str], known: Seq
         yield f"There are {left} more tools: search for what you need, or ask again for the next few."
 
 
-def _enumerate(servers: Sequence[str], limit: int) -> str:
-    text = ", ".join(servers[:limit])
-    return text if len(servers) <= limit else f"{text} and {len(servers) - limit} more"
+def _enumerate(names: Sequence[str], limit: int) -> str:
+    text = ", ".join(names[:limit])
+    return text if len(names) <= limit else f"{text} and {len(names) - limit} more"
 
 
 # automatic_eval

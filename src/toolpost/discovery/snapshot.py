@@ -7,9 +7,8 @@ from itertools import zip_longest
 
 import msgspec
 
-from toolpost.base.ids import META_KEY, Json, JsonObject, PluginName, ToolName
+from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.digest import digest_of_bytes
-from toolpost.contracts.envelope import ResultStyle
 from toolpost.discovery.catalog import SCOPES_LIMIT, Catalog
 from toolpost.discovery.search import SearchIndex, ToolDocument, estimate_tokens
 from toolpost.discovery.search.document import summarize
@@ -25,17 +24,13 @@ _DIGEST_PART = slice(7, 23)
 class ToolEntry:
     """One tool as a search returns it."""
 
-    listed: JsonObject
-    """The definition as `tools/list` has it."""
     definition: JsonObject
-    """The definition without what only programs read, to save tokens."""
+    """The definition as `tools/list` has it: what a search returns is never a changed one."""
     server: PluginName
     digest: str
-    """A part of the digest of the listed definition; enough to notice a change."""
+    """A part of the digest of the definition; enough to notice a change."""
     tokens: int
-    """The estimated tokens of `definition`."""
-    listed_tokens: int
-    """The estimated tokens of `listed`."""
+    """The estimated tokens of the definition."""
 
     @property
     def description(self) -> str:
@@ -121,7 +116,7 @@ class VisibleTools:
     @cached_property
     def tokens(self) -> int:
         """The estimated tokens of listing all visible tools."""
-        return sum(self._entries[name].listed_tokens for name in self.names)
+        return sum(self._entries[name].tokens for name in self.names)
 
     @cached_property
     def round_robin(self) -> Sequence[ToolName]:
@@ -135,22 +130,13 @@ class VisibleTools:
 def _make_entry(tool: ProvidedTool, known: ToolEntry | None) -> ToolEntry:
     contract = tool.contract
     # By identity: a contract that did not change is the same object, and most of thousands did not.
-    if known is not None and known.listed is contract.definition:
+    if known is not None and known.definition is contract.definition:
         return known
-    # Without what is the same for every tool: Toolpost's own `_meta`, and the envelope around every result of a plugin.
-    definition = dict(contract.definition)
-    meta = {key: value for key, value in (definition.pop("_meta", None) or {}).items() if key != META_KEY}
-    if meta:
-        definition["_meta"] = meta
-    if contract.terms.style is ResultStyle.ENVELOPE:
-        definition.pop("outputSchema", None)
     return ToolEntry(
-        listed=contract.definition,
-        definition=definition,
+        definition=contract.definition,
         server=tool.provider,
         digest=contract.listing_digest[_DIGEST_PART],
-        tokens=estimate_tokens(_encode(definition)),
-        listed_tokens=estimate_tokens(_encode(contract.definition)),
+        tokens=estimate_tokens(_encode(contract.definition)),
     )
 
 

@@ -429,8 +429,11 @@ def progress_token(meta: JsonObject) -> Json:
 
 def _text_and_structure(answer: Answer) -> tuple[bytes, bool]:
     """Return the text of an answer, as a JSON string, and whether its payload is structured content too."""
-    # The text is JSON whatever the tool returned: a string too, so that a client may always parse it.
     payload = answer.payload
+    if answer.call.tool.contract.answers_text and not answer.is_error and payload[:1] == b'"':
+        # The JSON of a string is the text itself (docs/decisions/0070).
+        return payload, False
+    # Any other text is JSON, so that a client may always parse it.
     text = encode(payload.decode())
     if answer.style is ResultStyle.PLAIN:
         # A bare error object would break the tool's own output schema, so it is text alone.

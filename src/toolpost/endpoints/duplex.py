@@ -219,9 +219,12 @@ class ClientConnection:
     async def _run(self, request_id: bytes, key: str, call: Call, revision: era.Revision) -> None:
         response = None
         try:
-            response = await self._handler.answer(request_id, call, revision)
-        except ProtocolError as error:
-            response = error.as_response()
+            try:
+                response = await self._handler.answer(request_id, call, revision)
+            except ProtocolError as error:
+                response = error.as_response()
+            if self._caller.transport == "stdio" and call.progress and (delay_s := call.progress.answer_delay_s) > 0:
+                await asyncio.sleep(delay_s)
         finally:
             if self._calls.remove(key) and response is not None:
                 self._send(response)

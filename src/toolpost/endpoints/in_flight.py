@@ -15,6 +15,9 @@ CANCELLED: Final = "notifications/cancelled"
 CANCEL_REQUEST: Final = "$/cancelRequest"
 """The older one of JSON-RPC: the call that it stops is answered with `CANCELLED`."""
 
+REASON_LIMIT: Final = 200
+"""Characters of a client's reason that are kept, for the audit and for the server that runs the call."""
+
 
 class InFlight:
     """Calls by request id. The code that adds a call removes it, however the call ended."""
@@ -60,7 +63,8 @@ class InFlight:
             return False
         if message.method == CANCELLED:
             self._unwanted.add(key)
-        call.cancel("the client asked for it")
+        reason = params.get("reason")
+        call.cancel(reason[:REASON_LIMIT] if isinstance(reason, str) and reason else "the client asked for it")
         return True
 
     def cancel_all(self, reason: str) -> None:

@@ -166,7 +166,7 @@ class Call:
             if self.progress is not None:
                 # A tool may report progress while it cleans up; a client that cancelled must not be sent any.
                 self.progress.close(deliver=False)
-            self.scope.cancel()
+            self.scope.cancel(reason)
 
     @contextmanager
     def pause_deadline(self, *, at_most_s: float = 0.0) -> Iterator[None]:

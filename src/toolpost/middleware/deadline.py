@@ -28,12 +28,13 @@ class LightCancelScope:
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str | None = None) -> None:
         """Cancel the task inside; one that enters later is not cancelled by this, and must look at `cancel_called`."""
         if not self.cancel_called:
             self.cancel_called = True
             if self._task is not None:
-                self._task.cancel()
+                # As anyio writes it, for what tells a server of the cancellation (`upstreams.message.cancellation_reason`).
+                self._task.cancel(f"; reason: {reason}" if reason else None)
 
     def __enter__(self) -> None:
         self._task = asyncio.current_task()

@@ -74,7 +74,12 @@ class FastPath:
             self._audit_enter(call)
         except ToolpostError:
             return False  # the task meets the same error and reports it
-        if (sent := tool.early_request.send(call.arguments, call.context)) is None:
+        try:
+            sent = tool.early_request.send(call.arguments, call.context)
+        except Exception as error:  # noqa: BLE001 (nothing was sent: the task meets the same error and reports it)
+            event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
+            sent = None
+        if sent is None:
             self._audit_enter.undo(call)
             return False
         # The server is at work from here on: nothing below may raise.

@@ -4,8 +4,8 @@ In any second at most three notifications are sent while the tool runs, and one 
 at once, so that the 0, 50 and 100 % of a short call all arrive; a flood is thinned to three a second.
 
 A pipe needs more care. Clients made with the TypeScript SDK forget a progress token when they *read* the answer, and report a
-notification that they read together with it as an error. On a pipe a report waits `HOLD_S` before it is sent, and one that
-still waits when the call ends is dropped.
+notification that they read together with it as an error. On a pipe the answer therefore follows the last notification by
+`READ_S` at least (`answer_delay_s`).
 """
 
 import asyncio
@@ -23,7 +23,8 @@ WINDOW_S = 1.0
 MOST_IN_WINDOW = 3
 """The fourth notification of a second is reserved for the last one before the answer."""
 
-HOLD_S = 0.02
+READ_S = 0.02
+"""How long before the answer a client on a pipe must have the last notification, so that it reads the two apart."""
 
 MESSAGE_LIMIT = 1_000
 
@@ -51,12 +52,8 @@ class _Report:
 class ProgressShaper:
     """Takes every report of one call, and emits those that a client can use."""
 
-    def __init__(
-        self, emit: Callable[[ProgressNotification], None], *, call_id: CallId, tool: ToolName, is_delayed: bool = False
-    ) -> None:
-        """`is_delayed` is for pipes: nothing is sent right before the answer."""
+    def __init__(self, emit: Callable[[ProgressNotification], None], *, call_id: CallId, tool: ToolName) -> None:
         self._emit = emit
-        self._is_delayed = is_delayed
         self._id = call_id
         self._tool = tool
         self._loop = asyncio.get_running_loop()
@@ -64,6 +61,7 @@ class ProgressShaper:
         self._waiting: _Report | ReadProgress | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at: deque[float] = deque(maxlen=MOST_IN_WINDOW)
+        self._last_sent_at = -math.inf
         self._last = -math.inf
         self._has_values = False
         self._is_closed = False
@@ -87,21 +85,26 @@ class ProgressShaper:
         self._emit = emit or _discard
 
     def close(self, *, deliver: bool) -> None:
-        """Emit nothing after this. A report that waits is sent now, unless `deliver` is false or the client is on a pipe."""
+        """Emit nothing after this. A report that waits is sent now, unless `deliver` is false."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if deliver and not self._is_delayed and self._waiting is not None and not self._is_closed:
+        if deliver and self._waiting is not None and not self._is_closed:
             self._send(self._waiting)
         self._waiting = None
         self._is_closed = True
+
+    @property
+    def answer_delay_s(self) -> float:
+        """Seconds until an answer on a pipe may follow the last notification; 0 or less: at once."""
+        return self._last_sent_at + READ_S - self._loop.time()
 
     def _take(self, report: _Report | ReadProgress) -> None:
         if self._is_closed:
             return
         self._waiting = report
         if self._timer is None:
-            delay_s = max(self._wait_s(), HOLD_S if self._is_delayed else 0.0)
+            delay_s = self._wait_s()
             if delay_s <= 0:
                 self._flush()
             else:
@@ -125,6 +128,7 @@ class ProgressShaper:
         if report is None:
             return
         self._last = self._next_value(report.progress)
+        self._last_sent_at = self._loop.time()
         self._emit(
             ProgressNotification(
                 progress=self._last,

@@ -131,7 +131,8 @@ def parse(raw: bytes) -> Message:
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
+            reason = f"The message is not JSON: {error}"
+            raise ProtocolError(PARSE_ERROR, reason, request_id=find_request_id(raw)) from error
     if (call := _parse_call(raw)) is not None:
         return call
     try:
@@ -142,6 +143,10 @@ def parse(raw: bytes) -> Message:
             reason = "Batches are not part of MCP: send one message at a time"
         raise ProtocolError(INVALID_REQUEST, reason) from error
     except _FAILURES as error:
+        if _SURROGATE.search(raw) is not None and (found_id := find_request_id(raw)) != b"null":
+            # JSON's grammar allows half of a pair, so this is a request, and its client waits for an answer to it.
+            reason = "The message has half of a surrogate pair, which is no text"
+            raise ProtocolError(INVALID_REQUEST, reason, request_id=found_id) from error
         raise ProtocolError(PARSE_ERROR, f"The message is not JSON: {error}") from error
     request_id = _check_id(bytes(wire.id))
     if wire.jsonrpc != "2.0":
@@ -162,6 +167,8 @@ def refuse_bad_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
     except BadShape as error:
         raise ProtocolError(INVALID_REQUEST, f"The message {error}", request_id=find_request_id(raw)) from error
 
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 # The members of a request besides its parameters. An id with other characters, or with escapes, is not found.
 _MEMBER = rb'\s*"(?:jsonrpc|id|method)"\s*:\s*(?:-?(?:0|[1-9][0-9]{0,63})|"[ !#-\[\]-~]{0,254}")\s*'

@@ -72,11 +72,14 @@ class OwnedProviders:
 
         What a single caller is listed is its own, and may name its projects: the empty owner's, or two that agree, are common.
         """
-        known = [one for one in self if one.definitions is not None and one.has_own_definitions]
+        known = [
+            one for one in self if one.definitions is not None and one.has_own_definitions and not one.is_unchecked
+        ]
         if len(known) < 2 and self.base not in known:
             # Those that were common to all when the gateway last ran.
             base = self.base
-            return None if base.definitions is None else (base.definitions, base.build, base.profile)
+            is_usable = base.definitions is not None and not base.is_unchecked
+            return (base.definitions or [], base.build, base.profile) if is_usable else None
         first, *others = known
         common = list(first.definitions or ())
         for other in others:

@@ -1,7 +1,6 @@
 """Finds, loads, starts and stops plugins. One that fails is reported, and the others are served."""
 
 import asyncio
-import importlib
 import inspect
 import logging
 import sys
@@ -31,6 +30,7 @@ from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.plugin_contents import PluginContents, takes_contexts
 from toolpost.providers.promises import Mode
 from toolpost.providers.quarantine import HeldProvider
+from toolpost.providers.references import list_plugins, resolve, split_reference
 from toolpost.shares import Callers, FairQueue
 from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
@@ -92,13 +92,13 @@ class PluginCandidate:
 
 
 def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
-    """Make candidates from references: `package.module:attribute`, or `package.module` for a module that is a plugin."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)) for reference in references]  # type: ignore[misc]
+    """Make candidates from references: `package.module:attribute`, `package.module` for a module that is a plugin, or a path."""
+    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)) for reference in references]  # type: ignore[misc]
 
 
 def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
     """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: _resolve(r)()) for reference in references]  # type: ignore[misc]
+    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)()) for reference in references]  # type: ignore[misc]
 
 
 MIDDLEWARE_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
@@ -212,7 +212,7 @@ class PluginHost:
         """
         for reference in references:
             try:
-                found = _resolve(reference)
+                found = resolve(reference)
             except Exception as error:
                 raise BadConfiguration(
                     f"middleware.load: `{reference}` cannot be loaded: {type(error).__name__}: {error}",
@@ -411,7 +411,7 @@ class PluginHost:
         former_servers = self.servers
         others = {other: kept for other, kept in former_servers.items() if other != former_name}
         if name in others or self.serves(name):
-            raise PluginFailed(f"another plugin is already named `{name}`")
+            raise PluginFailed(self._explain_taken(name, reference))
         self.servers = {**others, name: server}
         try:
             await apply_servers()
@@ -440,10 +440,17 @@ class PluginHost:
     def _add_server(self, loaded: LoadedPlugin, server: InProcessServer) -> None:
         others = {plugin.name for plugin in self.plugins if plugin is not loaded}
         if loaded.name in others or loaded.name in self.servers:
-            raise PluginFailed(f"another plugin is already named `{loaded.name}`")
+            raise PluginFailed(self._explain_taken(loaded.name, loaded.reference))
         self.plugins.remove(loaded)
         self.servers[loaded.name] = server
         self._server_names[loaded.reference] = loaded.name
+
+    def _explain_taken(self, name: str, reference: str) -> str:
+        by_name = {server: held for held, server in self._server_names.items()}
+        by_name |= {plugin.name: plugin.reference for plugin in reversed(self.plugins)}
+        first = by_name.get(name) or name
+        both = "another plugin is already" if name in (first, reference) else f"`{first}` and `{reference}` are both"
+        return f"{both} named `{name}`; load one of them, or give one another name"
 
     def tags_of(self, name: str) -> frozenset[str]:
         """Return the tags that are configured for a plugin."""
@@ -452,7 +459,7 @@ class PluginHost:
     def _register(self, found: Any, loaded: LoadedPlugin) -> None:
         loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
         if self._manager.has_plugin(loaded.name) or loaded.name in self.servers:
-            raise PluginFailed(f"another plugin is already named `{loaded.name}`")
+            raise PluginFailed(self._explain_taken(loaded.name, loaded.reference))
         self._manager.register(found, loaded.name)
         if inspect.isclass(found) or not self._manager.get_hookcallers(found):
             self._manager.unregister(name=loaded.name)
@@ -575,10 +582,7 @@ async def _call_step(step: Callable[[], Any]) -> None:
 def _explain_no_plugin(found: Any, reference: str) -> str:
     """Say what a reference leads to that is not a plugin, and what was probably meant."""
     if inspect.ismodule(found):
-        near = [
-            name for name, value in vars(found).items() if isinstance(value, Plugin) or find_in_process_server(value)
-        ]
-        meant = " or ".join(f"`{reference}:{name}`" for name in near)
+        meant = " or ".join(f"`{reference}:{name}`" for name in list_plugins(found))
         return "the module is no plugin" + (f"; did you mean {meant}?" if meant else " and has none in it")
     if inspect.isclass(found):
         return f"`{reference}` is a class; name an object of it: `plugin = {found.__name__}()`"
@@ -587,17 +591,12 @@ def _explain_no_plugin(found: Any, reference: str) -> str:
 
 def _name_of(found: Any, candidate: PluginCandidate) -> str:
     """Return the plugin's own name, else the last part of its reference."""
-    return found.name if isinstance(found, Plugin) else candidate.name.rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+    if isinstance(found, Plugin):
+        return found.name
+    module, attribute = split_reference(candidate.name)
+    return (attribute or module).rsplit(".", 1)[-1]
 
 
 def _name_of_server(found: Any, candidate: PluginCandidate) -> str:
     """Return the name of a server object as a prefix of tools; of one without a name, the name of its module."""
-    return usable_name(find_given_name(found) or candidate.name.partition(":")[0].rsplit(".", 1)[-1])
-
-
-def _resolve(reference: str) -> Any:
-    module_name, _, attribute = reference.partition(":")
-    found: Any = importlib.import_module(module_name)
-    for part in attribute.split(".") if attribute else ():
-        found = getattr(found, part)
-    return found
+    return usable_name(find_given_name(found) or split_reference(candidate.name)[0].rsplit(".", 1)[-1])

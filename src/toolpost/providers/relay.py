@@ -35,7 +35,7 @@ from toolpost.providers.input_required import (
 )
 from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.requester import Requester
-from toolpost.providers.resource_owners import ResourceOwners
+from toolpost.providers.resource_owners import Account, ResourceOwners
 from toolpost.providers.servers import ServerProvider
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.server_requests import ClientChannel, has_client
@@ -110,7 +110,7 @@ class Relay:
 
         def note_owner(server: str, item: JsonObject) -> JsonObject:
             listed = self._qualify_item(server, item, "uri")
-            self._resource_owners.note_uri(str(listed.get("uri")), server)
+            self._resource_owners.note_uri(str(listed.get("uri")), self._account(server, requester))
             return listed
 
         return await self._list_all("resources/list", "resources", note_owner, requester)
@@ -126,7 +126,7 @@ class Relay:
 
         listed = await self._list_all("resources/templates/list", "resourceTemplates", note_owner, requester)
         for server, found in templates.items():
-            self._resource_owners.note_templates(server, found)
+            self._resource_owners.note_templates(self._account(server, requester), found)
         return listed
 
     async def prompts(self, requester: Requester) -> list[JsonObject]:
@@ -207,6 +207,9 @@ class Relay:
         """Return whose credentials a caller uses; empty where callers share them."""
         return "" if self.providers[server].owned is None else owner_of(caller)
 
+    def _account(self, server: str, requester: Requester) -> Account:
+        return Account(server, self._owner_for(server, requester.caller))
+
     async def _ask_owner(self, uri: str, requester: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
         refusal = make_unknown_resource_error(uri, requester)
         owner = await self.find_owner(uri, requester)
@@ -226,13 +229,13 @@ class Relay:
         for plugin, provider in self.providers.items():
             if isinstance(provider, PluginContents) and provider.has_resource(uri):
                 return plugin
-        servers = self._servers()
-        owner = self._resource_owners.find(uri, servers)
-        if owner is None and servers:
+        accounts = [self._account(server, requester) for server in self._servers()]
+        owner = self._resource_owners.find(uri, accounts)
+        if owner is None and accounts:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.resources, requester)
                 tasks.start_soon(self.templates, requester)
-            owner = self._resource_owners.find(uri, servers)
+            owner = self._resource_owners.find(uri, accounts)
         return owner
 
     def _list_guesses(self) -> list[str]:

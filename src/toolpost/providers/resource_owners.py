@@ -9,7 +9,7 @@ whose template has more literal text.
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -18,48 +18,56 @@ TEMPLATES_LIMIT: Final = 1_000
 """How many templates of a server are compared with a URI."""
 
 
+class Account(NamedTuple):
+    """A server, and the owner of the credentials with which it is asked; empty where callers share them."""
+
+    server: str
+    owner: str = ""
+
+
 class ResourceOwners:
-    """The URIs and templates that servers have listed."""
+    """The URIs and templates that servers have listed, by account: one caller must not learn what another's account lists."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, dict[str, None]] = {}
-        """The servers that list a URI, in the order in which they are asked."""
-        self._templates: dict[str, dict[str, tuple[str, ...]]] = {}
-        """By server, templates as their literal pieces."""
+        self._listed: dict[str, dict[Account, None]] = {}
+        """The accounts that list a URI, in the order in which they are asked."""
+        self._templates: dict[Account, dict[str, tuple[str, ...]]] = {}
+        """By account, templates as their literal pieces."""
 
-    def note_uri(self, uri: str, server: str) -> None:
-        self._listed.setdefault(uri, {})[server] = None
+    def note_uri(self, uri: str, account: Account) -> None:
+        self._listed.setdefault(uri, {})[account] = None
 
-    def note_templates(self, server: str, templates: Iterable[str]) -> None:
-        """Replace the templates of a server. One whose scheme is not literal is left out: it would take every URI."""
+    def note_templates(self, account: Account, templates: Iterable[str]) -> None:
+        """Replace the templates of an account. One whose scheme is not literal is left out: it would take every URI."""
         found: dict[str, tuple[str, ...]] = {}
         for template in templates:
             literals = tuple(_EXPRESSION.split(template))
             if _SCHEME.match(literals[0]) and len(found) < TEMPLATES_LIMIT:
                 found[template] = literals
-        self._templates[server] = found
+        self._templates[account] = found
 
     def forget(self, server: str) -> None:
-        """Forget what a server has listed, after it announced a change."""
-        self._templates.pop(server, None)
-        for uri, servers in tuple(self._listed.items()):
-            servers.pop(server, None)
-            if not servers:
+        """Forget what a server has listed for any account, after it announced a change."""
+        self._templates = {account: found for account, found in self._templates.items() if account.server != server}
+        for uri, accounts in tuple(self._listed.items()):
+            for account in [each for each in accounts if each.server == server]:
+                del accounts[account]
+            if not accounts:
                 del self._listed[uri]
 
-    def find(self, uri: str, among: Collection[str]) -> str | None:
-        """Return the server that lists a URI, else the one whose template fits it best; None if there is none."""
-        for server in self._listed.get(uri, ()):
-            if server in among:
-                return server
+    def find(self, uri: str, among: Collection[Account]) -> str | None:
+        """Return the server that lists a URI to one of these accounts, else that whose template fits best; None without one."""
+        for account in self._listed.get(uri, ()):
+            if account in among:
+                return account.server
         best, most = None, -1
-        for server in among:
-            for template, literals in self._templates.get(server, {}).items():
+        for account in among:
+            for template, literals in self._templates.get(account, {}).items():
                 # A completion names the template itself.
                 length = len(template) if template == uri else sum(map(len, literals))
                 # Of two that fit alike, the server that is configured first.
                 if length > most and _fits(literals, uri):
-                    best, most = server, length
+                    best, most = account.server, length
         return best
 
 

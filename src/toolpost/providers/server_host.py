@@ -1,8 +1,9 @@
 """All servers of one gateway: their supervisors run here, their tools are remembered, and configuration changes are applied.
 
-Tools that are remembered from an earlier start are served at once, before the server runs; servers whose tools are not known are
-started first. A change of the configuration is applied as a whole or not at all: servers that are new, or reached in another
-way, must start before anything is replaced; a server whose rules alone changed keeps its processes.
+Tools that are remembered from an earlier start are served at once, before the server runs; servers whose tools are not known, or
+have to be compared with their lock or pin before they are served (`enforce`), are started first. A change of the configuration is
+applied as a whole or not at all: servers that are new, or reached in another way, must start before anything is replaced; one
+whose rules alone changed keeps its processes.
 """
 
 import logging
@@ -266,8 +267,8 @@ class ServerHost:
         await self.promises.recall(provider.promise_name)
         if (remembered := await self._known.recall(base.name, owner)) is not None:
             provider.has_own_definitions = True
-            await provider.learn(remembered.definitions, remembered.build, _recall(remembered))
-        else:
+            await provider.learn(remembered.definitions, remembered.build, _recall(remembered), is_live=False)
+        if remembered is None or provider.is_unchecked:
             await self._learn_owned(provider)
         return provider
 
@@ -448,8 +449,7 @@ class ServerHost:
                 remembered = await self._known.recall(provider.name)
                 # A server that cannot be started as it is configured offers no tools.
                 if remembered is not None and provider.spec.problem is None:
-                    await provider.learn(remembered.definitions, remembered.build, _recall(remembered))
-            self._unsaved.clear()
+                    await provider.learn(remembered.definitions, remembered.build, _recall(remembered), is_live=False)
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self._recheck_noted)
             self._start_following(tasks)
@@ -469,8 +469,8 @@ class ServerHost:
                     await self.promises.save()
 
     async def _learn_missing(self) -> None:
-        """Start the servers whose tools are not known, concurrently, and wait for them up to the limit."""
-        missing = [provider for provider in self.providers.values() if provider.definitions is None]
+        """Start the servers whose tools are not known or unchecked, concurrently, and wait for them up to the limit."""
+        missing = [each for each in self.providers.values() if each.definitions is None or each.is_unchecked]
         async with anyio.create_task_group() as around:
             around.start_soon(self._report_waiting, missing)
             with anyio.move_on_after(self._learn_limit_s):
@@ -492,7 +492,10 @@ class ServerHost:
             # Callers without a name need none where each caller has its own.
             level = logging.INFO if provider.owned is not None else logging.WARNING
             event(_log, level, "server not started", server=provider.name, reason=error.message)
+            provider.show_remembered()
         except ToolpostError as error:
+            if isinstance(error, LoginRequired):
+                provider.show_remembered()
             event(_log, logging.WARNING, "server not available", server=provider.name, reason=error.message)
 
     def _note_login(self, server: str, owner: str) -> None:
@@ -503,13 +506,13 @@ class ServerHost:
             self._start_learning(provider, self._tasks)
 
     def _start_learning(self, provider: ServerProvider, tasks: TaskGroup) -> None:
-        if provider.spec.owner and not provider.has_own_definitions:
+        if provider.spec.owner and (not provider.has_own_definitions or provider.is_unchecked):
             tasks.start_soon(self._learn_owned, provider)
-        elif provider.definitions is None:
+        elif provider.definitions is None or provider.is_unchecked:
             tasks.start_soon(self._learn, provider)
 
     async def _keep_ready(self) -> None:
-        """Keep servers running that have `min_ready` or subscriptions, and retry those whose tools are not known."""
+        """Keep servers running that have `min_ready` or subscriptions, and retry those whose tools are not known or unchecked."""
         starting: set[ServerProvider] = set()
         is_first = True
 
@@ -528,7 +531,8 @@ class ServerHost:
                     is_wanted = (
                         provider.spec.min_ready and not provider.owner
                     ) or provider.supervisor.has_subscriptions
-                    is_wanted = is_wanted or (provider.definitions is None and not is_first and provider.owned is None)
+                    is_missing = provider.definitions is None or provider.is_unchecked
+                    is_wanted = is_wanted or (is_missing and not is_first and provider.owned is None)
                     if is_wanted and provider not in starting:
                         starting.add(provider)
                         # In a task: a slow start must not delay the others.

@@ -39,7 +39,7 @@ from toolpost.providers.input_required import (
 )
 from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import ContractStatus, Mode, Promises
-from toolpost.providers.quarantine import SortedTools, sort_tools
+from toolpost.providers.quarantine import JUDGE_WAIT_S, SortedTools, sort_tools
 from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.credentials.logins import Logins
@@ -82,6 +82,9 @@ _STATES = (
     *(ServerState.BUSY, ServerState.READY, ServerState.STARTING, ServerState.DRAINING),
     *(ServerState.SUSPENDED, ServerState.FAILED, ServerState.STOPPED),
 )
+
+SEEN_S = 3_600.0
+"""How often the definitions of a server that runs are stored again; after a day without, they are forgotten."""
 
 QUICK_DEFINITIONS_BYTES = 32 * 1024
 """Definitions up to this size are compiled on the event loop, in 20 ms at worst; larger ones are compiled in a thread."""
@@ -168,6 +171,9 @@ class ServerProvider:
         self._on_described = on_described
         self._promises = promises
         self._contracts: Mode = spec.contracts or contracts
+        self._enforces = self._contracts == "enforce"
+        self._is_live = False
+        """Whether the definitions may be listed without another look at the server; False for those of an earlier start."""
         self._compiled: dict[ToolName, ProvidedTool] = {}
         self._sorted = SortedTools()
         self.instructions = CheckedInstructions()
@@ -176,6 +182,8 @@ class ServerProvider:
         self._scanned: DefinitionScan | None = None
         self._scanned_text = ""
         self._refused: list[ContractRefused] = []
+        self._seen_at = -math.inf
+        """When its definitions were last to be stored, on the monotonic clock."""
         self.learned_many_at = -math.inf
         """When it last got a long list, on the monotonic clock."""
         self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
@@ -235,16 +243,31 @@ class ServerProvider:
         return [tool.contract for tool in self._compiled.values()]
 
     @property
+    def is_unchecked(self) -> bool:
+        """Whether its tools may not be listed yet: with `enforce`, before the server has listed them since the start."""
+        return self._enforces and not self._is_live
+
+    @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
-        return self._sorted.held
+        return {} if self.is_unchecked else self._sorted.held
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
-        return self._sorted.quarantined
+        """Tools that are not listed. One that is only unchecked is compared by its first call, and runs if it is unchanged."""
+        return {**self._sorted.held, **self._sorted.quarantined} if self.is_unchecked else self._sorted.quarantined
 
     @property
     def refused(self) -> Sequence[ContractRefused]:
         return self._refused
+
+    def show_remembered(self) -> None:
+        """List the tools of an earlier start, of a server that lists none before a login: a call asks for that.
+
+        They are as they were locked or pinned; what the server has by then is compared before a call is sent.
+        """
+        if self.definitions is not None and not self._is_live:
+            self._is_live = True
+            self._on_change(self)
 
     async def copy_definitions(self, other: "ServerProvider") -> None:
         """Copy what another provider of the same server knows, after any `learn` in progress; newer definitions are kept."""
@@ -252,7 +275,8 @@ class ServerProvider:
         async with self._learning:
             pass
         if other.definitions is not None and self.definitions is before:
-            await self.learn(other.definitions, other.build, other.profile)
+            is_live = other._is_live  # noqa: SLF001 (of its own kind)
+            await self.learn(other.definitions, other.build, other.profile, is_live=is_live)
 
     async def _learn_own(
         self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN_PROFILE
@@ -260,19 +284,30 @@ class ServerProvider:
         self.has_own_definitions = True
         await self.learn(definitions, build, profile)
 
-    async def learn(self, definitions: list[JsonObject], build: str, profile: ServerProfile = UNKNOWN_PROFILE) -> None:
+    async def learn(
+        self,
+        definitions: list[JsonObject],
+        build: str,
+        profile: ServerProfile = UNKNOWN_PROFILE,
+        *,
+        is_live: bool = True,
+    ) -> None:
         """Take the server's definitions, version and profile; unchanged tools are not compiled again.
 
         Calls use the previous tools until all new ones are ready; then all are replaced together. Two instances of a server may
-        list their tools at once; the later one waits.
+        list their tools at once; the later one waits. `is_live` is False for those of an earlier start.
         """
         async with self._learning:
+            was_unchecked = self.is_unchecked
             has_new_description, before, self.profile = profile.description != self.description, self.profile, profile
             if build == self.build and await are_same(definitions, self.definitions):
                 if profile.instructions != before.instructions:
                     self._use(*await self._sort(self._compiled))
-                self._on_seen(self)
-                if has_new_description:
+                self._is_live = self._is_live or is_live
+                self._note_seen(is_live=is_live)
+                if was_unchecked and not self.is_unchecked:
+                    self._on_change(self)
+                elif has_new_description:
                     self._on_described()
                 return
             if _is_quick(definitions):
@@ -288,8 +323,16 @@ class ServerProvider:
             self.definitions, self.build = definitions, build
             self._compiled, self._refused = prepared.tools, prepared.refused
             self._use(sorted_tools, instructions)
-            self._on_seen(self)
+            self._is_live = self._is_live or is_live
+            self._seen_at = -math.inf
+            self._note_seen(is_live=is_live)
             self._on_change(self)
+
+    def _note_seen(self, *, is_live: bool) -> None:
+        """Have the definitions stored, so that they are known at the next start; of the same ones, now and then is enough."""
+        if is_live and time.monotonic() - self._seen_at >= SEEN_S:
+            self._seen_at = time.monotonic()
+            self._on_seen(self)
 
     def _find_compiled(self, build: str) -> dict[str, tuple[JsonObject, ProvidedTool]]:
         """Return compiled tools and their definitions, by the server's own names."""
@@ -416,7 +459,7 @@ class ServerProvider:
             is_remote=True,
             early_request=None
             if mirrors
-            else EarlyRequest(send=self._make_send(contract.terms.name), read=self._read, finish=request),
+            else EarlyRequest(send=self._make_send(contract.terms.name, name), read=self._read, finish=request),
         )
 
     def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
@@ -424,10 +467,12 @@ class ServerProvider:
         message = f"server `{self.name}`, tool `{tool}`, {place}: {reason}"
         return ContractRefused(message, plugin=self.name, tool=tool, place=place, reason=reason)
 
-    def _make_send(self, tool: str) -> Callable[[JsonObject, Context], SentRequest | None]:
+    def _make_send(self, tool: str, name: ToolName) -> Callable[[JsonObject, Context], SentRequest | None]:
         head = _write_params_head(tool)
 
         def send(arguments: JsonObject, context: Context) -> SentRequest | None:
+            if self._enforces and (self.supervisor.is_overdue or name in self._sorted.quarantined):
+                return None
             if self.owned is not None and owner_of(context.caller) != self.owner:
                 return None
             meta, client_channel = _select_trace_meta(context), self.channel_of(context.client_channel, context.caller)
@@ -446,6 +491,22 @@ class ServerProvider:
 
     def _read(self, raw: bytes) -> ToolReturn:
         return ToolReturn(upstream_fields=_parse_result(raw, self.name), results=self.spec.results)
+
+    async def _check_held(self, tool: str, context: Context) -> None:
+        """Raise if a tool is quarantined by now, or was not compared with its lock or pin for longer than `relist_s`.
+
+        The call has found the tool before its server was ready: one that has just started may have listed another.
+        """
+        if self.supervisor.is_overdue:
+            # It ends before the call's own deadline does: an error that says why is better than a timeout.
+            await self.supervisor.list_again(limit_s=0.9 * self.timeout_s)
+        if self._find_quarantined(tool) is not None:
+            await self._promises.settle(JUDGE_WAIT_S)
+        if (quarantined := self._find_quarantined(tool)) is not None:
+            await quarantined.invoke({}, context)  # raises what changed
+
+    def _find_quarantined(self, tool: str) -> ProvidedTool | None:
+        return next((one for one in self._sorted.quarantined.values() if one.contract.terms.name == tool), None)
 
     def _make_request(
         self, tool: str, mirrors: MirroredArguments | None
@@ -486,6 +547,7 @@ class ServerProvider:
             on_progress=_make_progress_listener(context),
             client_channel=self.channel_of(context.client_channel, context.caller),
             caller=context.caller,
+            check=partial(self._check_held, tool, context) if self._enforces else None,
         )
         began_at = time.monotonic()
         try:

@@ -29,7 +29,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 _LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PASSPHRASE_HASH: Final = re.compile(r"scrypt:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}:[A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{43}")
-"""`scrypt:LOG2_N:R:P:SALT:HASH`, see `parts/login/passphrase.py`."""
+"""`scrypt:LOG2_N:R:P:SALT:HASH`, see `base/passphrase.py`."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -159,7 +159,7 @@ def check_caller(name: str, caller: CallerSettings) -> None:
     if caller.passphrase_hash is not None and caller.passphrase_file is not None:
         raise BadConfiguration(f"{place} has both `passphrase_hash` and `passphrase_file`.", hint="remove one of them")
     if caller.passphrase_hash is not None:
-        _check_passphrase_hash(caller.passphrase_hash, f"{place}.passphrase_hash")
+        check_passphrase_hash(caller.passphrase_hash, f"{place}.passphrase_hash")
     if not caller.has_token and not caller.has_claims and not caller.has_passphrase:
         raise BadConfiguration(
             f"{place} has no token, so that no client can authenticate as `{name}`.",
@@ -284,10 +284,11 @@ def read_passphrase(name: str, caller: CallerSettings, *, project: Path) -> str 
     if caller.passphrase_file is None:
         return caller.passphrase_hash
     place = f"callers.{name}.passphrase_file"
-    return _check_passphrase_hash(read_token_file(project / caller.passphrase_file, place), place)
+    return check_passphrase_hash(read_token_file(project / caller.passphrase_file, place), place)
 
 
-def _check_passphrase_hash(text: str, place: str) -> str:
+def check_passphrase_hash(text: str, place: str) -> str:
+    """Return the hash; raises `BadConfiguration` for a text that is none."""
     if not _PASSPHRASE_HASH.fullmatch(text):
         raise BadConfiguration(f"{place} is not the hash of a passphrase.", hint="make one: toolpost passphrase")
     return text
@@ -310,6 +311,6 @@ def _check_token(token: str, place: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise BadConfiguration(
             f"{place}: a token must be printable ASCII without spaces.",
-            hint='generate one: python -c "import secrets; print(secrets.token_urlsafe(32))"',
+            hint="`toolpost token NAME` makes one",
         )
     return token

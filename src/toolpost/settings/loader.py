@@ -18,6 +18,7 @@ from toolpost.plugins import DEFAULT
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
+from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line
 from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
 from toolpost.settings.section import (
     HasSections,
@@ -57,7 +58,12 @@ def load_config(path: Path | None = None, *, folder: Path | None = None, parts: 
     except (ValueError, RecursionError) as error:
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
         raise BadConfiguration(f"{path} is not TOML: {error}.") from error
-    return _convert_config(values, path, parts)
+    try:
+        return _convert_config(values, path, parts)
+    except WrongValue as error:
+        line = find_line(text, error.key)
+        where = f"{path}, line {line}" if line is not None else str(path)
+        raise BadConfiguration(f"{where}: {error.message.removeprefix(f'{path}: ')}", hint=error.hint) from error
 
 
 def convert_settings(values: Mapping[str, Any], *, place: str, parts: Sequence[HasSections] = ()) -> Config:
@@ -143,7 +149,7 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     try:
         read: Any = msgspec.convert(rest, whole)
     except msgspec.ValidationError as error:
-        raise BadConfiguration(f"{path}: {error}.") from error
+        raise _in_file(path, explain_wrong_value(error, rest, "")) from error
     of_parts |= {name: getattr(read, name) for name in sections if name in rest}
     kernel = {
         field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name != "parts"
@@ -218,8 +224,13 @@ def _convert_entry(value: Any, kind: type[_Entry], path: Path, place: str) -> _E
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        fault, _, inner = str(error).partition(" - at `$")
-        raise BadConfiguration(f"{path}: {place}{inner.rstrip('`')}: {fault}.") from error
+        raise _in_file(path, explain_wrong_value(error, value, place)) from error
+
+
+def _in_file(path: Path, error: WrongValue) -> WrongValue:
+    named = WrongValue(f"{path}: {error.message}", hint=error.hint)
+    named.key = error.key
+    return named
 
 
 def _check_reranker(config: Config, path: Path) -> None:

@@ -63,7 +63,13 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Meta(description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set"),
     ] = None
     trusted_proxies: Annotated[
-        list[str], Meta(description="addresses or networks of proxies, such as 10.0.0.0/8, without a limit per address")
+        list[str],
+        Meta(
+            description=(
+                "addresses or networks of proxies, such as 10.0.0.0/8, without a limit per address; the login counts by the"
+                " address in their X-Forwarded-For"
+            )
+        ),
     ] = []
     head_timeout_s: Annotated[
         Seconds, Meta(description="time limit for the headers of a request, and for the first request of a connection")
@@ -224,7 +230,7 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     load: Annotated[
         list[str],
         Meta(
-            description="plugins, and FastMCP or SDK servers, to load in addition to installed ones, as package.module:attribute"
+            description="plugins, and FastMCP or SDK servers, to load besides installed ones: module:attribute or ./file.py"
         ),
     ] = []
     bundled: Annotated[

@@ -10,6 +10,7 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.registry import BUNDLED, installed_part, installed_parts
+from toolpost.settings.locations import state_folder
 
 if TYPE_CHECKING:
     from toolpost.settings.model import Config
@@ -41,6 +42,9 @@ class Section(Generic[Value]):
     """Keys of its entries whose texts are secret, whatever they are called: `toolpost config show` leaves them out."""
     relocate: Callable[[Value, Path], Value] | None = None
     """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
+
+    needs: str = ""
+    """Another section, without which this one has no effect."""
 
     def of(self, config: "Config") -> Value:
         """Return the section as it is configured, or its default."""
@@ -130,6 +134,51 @@ def _find_texts(value: Any) -> Iterable[str]:
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _find_texts(inner)
+
+
+def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
+    """Return the sections that are set and have no effect, each with an error that says what to add.
+
+    A section has none if its part has plugins and `plugins.bundled` names none of them, unless the part works without, or if it
+    needs another section. Where one plugin is served alone, sections of others may be there.
+    """
+    idle: dict[str, BadConfiguration] = {}
+    plugins = config.plugins
+    for entry in BUNDLED if plugins.only is None else ():
+        part = entry.load()
+        is_loaded = not entry.plugins or not set(entry.plugins).isdisjoint(plugins.bundled)
+        is_working = is_loaded or part.works_without_plugin(config)
+        for section in part.sections:
+            if not _is_set(section, config):
+                continue
+            if not is_working:
+                named = ", ".join(f'"{name}"' for name in (*plugins.bundled, *entry.plugins))
+                idle[section.name] = BadConfiguration(
+                    f"[{section.name}] has no effect: the plugin `{entry.plugins[0]}` is not loaded.",
+                    hint=f"add `bundled = [{named}]` to [plugins], or remove [{section.name}]",
+                )
+            elif section.needs and not config.parts.get(section.needs):
+                idle[section.name] = BadConfiguration(
+                    f"[{section.name}] has no effect without [{section.needs}].",
+                    hint=f"add [{section.needs}.NAME], or remove [{section.name}]",
+                )
+    return idle
+
+
+def check_effects(config: "Config") -> None:
+    """Raise `BadConfiguration` for the first section that is set and has no effect."""
+    for error in find_idle_sections(config).values():
+        raise error
+
+
+def _is_set(section: Section[Any], config: "Config") -> bool:
+    """Whether a section is in the file, rather than moved to the folder of a project that has no file."""
+    if section.name not in config.parts:
+        return False
+    if section.relocate is None:
+        return True
+    folder = state_folder(Path(config.project))
+    return bool(config.parts[section.name] != section.relocate(section.default, folder))
 
 
 def check_loadable(name: str) -> None:

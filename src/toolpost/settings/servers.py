@@ -192,6 +192,15 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     idle_s: Annotated[
         float, Meta(gt=0, le=86_400 * 365, description="idle time after which an instance is stopped")
     ] = 300.0
+    relist_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="how often its tools are listed again while it runs, since a server need not say that they have"
+            " changed; 0: only when it says so",
+        ),
+    ] = 60.0
     enabled: Annotated[bool, Meta(description="false turns it off")] = True
 
     def __repr__(self) -> str:
@@ -234,6 +243,7 @@ class ResolvedServer:
     era: Era
     min_ready: int
     idle_s: float
+    relist_s: float
 
     def __repr__(self) -> str:
         """Leave out values, arguments and the path of the URL, as they may be secrets."""
@@ -372,6 +382,7 @@ def resolve_server(
         era=server.era,
         min_ready=server.min_ready,
         idle_s=server.idle_s,
+        relist_s=server.relist_s,
     )
 
 

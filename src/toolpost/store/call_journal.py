@@ -40,6 +40,9 @@ if sys.platform != "win32":
 
 _log = logging.getLogger("toolpost.store")
 
+LOGGED_TOOLS: Final = 10
+"""How many tools of lost calls a line of the log names."""
+
 BLOCK_BYTES: Final = 1024
 FIRST_BLOCKS: Final = 64
 """How many blocks a new file has; it doubles when they are used up."""
@@ -178,7 +181,16 @@ class AbandonedCalls:
         """What is to be recorded, of those that are not."""
 
     def delete(self) -> None:
-        """Delete the journals: what was in them is recorded."""
+        """Delete the journals: what was in them is recorded. One line tells of all the calls, however many there are."""
+        if self.entries:
+            event(
+                _log,
+                logging.WARNING,
+                "gateway was killed",
+                calls=len(self.entries),
+                tools=sorted({entry.tool for entry in self.entries})[:LOGGED_TOOLS],
+                hint="calls in flight at that time; the audit has those whose end is unknown with the outcome `lost`",
+            )
         for path, _ in self._files:
             path.unlink(missing_ok=True)
 

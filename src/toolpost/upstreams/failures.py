@@ -4,6 +4,7 @@ The last lines of stderr explain most failures. They may be about the call of an
 calls alone the process had, and to those who may see all calls.
 """
 
+import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
@@ -21,6 +22,11 @@ FAILURES_LIMIT: Final = 5
 _SHOWN_LINES: Final = 10
 
 RETRY_HINT: Final = "the next call tries to start it again"
+
+_NPM: Final = re.compile(r"npm (?:error|ERR!)")
+_NPM_CAUSE: Final = re.compile(r"npm (?:error|ERR!) (?!code |errno |syscall |path )\S")
+_NODE_VERSION: Final = re.compile(r"Node\.js v\d")
+_JS_ERROR: Final = re.compile(r"(?:Uncaught )?\w*Error\b.*: ")
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -87,7 +93,7 @@ class LastFailure:
         reason, lines = self.conceal(reason), [self.conceal(line) for line in lines]
         self.stderr_tail = tuple(lines) or self.stderr_tail
         self.last_error_at = time.time()
-        self.last_error = f"{reason}; it said: {lines[-1][:300]}" if lines else reason
+        self.last_error = f"{reason}; it said: {choose_telling_line(lines)[:300]}" if lines else reason
         self.hint = hint
         self._reason, self._lines, self._served = reason, lines, frozenset(served)
         return self.make_error_for(caller, hint=hint)
@@ -107,7 +113,7 @@ class LastFailure:
             return self.make_error(
                 f"{before}{self._reason}", hint=hint or "a caller with `admin = true` can see its last output"
             )
-        reason = f"{before}{self._reason}; it said: {self._lines[-1][:300]}"
+        reason = f"{before}{self._reason}; it said: {choose_telling_line(self._lines)[:300]}"
         return self.make_error(reason, hint=hint, lines=self._lines)
 
     def make_error(self, reason: str, *, hint: str | None = None, lines: Sequence[str] = ()) -> UpstreamUnavailable:
@@ -117,6 +123,18 @@ class LastFailure:
             stderr="\n".join(lines[-_SHOWN_LINES:]) or None,
             server=self.server,
         )
+
+
+def choose_telling_line(lines: Sequence[str]) -> str:
+    """Return the line of stderr that names the cause: the last one, except where a program is known to end with another.
+
+    npm ends with the path of its log, and Node.js with its version.
+    """
+    if _NPM.match(lines[-1]):
+        return next((line for line in lines if _NPM_CAUSE.match(line)), lines[-1])
+    if _NODE_VERSION.match(lines[-1]):
+        return next((line for line in reversed(lines) if _JS_ERROR.match(line)), lines[-1])
+    return lines[-1]
 
 
 def find_error(error: BaseException, kind: type[_E]) -> _E | None:

@@ -79,6 +79,10 @@ class InstanceOwner(Protocol):
         """Take the server's tools, its own version, and what else it says about itself."""
         ...
 
+    def note_reconnected(self) -> None:
+        """Note that a stream to the server was lost: it may have been replaced."""
+        ...
+
     def note_ready(self, instance: Instance, mode: HandshakeMode, /) -> None:
         """Note that the instance can be used, and the mode for the next start."""
         ...
@@ -124,7 +128,13 @@ async def _run_once(
                 raise
             async with anyio.create_task_group() as tasks:
                 assert instance.negotiation is not None
-                tasks.start_soon(keep_subscribed, transport, instance.negotiation, instance.subscriptions)
+                tasks.start_soon(
+                    keep_subscribed,
+                    transport,
+                    instance.negotiation,
+                    instance.subscriptions,
+                    owner.note_reconnected,
+                )
                 await _watch(instance, spec, owner)
                 tasks.cancel_scope.cancel()
             # Its calls are still answered, unless its process is gone.
@@ -193,6 +203,11 @@ async def _open_transport(
     else:
         authorization = owner.authorization_of(instance)
         async with open_http_server(
-            spec, owner.limits, on_notification=on_notification, on_gone=on_gone, authorization=authorization
+            spec,
+            owner.limits,
+            on_notification=on_notification,
+            on_gone=on_gone,
+            on_reconnected=owner.note_reconnected,
+            authorization=authorization,
         ) as streamable:
             yield streamable

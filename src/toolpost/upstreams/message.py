@@ -1,5 +1,6 @@
 """Messages to and from one server, as bytes: its answers, notifications and requests parsed, requests to it written. No I/O."""
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -111,6 +112,11 @@ class RequestWriter:
         else:
             inside = b"{%b}" % (fields or self._plain)
         return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+
+
+def cancellation_reason(cancelled: asyncio.CancelledError) -> str:
+    """Return the reason that the cancel scope was given, for the server; the exception's text has it."""
+    return str(cancelled).partition("; reason: ")[2] or "the caller gave up"
 
 
 def _make_meta(client_channel: "ClientChannel | None", envelope: JsonObject, meta: JsonObject | None) -> JsonObject:

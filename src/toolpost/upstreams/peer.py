@@ -31,7 +31,14 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers
-from toolpost.upstreams.message import IncomingMessage, RequestWriter, parse_error, parse_message, parse_progress_token
+from toolpost.upstreams.message import (
+    IncomingMessage,
+    RequestWriter,
+    cancellation_reason,
+    parse_error,
+    parse_message,
+    parse_progress_token,
+)
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_MESSAGE,
@@ -194,8 +201,8 @@ class Peer:
         except ServerRefused as refusal:
             self._server_requests.note_error(refusal, pending.client_channel)
             raise
-        except asyncio.CancelledError:
-            self._cancel(pending)
+        except asyncio.CancelledError as cancelled:
+            self._cancel(pending, cancellation_reason(cancelled))
             raise
         finally:
             self._forget(pending)
@@ -353,7 +360,7 @@ class Peer:
             clients = send_log_to_clients(params, (pending.client_channel for pending in self._pending.values()))
         self._on_notification(LOG_MESSAGE, params, clients, caller)
 
-    def _cancel(self, pending: PendingMessage) -> None:
+    def _cancel(self, pending: PendingMessage, reason: str) -> None:
         self._abandoned[pending.number] = None
         if pending.caller is not None:
             self._attribution.note_abandoned(pending.caller)
@@ -363,7 +370,7 @@ class Peer:
             # The answer came in the same turn of the loop. Retrieved, or asyncio would log an exception that was never read.
             pending.answer.exception()
         if pending.method not in _NOT_CANCELLABLE and self._lost is None:
-            self._notify("notifications/cancelled", b'"requestId":%d,"reason":"the caller gave up"' % pending.number)
+            self._notify("notifications/cancelled", b'"requestId":%d,"reason":%b' % (pending.number, encode(reason)))
 
     def _notify(self, method: str, fields: bytes) -> None:
         self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {})))

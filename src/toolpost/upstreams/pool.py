@@ -65,6 +65,7 @@ class InstancePool:
         *,
         failure: LastFailure,
         on_tools: ToolsListener,
+        on_reconnected: Callable[[], None],
         on_notification: Callable[[Instance, str, bytes, ClientIds, CallerId | None], None],
         subscriptions: Callable[[str], InstanceSubscriptions],
         fill_in: FillIn | None = None,
@@ -82,6 +83,7 @@ class InstancePool:
         self._authorizations = authorizations
         self.limits = limits
         self.learn = on_tools
+        self.note_reconnected = on_reconnected
         self.take_notification = on_notification
         self._subscriptions = subscriptions
         self.backoff = Backoff()
@@ -110,10 +112,9 @@ class InstancePool:
         self._one_ended = anyio.Event()
         """Set when an instance has ended, and then replaced by a new event."""
 
-    def adopt(self, spec: ServerSpec, on_tools: ToolsListener) -> None:
+    def adopt(self, spec: ServerSpec) -> None:
         """Keep the instances under another specification, which must reach the server in the same way."""
         self._spec = spec
-        self.learn = on_tools
 
     def __iter__(self) -> Iterator[Instance]:
         """Iterate over every instance, those that are stopping last."""
@@ -157,7 +158,8 @@ class InstancePool:
 
     async def find_or_start_by_handshake(self, key: str, caller: Caller | None) -> Instance:
         """Return an instance that was opened by a handshake; of a server that takes none, the one that all callers use."""
-        if self.is_stateless is None:
+        if self.is_stateless is None or not any(i.ready_at and not i.is_handshake_only for i in self._by_key.values()):
+            # It also lists the tools, which a second instance alone would not do.
             await self.find_or_start(key, caller)
         if not self.may_use_handshake():
             return await self.find_or_start(key, caller)
@@ -187,8 +189,9 @@ class InstancePool:
         return instance if is_ready else None
 
     def find_any_ready(self) -> Instance | None:
-        """Return any instance that is ready, None if there is none."""
-        return next((i for i in self._by_key.values() if i.ready_at), None)
+        """Return an instance that is ready, None if there is none; one by a handshake alone only if there is no other."""
+        ready = [i for i in self._by_key.values() if i.ready_at]
+        return min(ready, key=lambda i: i.is_handshake_only, default=None)
 
     def _take_spare(self, key: str, caller: Caller | None) -> Instance | None:
         """Give a spare instance this key, preferably one that is ready; None if there is no spare.
@@ -413,6 +416,8 @@ class InstancePool:
         """Whether an instance is idle for `idle_s`, has no subscriptions, and is not kept by `min_ready`."""
         if time.monotonic() - instance.used_at < self._spec.idle_s or instance.subscriptions.uris:
             return False
+        if instance.key + HANDSHAKE_SUFFIX in self._by_key:
+            return False  # The tools that the second instance is used for are listed by this one.
         if self._spec.strategy != "per_session":
             return instance.is_handshake_only or not self._spec.min_ready
         # The instance of a session has its state, so it cannot serve as a spare for another session.

@@ -157,6 +157,8 @@ class ServerSpec:
     """The era in which a server that knows both is used; `auto` is the era of the caller."""
     min_ready: int = 0
     idle_s: float = 300.0
+    relist_s: float = 60.0
+    """How often its tools are listed again while it runs, in seconds; 0 for only when it says that they have changed."""
     problem: str | None = None
     """Why it cannot be started as it is configured, such as a variable that is not set; None if it can be."""
     hint: str | None = None

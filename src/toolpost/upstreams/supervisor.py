@@ -19,7 +19,7 @@ Instances are left to `pool` and `lifecycle`, the meaning of results to `provide
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -43,7 +43,7 @@ from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now
 from toolpost.upstreams.notifications import FORWARDED, TOOLS_CHANGED, ClientIds, Notification, is_level_at_least
 from toolpost.upstreams.pool import FillIn, InstancePool
-from toolpost.upstreams.report import ServerReport, ServerState
+from toolpost.upstreams.report import ServerProfile, ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import (
@@ -65,6 +65,16 @@ LOG_LEVEL_LIMIT_S: Final = 2.0
 
 _UNKNOWN_TOOL_CODES: Final = frozenset({-32602, -32601})
 """Error codes for a tool that a server does not have, or no longer has with this schema: its tools are listed again."""
+
+
+_NO_BACK_CHANNEL: Final = "no back-channel"
+_INVALID_RESULT: Final = "Handler returned an invalid result"
+"""What a server made with the official SDK refuses a request with that works in the other era alone: one that asks its client in
+the middle of a call, in the stateless era, and one whose result asks for input (`input_required`), in the handshake era.
+"""
+
+_ERAS_LIMIT: Final = 10_000
+"""Requests of a server whose era is remembered, by method and name."""
 
 
 class SentRequest(msgspec.Struct, frozen=True, gc=False):
@@ -95,16 +105,19 @@ class Supervisor:
         limits = limits or ServerLimits()
         self._on_tools = on_tools
         self._failure = LastFailure(spec.name, limits.callers, conceal=spec.conceal)
-        self._tool_list = ToolListRefresher(spec.name, self._relist)
+        self._tool_list = ToolListRefresher(spec.name, self._relist, spec.relist_s)
         self._on_notification = on_notification
         self._subscribers: dict[str, Counter[str]] = {}
         """The number of subscribers of each resource, by the key of an instance."""
         self._log_level: str | None = None
+        self._needs_handshake: dict[tuple[str, str], bool] = {}
+        """Whether a request needs the handshake era, by method and name, if it has failed in the other one."""
         self._pool = InstancePool(
             spec,
             limits,
             failure=self._failure,
-            on_tools=on_tools,
+            on_tools=self._take_tools,
+            on_reconnected=self._tool_list.note_reconnected,
             on_notification=self._take_notification,
             subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
             fill_in=fill_in if spec.own_names else None,
@@ -137,11 +150,13 @@ class Supervisor:
         client_channel: ClientChannel | None = None,
         caller: Caller | None = None,
         sent: SentRequest | None = None,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> Coroutine[Any, Any, bytes]:
         """Send a request and return the JSON of its result; the server is started if need be.
 
         `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `send_ahead`,
-        and only its answer is awaited. Raises `ServerRefused` or `UpstreamUnavailable`.
+        and only its answer is awaited. `check` is awaited once an instance is ready, which may have listed other tools than the
+        one before; what it raises is raised, and nothing is sent. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
         ask = partial(
             self._ask,
@@ -155,6 +170,7 @@ class Supervisor:
             client_channel=client_channel,
             caller=caller,
             sent=sent,
+            check=check,
         )
         return self._request_in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
 
@@ -179,10 +195,13 @@ class Supervisor:
         client_channel: ClientChannel | None,
         caller: Caller | None,
         sent: SentRequest | None,
+        check: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
         caller_id = None if caller is None else caller.id
-        for attempt in (1, 2):
-            instance = sent.instance if sent else await self._acquire(key, caller, client_channel)
+        # One of the three is for the other era.
+        for attempt in (1, 2, 3):
+            by_handshake = self._uses_handshake(method, name, caller)
+            instance = sent.instance if sent else await self._acquire(key, caller, client_channel, by_handshake, check)
             began = sent.began if sent else now()
             assert instance.transport is not None
             try:
@@ -203,49 +222,94 @@ class Supervisor:
             except ConnectionLost as lost:
                 self._pool.retire(instance, lost.message)
                 # A tool may have side effects: only a request that the server cannot have seen is repeated.
-                if lost.was_sent or attempt == 2:
+                if lost.was_sent or attempt >= 2:
                     raise self._make_call_error(instance, lost, caller) from lost
                 sent = None
             except UpstreamUnavailable as error:
                 raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
-                if refusal.code in _UNKNOWN_TOOL_CODES and not is_extension_request(method):
-                    self._tool_list.request_refresh()
-                raise
+                if not self._note_wrong_era(method, name, instance, refusal, client_channel):
+                    self._refresh_if_unknown(method, refusal)
+                    raise
+                sent = None
             except asyncio.CancelledError:
                 self._schedule_cancellation_check(instance, began)
                 raise
             finally:
                 # Also before it is repeated: an instance that was retired waits for its calls before it ends.
                 instance.release()
-        raise AssertionError("two attempts end above")
+        raise AssertionError("three attempts end above")
 
-    async def _acquire(self, key: str, caller: Caller | None, client_channel: ClientChannel | None) -> Instance:
+    def _refresh_if_unknown(self, method: str, refusal: ServerRefused) -> None:
+        if refusal.code in _UNKNOWN_TOOL_CODES and not is_extension_request(method):
+            self._tool_list.request_refresh()
+
+    def _uses_handshake(self, method: str, name: str | None, caller: Caller | None) -> bool:
+        """Whether a request goes to an instance that was opened by a handshake, where the server knows both eras."""
+        is_of_era = caller is not None and caller.takes_server_requests
+        return self._needs_handshake.get((method, name or ""), is_of_era) if self._needs_handshake else is_of_era
+
+    def _note_wrong_era(
+        self,
+        method: str,
+        name: str | None,
+        instance: Instance,
+        refusal: ServerRefused,
+        client_channel: ClientChannel | None,
+    ) -> bool:
+        """Return whether a request was refused for its era; it is made in the other era from now on."""
+        if client_channel is None or not client_channel.capabilities or not self._pool.may_use_handshake():
+            return False
+        is_stateless = instance.negotiation is not None and instance.negotiation.is_stateless
+        is_wrong = _NO_BACK_CHANNEL in refusal.message if is_stateless else refusal.message == _INVALID_RESULT
+        key = method, name or ""
+        if not is_wrong or key in self._needs_handshake or len(self._needs_handshake) >= _ERAS_LIMIT:
+            return False
+        self._needs_handshake[key] = is_stateless
+        era = "handshake" if is_stateless else "stateless"
+        event(_log, logging.INFO, "request needs another era", server=self.spec.name, method=method, of=name, era=era)
+        return True
+
+    async def _acquire(
+        self,
+        key: str,
+        caller: Caller | None,
+        client_channel: ClientChannel | None,
+        by_handshake: bool,
+        check: Callable[[], Awaitable[None]] | None,
+    ) -> Instance:
         try:
-            if (instance := self._find_ready(key, caller)) is None:
+            if (instance := self._find_ready(key, by_handshake=by_handshake)) is None:
                 if caller is not None and caller.client is None and client_channel is not None:
                     # A client of the stateless era says with each request what it can.
                     caller = replace(caller, client=ClientInfo(capabilities=client_channel.capabilities))
-                instance = await self._find_or_start(key, caller)
+                instance = await self._find_or_start(key, caller, by_handshake=by_handshake)
         except UpstreamUnavailable as error:
             error.was_sent = False
             raise
-        return instance.acquire(None if caller is None else caller.id)
+        instance.acquire(None if caller is None else caller.id)
+        if check is not None:
+            try:
+                await check()
+            except BaseException:
+                instance.release()
+                raise
+        return instance
 
     def _instance_key(self, key: str) -> str:
         return key if self.spec.strategy == "per_session" else ""
 
-    def _find_ready(self, key: str, caller: Caller | None) -> Instance | None:
-        """Return the instance for a caller if it is ready, else None: in the caller's era, if the server knows both."""
-        if caller is None or not caller.takes_server_requests:
+    def _find_ready(self, key: str, *, by_handshake: bool) -> Instance | None:
+        """Return the instance of a key if it is ready, else None: opened by a handshake, if the server knows both eras."""
+        if not by_handshake:
             return self._pool.find_ready(key)
         if self._pool.is_stateless is None:
             # Before the first negotiation it is not known which of the two instances is the right one.
             return None
         return self._pool.find_ready(key + HANDSHAKE_SUFFIX if self._pool.may_use_handshake() else key)
 
-    async def _find_or_start(self, key: str, caller: Caller | None) -> Instance:
-        if caller is None or not caller.takes_server_requests:
+    async def _find_or_start(self, key: str, caller: Caller | None, *, by_handshake: bool) -> Instance:
+        if not by_handshake:
             return await self._pool.find_or_start(key, caller)
         return await self._pool.find_or_start_by_handshake(key, caller)
 
@@ -264,7 +328,9 @@ class Supervisor:
         The instance is acquired: `request` must follow with `sent`, unless `on_result` accepts the result and the instance is
         released.
         """
-        instance = self._find_ready("", caller) if self.spec.strategy == "shared" else None
+        instance = None
+        if self.spec.strategy == "shared":
+            instance = self._find_ready("", by_handshake=self._uses_handshake(method, name, caller))
         if instance is None or (transport := instance.transport) is None:
             return None
         pending = transport.send_ahead(
@@ -284,7 +350,8 @@ class Supervisor:
 
         Returns the key of the instance, for `unsubscribe`. Raises `ServerRefused` if the server has no subscriptions.
         """
-        instance = await self._find_or_start(self._instance_key(key), caller)
+        by_handshake = caller.takes_server_requests
+        instance = await self._find_or_start(self._instance_key(key), caller, by_handshake=by_handshake)
         key = instance.key
         assert instance.transport is not None
         assert instance.negotiation is not None
@@ -318,7 +385,7 @@ class Supervisor:
 
     async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
         """Announce changed roots of a client to a running server of the handshake era that has asked for them before."""
-        instance = self._find_ready(self._instance_key(key), caller)
+        instance = self._find_ready(self._instance_key(key), by_handshake=caller.takes_server_requests)
         if (
             instance is None
             or instance.transport is None
@@ -330,7 +397,7 @@ class Supervisor:
 
     async def notify(self, method: str, fields: bytes, *, caller: Caller, key: str = "") -> bool:
         """Send a caller's notification to the instance that its calls use; False if none runs, which is not started for it."""
-        instance = self._find_ready(self._instance_key(key), caller)
+        instance = self._find_ready(self._instance_key(key), by_handshake=caller.takes_server_requests)
         if instance is None or instance.transport is None:
             return False
         await instance.transport.notify(method, fields)
@@ -387,6 +454,27 @@ class Supervisor:
             reason = "it went on with a call that was cancelled"
             self._pool.retire(instance, reason, is_fault=True)
 
+    # Tools
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the tools of a running server were not listed for longer than `relist_s`; True before the first time."""
+        return self._tool_list.is_overdue
+
+    async def list_again(self, *, limit_s: float) -> None:
+        """Have a running server list its tools now. Raises `UpstreamUnavailable` if they are overdue after that."""
+        with anyio.move_on_after(limit_s):
+            await self._tool_list.try_now()
+        if self._tool_list.is_overdue:
+            reason = f"its tools could not be compared with what they were: {self._tool_list.reason}"
+            error = self._failure.make_error(reason, hint="try again in a moment")
+            error.was_sent = False
+            raise error
+
+    async def _take_tools(self, tools: list[JsonObject], build: str, profile: ServerProfile) -> None:
+        await self._on_tools(tools, build, profile)
+        self._tool_list.note_listed()
+
     # Control and state
 
     async def ensure_ready(self) -> None:
@@ -441,7 +529,8 @@ class Supervisor:
         """Keep the processes under another specification, which must reach the server in the same way."""
         self.spec = spec
         self._on_tools = on_tools
-        self._pool.adopt(spec, on_tools)
+        self._pool.adopt(spec)
+        self._tool_list.set_interval(spec.relist_s)
 
     @property
     def capabilities(self) -> JsonObject | None:
@@ -520,9 +609,16 @@ class Supervisor:
             )
 
     async def _relist(self) -> None:
-        instance = self._pool.find_any_ready()
-        if instance is not None and instance.transport is not None and instance.negotiation is not None:
-            with anyio.fail_after(instances.START_LIMIT_S):
-                instance.negotiation = await refresh(instance.transport, instance.negotiation)
-                tools = await fetch_tools(instance.transport, instance.negotiation, self.spec.name)
-                await self._on_tools(tools, instance.negotiation.build, instance.negotiation.profile)
+        """List the tools of a running server; does nothing if none runs: the next one lists them when it starts."""
+        if (instance := self._pool.find_any_ready()) is None:
+            return
+        if instance.is_handshake_only:
+            # In another era the same tools may look different. The instance that lists them is lost: the next one does.
+            await self._pool.find_or_start(instance.key.removesuffix(HANDSHAKE_SUFFIX))
+            return
+        assert instance.transport is not None
+        assert instance.negotiation is not None
+        with anyio.fail_after(instances.START_LIMIT_S):
+            instance.negotiation = await refresh(instance.transport, instance.negotiation)
+            tools = await fetch_tools(instance.transport, instance.negotiation, self.spec.name)
+            await self._take_tools(tools, instance.negotiation.build, instance.negotiation.profile)

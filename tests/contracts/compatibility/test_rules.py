@@ -65,6 +65,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         gives(x=FORM),
         "/outputSchema/properties/x/pattern",
     ),
+    "output.format-changed": ({}, {"resultFormat": "text"}, "/resultFormat"),
     "output.schema-removed": (gives(x=TEXT), {}, "/outputSchema"),
     "output.schema-added": ({}, gives(x=TEXT), "/outputSchema"),
     "output.required-added": (gives(x=TEXT), gives("y", x=TEXT, y=TEXT), "/outputSchema/properties/y"),
@@ -100,7 +101,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "version.tooling-changed": ({"toolingVersion": "1"}, {"toolingVersion": "2"}, "/toolingVersion"),
     "budget.spent": (takes(q=HARD), takes(q=HARD | {"minProperties": 1}), ""),
 }
-SILENT = {"input.unproven", "output.unproven", "output.schema-removed"}
+SILENT = {"input.unproven", "output.unproven", "output.format-changed", "output.schema-removed"}
 """Breaking, and there is no value to show it by."""
 
 

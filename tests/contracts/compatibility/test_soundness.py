@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.compatibility.fuzz import run
 from toolpost.contracts.compatibility.containment import ComparedSchema, Comparison, Containment
 from toolpost.contracts.compatibility.cost import Budget
-from toolpost.contracts.compatibility.examples import ANY_VALUES
+from toolpost.contracts.compatibility.sampling import ANY_VALUES
 from toolpost.contracts.compatibility.walk import SchemaWalk
 
 PAIRS = 250

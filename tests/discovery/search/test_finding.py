@@ -47,6 +47,42 @@ def test_two_requests_in_one_find_the_tools_of_both(index: SearchIndex) -> None:
     assert {"weather__get_forecast", "gmail__send_email"} <= set(found)
 
 
+def test_three_requests_in_one_sentence_find_the_tools_of_all(index: SearchIndex) -> None:
+    asked = list(QUERIES.items())
+    found = wanted = 0
+    for start in range(len(asked)):
+        steps = [asked[(start + offset) % len(asked)] for offset in (0, 7, 13)]
+        names = _names(index, " and then ".join(query for query, _ in steps), 10)
+        found += len({name for _, name in steps} & set(names))
+        wanted += len({name for _, name in steps})
+
+    assert found / wanted > 0.92  # 0.90 with sentences alone
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("list open pull requests", "hub__pulls_list"),
+        ("create a pull request", "hub__pulls_create"),
+        ("delete a pull request", "hub__pulls_delete"),
+        ("update a pull request", "hub__pulls_update"),
+    ],
+)
+def test_the_verb_decides_between_the_operations_of_an_api(query: str, first: str) -> None:
+    # The text of a real API: what is created is described at length, what is listed in a few words.
+    described = {
+        "list": "Pull requests of a repository.",
+        "create": "Create a pull request. Open pull requests need a head and a base; an open pull request may be a draft.",
+        "delete": "Delete an open pull request. Open pull requests that are deleted leave the list of open pull requests.",
+        "update": "Update a pull request. Open pull requests can be closed.",
+    }
+    tools = [
+        ToolDocument(name=f"hub__pulls_{verb}", server="hub", description=text) for verb, text in described.items()
+    ]
+
+    assert _names(SearchIndex.prepare(tools), query, 1) == [first]
+
+
 def test_humps_are_words(index: SearchIndex) -> None:
     assert _names(index, "stock quote", 1) == _names(index, "getstockquote", 1) == ["finance__getStockQuote"]
 

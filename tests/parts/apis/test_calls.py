@@ -179,6 +179,18 @@ async def test_redirects_are_followed_at_the_same_origin_only(api: FakeApi, tmp_
             refused = error_of(await client.call_tool("pets__photo", {}))
             assert (refused["code"], refused["details"]["status"]) == ("UPSTREAM_UNAVAILABLE", 307)
         assert other.seen == []
+        count = len(api.seen)
+        places = [
+            f"{api.url}/a/../../admin",
+            f"{api.url}/%2e%2e/admin",
+            "/a/%2E./admin",
+            "/a%2f..%2fadmin",
+            "/..%5cadmin",
+        ]
+        for place in places:
+            api.replies["GET /photo"] = Reply(status=302, headers={"location": place})
+            assert error_of(await client.call_tool("pets__photo", {}))["code"] == "UPSTREAM_UNAVAILABLE", place
+        assert len(api.seen) == count + len(places), "none was followed"
         api.replies["GET /photo"] = Reply(status=302, headers={"location": "/photo"})
         assert "more than 5 times" in error_of(await client.call_tool("pets__photo", {}))["message"]
         api.replies["POST /pets"] = Reply(status=308, headers={"location": "/other"})

@@ -95,9 +95,10 @@ async def test_a_document_at_a_url_is_fetched_again_and_kept_only_if_it_can_be_r
         api.replies["GET /openapi.json"] = Reply(body=["no", "document"])
         await until(lambda: app.health()["plugins"]["pets"]["state"] == "degraded")
         assert names_of(app) == ["pets__cats"]
-    api.replies["GET /openapi.json"] = Reply(status=503)
-    async with open_gateway({}, api.url, tmp_path, document=url) as app:
-        assert names_of(app) == ["pets__cats"], "the last copy that could be read"
+    for gone in (Reply(status=503), Reply(body=["no", "document"]), Reply(body=b"[" * 50_000)):
+        api.replies["GET /openapi.json"] = gone
+        async with open_gateway({}, api.url, tmp_path, document=url) as app:
+            assert names_of(app) == ["pets__cats"], "the last copy that could be read"
 
 
 @pytest.mark.parametrize("is_locked", [True, False])

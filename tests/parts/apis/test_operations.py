@@ -1,6 +1,7 @@
 """Operations of a document: names, selection, answers, Swagger 2.0, and the reasons for those that are no tools."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -39,8 +40,18 @@ def test_names_are_ids_or_methods_and_paths_and_do_not_depend_on_others() -> Non
     made = tools_of(unnamed, *twice, strange, long)
     names = names_of(made)
     assert names[:4] == ["get_pets_id_toys", "same_get_twice", "same_post_twice", "pets_list_all__nd"]
-    assert len(f"pets__{names[4]}") == 64
+    assert names[4] == "x" * 58
     assert names_of(tools_of(long, strange, *reversed(twice), unnamed)) == [names[i] for i in (4, 3, 1, 2, 0)]
+
+
+def test_long_names_end_at_a_word_and_have_a_hash_only_if_two_would_be_the_same() -> None:
+    long = "actions/list-selected-repositories-enabled-for-the-actions-of-an-organization"
+    same = [{"method": "get", "path": f"/{end}", "operationId": f"{'y' * 60}_{end}"} for end in ("a", "b")]
+    names = names_of(tools_of({"method": "get", "path": "/c", "operationId": long}, *same))
+
+    assert names[0] == "actions_list-selected-repositories-enabled-for-the-actions"
+    assert len({*names}) == 3
+    assert all(re.fullmatch("y+_[0-9a-f]{8}", name) for name in names[1:])
 
 
 def test_hints_follow_the_method() -> None:

@@ -31,7 +31,7 @@ async def test_rules_and_voters_are_looked_at() -> None:
 
     assert "deprecated" in deprecated[1].message
     assert '[modes] confirmed = ["github"]' in str(deprecated[1].hint)
-    assert [finding.message for finding in good] == ["rules: money"]
+    assert [finding.message for finding in good] == ["rules: money", "money: `cli` has no passphrase to vote with"]
     assert "2 votes are needed" in bad[0].message
     assert "ben cannot log in" in strange[1].message
 

@@ -14,7 +14,9 @@ import msgspec
 import pytest
 from nacl.signing import VerifyKey
 
+from tests.hostile.attacks import attack
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring
+from tests.proofs import proves
 from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest
@@ -59,6 +61,7 @@ async def pay(app: App, amount: int) -> str:
         return str((await refused(client, amount=amount))["details"]["round_id"])
 
 
+@proves("approvals__consensus_gossip", "peer_id")
 async def test_rounds_votes_and_heads_are_exchanged(url: str, other_url: str) -> None:
     ours, theirs = await key_of(url), await key_of(other_url)
     async with gateway(url, b=PeerSettings(url=NOWHERE, key=theirs)) as a, open_http(a) as a_url:
@@ -68,6 +71,7 @@ async def test_rounds_votes_and_heads_are_exchanged(url: str, other_url: str) ->
             await pay(b, 6)
             first = data_of(await client.call_tool("approvals__consensus_gossip", {"peer_id": "a"}))
             again = data_of(await client.call_tool("approvals__consensus_gossip", {"peer_id": "a"}))
+            unknown = data_of(await client.call_tool("approvals__consensus_gossip", {"peer_id": "z"}))
             kept = await _events(b.store)
             taken = await _events(a.store)
             report = await peers_of(b).report()
@@ -77,6 +81,7 @@ async def test_rounds_votes_and_heads_are_exchanged(url: str, other_url: str) ->
     assert (reported["sent"], reported["received"]) == ({"round": 1, "vote": 0}, {"round": 1, "vote": 1})
     kinds = [json.loads(event.body)["kind"] for event in kept]
     assert first["peer"] == again["peer"] == "ok"
+    assert (unknown["peer"], unknown["events_sent"]) == ("unknown", 0)
     assert (first["events_sent"], first["events_received"]) == (2, 3), "a round and a head; a round, a vote and a head"
     assert again["events_sent"] >= 1
     assert {kind: kinds.count(kind) for kind in ("round", "vote")} == {"round": 1, "vote": 1}
@@ -320,3 +325,16 @@ async def test_what_a_stranger_answers_does_not_count_as_received(
         (report,) = await peers.report()
 
     assert report["sent"] == {"round": 0, "vote": 0}, "the peer gets it with the next exchange"
+
+
+@attack("server", "is a peer that sends one event after another", "the newest of them are kept, and no others")
+async def test_events_of_a_peer_are_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "EVENTS_LIMIT", 3)
+    async with gateway(url) as a:
+        for number in range(1, 9):
+            one = await peers_of(a)._sign({"kind": "round", "round": number})
+            await a.store.scripts.run(partial(peers_module._keep, "b", [(one, json.loads(one.body))]))
+        await a.store.scripts.run(lambda: peers_module.prune_events(3600))
+        kept = sorted(json.loads(one.body)["round"] for one in await _events(a.store))
+
+    assert kept == [6, 7, 8]

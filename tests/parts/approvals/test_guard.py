@@ -14,7 +14,7 @@ from mcp import Client
 from tests.discovery.test_modes import with_servers
 from tests.parts.approvals.bank import approvals_of, bank, cast, expire, refused, requiring, served
 from tests.parts.tasks.asking import Tasks
-from tests.upstreams.behind import hostile
+from tests.upstreams.behind import hostile, until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
 from toolpost.app import open_app
@@ -30,7 +30,7 @@ from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import part as part_module
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.draw import order
-from toolpost.parts.approvals.rounds import Status
+from toolpost.parts.approvals.rounds import Round, Status
 from toolpost.parts.approvals.rules import ApprovalRules
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
@@ -68,7 +68,7 @@ async def test_an_approved_call_runs_once(way: Way) -> None:
     assert (done, paid, free) == (1, [5], 5)
     assert pending["details"]["round_id"] == first["details"]["round_id"]
     assert "0 of 1" in first["message"]
-    assert "toolpost approvals approve" in first["hint"]
+    assert first["hint"] == "call again with the same arguments once it is approved; may vote: cli"
     assert again["details"]["round_id"] != first["details"]["round_id"]
     assert "its approval is used" in again["message"]
     assert ended is Status.DONE
@@ -353,6 +353,39 @@ async def test_two_equal_calls_that_wait_run_once() -> None:
     assert sorted(bool(answer.is_error) for answer in answers) == [False, True, True, True, True]
 
 
+async def test_a_call_that_comes_to_its_approval_after_the_first_has_ended_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paid: list[int] = []
+    async with served(requiring(wait=True), bank(paid)) as (app, client):
+        approvals = approvals_of(app)
+        dispatch, has_first, both, first_is_done = approvals.dispatch, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def dispatch_in_turn(*arguments: Any) -> Round:
+            # Both calls have seen the approval when the first uses it; the second tries when the first has ended.
+            if has_first.is_set():
+                both.set()
+                await first_is_done.wait()
+            else:
+                has_first.set()
+                await both.wait()
+            return await dispatch(*arguments)
+
+        monkeypatch.setattr(approvals, "dispatch", dispatch_in_turn)
+        calling = {asyncio.create_task(client.call_tool("bank__pay", {"amount": 5})) for _ in range(2)}
+        await until(lambda: app.gateway.in_flight == 2)
+        while not (rounds := await approvals.list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        await cast(app, str(rounds[0].round.id))
+        done, waiting = await asyncio.wait(calling, return_when=asyncio.FIRST_COMPLETED)
+        first_is_done.set()
+        answers = [await each for each in (*done, *waiting)]
+
+    assert paid == [5]
+    assert [bool(answer.is_error) for answer in answers] == [False, True]
+    assert "was used already" in error_of(answers[1])["message"]
+
+
 async def test_a_cancelled_call_leaves_its_approval_to_the_next() -> None:
     paid: list[int] = []
     async with served(requiring(wait=True), bank(paid)) as (app, client):
@@ -595,6 +628,28 @@ async def test_tools_that_no_rule_can_match_keep_the_fast_path(monkeypatch: pyte
         await refused(client, "up__pid")
 
     assert sent == ["up__echo"]
+
+
+@pytest.mark.wire
+async def test_arguments_that_no_rule_matches_keep_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    start = FastPath.start
+
+    def note(path: FastPath, call: Any, delivery: Any) -> bool:
+        if is_sent := start(path, call, delivery):
+            sent.append(call.arguments["text"])
+        return is_sent
+
+    monkeypatch.setattr(FastPath, "start", note)
+    config = requiring(tools=["up__echo"], arguments={"properties": {"text": {"const": "pay"}}})
+    async with served(config, servers=[hostile()], way=Way("http", STATELESS)) as (_, client):
+        await client.call_tool("up__echo", {"text": "started"})
+        sent.clear()
+        await client.call_tool("up__echo", {"text": "hi"})
+        await refused(client, "up__echo", text="pay")
+        await client.call_tool("up__echo", {"text": "hi again"})
+
+    assert sent == ["hi", "hi again"]
 
 
 async def test_every_refusal_is_in_the_audit() -> None:

@@ -12,6 +12,7 @@ import pytest
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
+from tests.hostile.attacks import attack
 from tests.parts.approvals.bank import expire
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId, ThreadId
@@ -139,6 +140,38 @@ async def test_what_is_not_approved_is_not_dispatched(url: str, change: str) -> 
     assert used.call_id is None
 
 
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.EXPIRED])
+async def test_a_round_is_dispatched_from_no_state_but_approved(url: str, status: Status) -> None:
+    async with opened(url) as (approvals, store):
+        found = (await approvals.open_call(subject(), expires_s=60)).round
+        await approve(approvals, found)
+
+        def move() -> Any:
+            yield Statement("UPDATE approval_rounds SET status = ?1, call_id = 'first'", (status.value,))
+
+        await store.scripts.run(move)
+        used = await approvals.dispatch(found.id, found.key, CallId("second"))
+
+    assert used.call_id == ("second" if status is Status.APPROVED else "first")
+    assert used.status is (Status.DISPATCHED if status is Status.APPROVED else status)
+
+
+async def test_a_used_round_does_not_take_the_approval_of_the_next(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        first = (await approvals.open_call(subject(), expires_s=60)).round
+        await approve(approvals, first)
+        await approvals.dispatch(first.id, first.key, CallId("c1"))
+        await approvals.finish(first.id, CallId("c1"), status=Status.DONE, outcome=None)
+        following = (await approvals.open_call(subject(), expires_s=60)).round
+        await approve(approvals, following)
+        again = await approvals.dispatch(first.id, first.key, CallId("c2"))
+        after = await approvals.read(following.id)
+
+    assert (following.id, following.key) == (first.id + 1, first.key)
+    assert again.call_id == "c1"
+    assert (after.status, after.round.call_id) == (Status.APPROVED, None)
+
+
 async def test_a_call_whose_gateway_is_gone_is_lost_and_its_approval_is_used(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,7 +296,7 @@ async def test_a_voter_may_sign_with_a_key_of_their_own(url: str) -> None:
         found = (await approvals.open_call(subject(), expires_s=60)).round
         now = approvals.wall((await approvals.read(found.id)).now)
 
-        def signed(choice: Any, at: str = now) -> dict[str, str]:
+        def signed(choice: Any, at: str = now) -> dict[str, Any]:
             message = message_of_vote(found.id, found.subject_digest, choice, at)
             return {"signature": base64.b64encode(key.sign(message)).decode(), "signed_at": at}
 
@@ -502,3 +535,51 @@ async def test_ten_thousand_open_rounds(url: str) -> None:
 
 def _arguments_of(found: Round) -> Any:
     return msgspec.json.decode(found.shown)["arguments"]
+
+
+@attack("caller", "has one large call after another refused", "the contents that nobody has voted on are bounded")
+async def test_contents_that_nobody_votes_on_are_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "UNVOTED_LIMIT_BYTES", 10_000)
+
+    def large(number: int, **options: Any) -> CallSubject:
+        return subject(arguments={"amount": number, "note": "x" * 4_000}, **options)
+
+    async with opened(url) as (approvals, store):
+        first, second = [(await approvals.open_call(large(number), expires_s=60)).round for number in (1, 2)]
+        with pytest.raises(QueueOverloaded, match="nobody has voted on"):
+            await approvals.open_call(large(3), expires_s=60)
+        await approvals.open_call(large(3, caller="dan"), expires_s=60)
+        await approvals.vote(first.id, "deny", by=caller("ann"))
+        await approvals.open_call(large(3), expires_s=60)
+
+        def age() -> Any:
+            yield Statement("UPDATE approval_rounds SET expires_at = expires_at - 3700")
+
+        await store.scripts.run(age)
+        await approvals.prune()
+        kept = [len((await approvals.read(one.id)).round.shown) for one in (first, second)]
+        await approvals.open_call(large(4), expires_s=60)
+        await approvals.open_call(large(5), expires_s=60)
+
+    assert kept[0] > 4_000, "a vote is evidence, and so is what it was about"
+    assert kept[1] == len("{}")
+
+
+@attack(
+    "caller", "opens a hundred rounds with large contents", "a list of rounds ends after a part of them, and goes on"
+)
+async def test_a_list_of_large_rounds_comes_in_parts(url: str) -> None:
+    async with opened(url) as (approvals, _):
+        for number in range(20):
+            await approvals.open_call(subject(arguments={"amount": number, "note": "x" * 100_000}), expires_s=600)
+        found, before, sizes = [], None, []
+        while True:
+            views, before = await approvals.list_visible(lambda _: True, only_open=True, limit=100, before=before)
+            found += [view.round.id for view in views]
+            sizes.append(sum(len(view.round.shown) for view in views))
+            if before is None:
+                break
+
+    assert found == sorted(found, reverse=True)
+    assert len(set(found)) == 20
+    assert max(sizes) < 3 * service.PAGE_BYTES

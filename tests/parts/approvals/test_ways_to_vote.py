@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -14,9 +15,13 @@ import msgspec
 import pytest
 from mcp import Client
 
+from tests.cli.conftest import TOOLPOST
+from tests.cli.terminal import open_terminal
+from tests.hostile.attacks import attack
 from tests.loaded import loaded_toolpost
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring, served
 from tests.ways import STATELESS
+from toolpost.base.passphrase import hash_passphrase
 from toolpost.base.signing import SigningKey
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.subject import message_of_vote
@@ -29,6 +34,25 @@ TOML = """
 [store]
 url = "sqlite:store.db"
 
+[plugins]
+bundled = ["approvals"]
+
+[callers.ann]
+token_file = "ann"
+
+[callers.ben]
+passphrase_hash = "{ben}"
+
+[callers.root]
+token_file = "root"
+admin = true
+
+[callers.absent]
+token_env = "TOKEN_THAT_IS_NOT_SET_HERE"
+
+[approvals]
+passphrase_hash = "{cli}"
+
 [approvals.rules.money]
 tools = ["bank__pay"]
 voters = ["ann", "ben"]
@@ -37,13 +61,19 @@ voters = ["ann", "ben"]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "toolpost.toml").write_text(TOML)
+    (tmp_path / "toolpost.toml").write_text(
+        TOML.format(ben=hash_passphrase("passphrase of ben"), cli=hash_passphrase("passphrase of cli"))
+    )
+    for name in ("ann", "root"):
+        (tmp_path / name).write_text(f"token-of-{name}\n")
     return tmp_path
 
 
-async def toolpost(project: Path, *arguments: str, fails: bool = False) -> str:
+async def toolpost(project: Path, *arguments: str, fails: bool = False, token: str = "") -> str:
     def run() -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(loaded_toolpost(*arguments), cwd=project, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            loaded_toolpost(*arguments), cwd=project, capture_output=True, text=True, timeout=60, input=token
+        )
 
     ended = await asyncio.to_thread(run)
     assert bool(ended.returncode) is fails, ended.stderr
@@ -60,18 +90,19 @@ async def test_a_person_votes_at_the_command_line(project: Path) -> None:
         table = await toolpost(project, "approvals", "list")
         shown = await toolpost(project, "approvals", "show", found)
         await toolpost(project, "approvals", "approve", found, fails=True)
-        first = json.loads(await toolpost(project, "approvals", "approve", found, "--as", "ann", "--json"))
-        second = await toolpost(project, "approvals", "approve", found, "--as", "ben")
+        first = json.loads(await toolpost(project, "approvals", "approve", found, "--json", token="token-of-ann\n"))
+        second = await toolpost(project, "approvals", "approve", found, "--as", "ben", token="token-of-root")
         done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
         denied = (await refused(client, amount=6))["details"]["round_id"]
-        await toolpost(project, "approvals", "deny", denied, "--as", "ann")
+        await toolpost(project, "approvals", "deny", denied, "--as", "ann", token="token-of-ann")
         refusal = await refused(client, amount=6)
         everything = json.loads(await toolpost(project, "approvals", "list", "--all", "--json"))["rounds"]
         missing = await toolpost(project, "approvals", "show", "99", fails=True)
 
     assert [one["round_id"] for one in listed] == [found]
     assert listed[0]["shown"]["arguments"] == {"amount": 5}
-    assert f"`toolpost approvals approve {found} --as ann`" in asked["hint"], "a command that works: `cli` may not vote"
+    assert asked["hint"].endswith("may vote: ann, ben")
+    assert "toolpost" not in asked["hint"], "an agent with a shell would try the command"
     assert 'bank__pay {"amount":5}' in table
     assert '"amount":5' in shown.replace(" ", "")
     assert "Pay an amount in EUR." in shown, "voters see the contract"
@@ -81,6 +112,85 @@ async def test_a_person_votes_at_the_command_line(project: Path) -> None:
     assert "denied" in refusal["message"]
     assert {one["round_id"]: one["status"] for one in everything} == {found: "done", denied: "denied"}
     assert "here is no round 99" in missing
+
+
+@attack("agent", "votes at the command line as whoever it likes", "each vote needs a passphrase or token of the voter")
+async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: Path) -> None:
+    config = requiring(url=f"sqlite:{project / 'store.db'}", voters=["ann", "ben", "cli"])
+    async with served(config, bank([])) as (app, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        approve = ("approvals", "approve", found)
+        nothing = await toolpost(project, *approve, "--as", "ann", fails=True)
+        as_cli = await toolpost(project, *approve, fails=True)
+        wrong = await toolpost(project, *approve, token="no token of a caller", fails=True)
+        issued = await toolpost(project, *approve, token="tpd-AAAA", fails=True)
+        for_another = await toolpost(project, *approve, "--as", "ben", token="token-of-ann", fails=True)
+        phrase = await toolpost(project, *approve, "--as", "ben", token="passphrase of ben", fails=True)
+        called = await toolpost(
+            project, "call", "approvals__consensus_vote", f"round_id={found}", "choice=approve", fails=True
+        )
+        before = await approvals_of(app).read(parse_round_id(found))
+        for_ben = await toolpost(project, *approve, "--as", "ben", token="token-of-root")
+        shown = await toolpost(project, "approvals", "show", found)
+        after = await approvals_of(app).read(parse_round_id(found))
+
+    assert "no token on stdin" in nothing
+    assert "no token on stdin" in as_cli
+    assert "not that of a caller" in wrong
+    assert "absent" in wrong, "whose token could not be read here"
+    assert "issued to an agent" in issued
+    assert "`ann`, who may not vote for `ben`" in for_another
+    assert "not that of a caller" in phrase, "a passphrase is typed"
+    assert "cannot vote" in called
+    assert before.votes == []
+    assert "ben (cast by root) says approve" in for_ben
+    assert "ben (cast by root): approve" in shown
+    assert [(vote.voter, vote.cast_by) for vote in after.votes] == [("ben", "root")]
+
+
+@attack("operator", "asks for a call, and votes for others on it", "who asks may not vote, in no one's name")
+async def test_an_administrator_who_asks_votes_for_no_one(project: Path) -> None:
+    async with served(requiring(url=f"sqlite:{project / 'store.db'}"), bank([])) as (app, _):
+        opened = await approvals_of(app).open_proposal(
+            text="a", digest="d", caller="root", voters=("ann", "ben"), needed=1, expires_s=600
+        )
+        found = str(opened.round.id)
+        own = await toolpost(project, "approvals", "approve", found, "--as", "ann", token="token-of-root", fails=True)
+
+    assert "`root` may not vote" in own
+
+
+def vote_at_a_terminal(project: Path, found: str, typed: str, *options: str) -> str:
+    """Type a passphrase or token when it is asked for; returns all that was on the screen."""
+    command = [TOOLPOST, "approvals", "approve", found, *options]
+    with open_terminal(command, cwd=project, env=dict(os.environ)) as terminal:
+        terminal.wait_for(": ")
+        terminal.enter(typed)
+        terminal.wait_for_end()
+        return terminal.text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+async def test_a_terminal_asks_for_the_passphrase_of_the_voter(project: Path) -> None:
+    paid: list[int] = []
+    config = requiring(url=f"sqlite:{project / 'store.db'}", voters=["ann", "ben", "cli"], votes=3)
+    async with served(config, bank(paid)) as (_, client):
+        found = (await refused(client, amount=5))["details"]["round_id"]
+        wrong = await asyncio.to_thread(vote_at_a_terminal, project, found, "passphrase of ann", "--as", "ben")
+        ben = await asyncio.to_thread(vote_at_a_terminal, project, found, "passphrase of ben", "--as", "ben")
+        ann = await asyncio.to_thread(vote_at_a_terminal, project, found, "token-of-ann", "--as", "ann")
+        early = await refused(client, amount=5)
+        cli = await asyncio.to_thread(vote_at_a_terminal, project, found, "passphrase of cli")
+        done = data_of(await client.call_tool("bank__pay", {"amount": 5}))
+
+    assert "Passphrase of ben" in wrong
+    assert "not the passphrase of `ben`" in wrong
+    assert "ben says approve" in ben
+    assert "passphrase of ben" not in ben, "it is not shown"
+    assert "Token of ann" in ann
+    assert "2 of 3" in early["message"]
+    assert "cli says approve" in cli
+    assert (done, paid) == (1, [5])
 
 
 async def test_watching_shows_rounds_as_they_change(project: Path) -> None:

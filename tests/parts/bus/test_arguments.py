@@ -80,6 +80,7 @@ async def test_the_end_of_a_task() -> None:
         tokens = await caller.work_on_two()
         stale = [
             await caller.refused("worker_done", bead_id="t-1", lease_token=tokens["t-2"]),
+            await caller.refused("worker_done", bead_id="t-2", lease_token=tokens["t-1"]),
             await caller.refused("task_failed", bead_id="t-1", lease_token=tokens["t-2"], reason="x"),
         ]
         done = await caller.ask("worker_done", bead_id="t-1", lease_token=tokens["t-1"], result=[1])
@@ -87,7 +88,7 @@ async def test_the_end_of_a_task() -> None:
         failed = await caller.ask("task_failed", bead_id="t-2", lease_token=tokens["t-2"], reason="no time")
         ends = [await caller.ask("get_task", bead_id=task) for task in ("t-1", "t-2")]
 
-    assert stale == ["STALE_LEASE"] * 2
+    assert stale == ["STALE_LEASE"] * 3
     assert (done["bead_id"], done["worker"], others) == ("t-1", "w-1", "running")
     assert (failed["bead_id"], failed["reason"]) == ("t-2", "no time")
     assert [(one["state"], one.get("result"), one.get("reason")) for one in ends] == [

@@ -1,7 +1,8 @@
-"""`toolpost serve` prints the console's address, and `toolpost console` makes another."""
+"""`toolpost serve` prints the console's address at a terminal, and `toolpost console` makes another."""
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import httpx2
 import pytest
 
 from tests.browser.conftest import open_console
+from tests.cli.conftest import TOOLPOST, open_process
+from tests.cli.terminal import open_terminal
 from tests.loaded import loaded_toolpost
 
 pytestmark = pytest.mark.wire
@@ -85,6 +88,38 @@ def test_where_a_token_is_required_addresses_have_a_secret_too_which_is_nothing_
         assert [log_in(address) for address in addresses] == [401, 401]
         assert [log_in(address, **bearer) for address in addresses * 2] == [200, 200, 403, 403]
     assert remote.stdout.strip() == f"{url}/", "no store, and so no secret: the token is enough to look"
+
+
+def test_the_secret_is_printed_on_a_terminal_alone(tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text("")
+    serve = ("serve", "--listen", "127.0.0.1:0")
+    with open_process(serve, tmp_path, dict(os.environ)) as process:
+        assert process.stderr is not None
+        piped = next(line for line in process.stderr if line.startswith("console: "))
+    with open_terminal([TOOLPOST, *serve], cwd=tmp_path, env=dict(os.environ)) as terminal:
+        terminal.wait_for("console: ")
+        shown = terminal.wait_for("\n")
+        assert log_in(shown.strip()) == 200
+
+    assert piped == "console: `toolpost console` opens it\n"
+
+
+def test_printed_addresses_are_those_that_browsers_reach(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (tmp_path / "toolpost.toml").write_text(
+        f'[http]\nlisten = "127.0.0.1:{port}"\npublic_url = "https://tools.example.com"\n'
+    )
+    with open_terminal([TOOLPOST, "serve"], cwd=tmp_path, env=dict(os.environ)) as terminal:
+        served = terminal.wait_for("(Ctrl-C stops it)")
+        terminal.wait_for("console: ")
+        shown = terminal.wait_for("\n").strip()
+        made = console(tmp_path, "--no-browser").stdout.strip()
+        addresses = [each.replace("https://tools.example.com", f"http://127.0.0.1:{port}") for each in (shown, made)]
+        assert [log_in(address) for address in addresses] == [200, 200], "the secrets are those of this gateway"
+
+    assert "at https://tools.example.com/mcp " in served
+    assert all(address.startswith("https://tools.example.com/#secret=") for address in (shown, made))
 
 
 def test_without_a_gateway_it_says_so(tmp_path: Path) -> None:

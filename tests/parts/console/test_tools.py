@@ -73,7 +73,7 @@ async def test_tools_come_in_pages_and_by_server(site: OpenSite) -> None:
     assert [tool["name"] for tool in shop["tools"]] == ["shop__cancel_order", "shop__list_orders"]
     assert shop["tools"][0]["annotations"] == {"destructiveHint": True}
     assert (shop["total"], shop["all"], shop["servers"]) == (2, 32, ["shop", "zoo"])
-    assert shop["tokens"] == sum(tool["listedTokens"] for tool in (*first["tools"], *rest["tools"]))
+    assert shop["tokens"] == sum(tool["tokens"] for tool in (*first["tools"], *rest["tools"]))
     assert bad.status_code == 400
 
 

@@ -122,10 +122,11 @@ async def test_each_argument_of_the_tasks_matters() -> None:
         )
         await used(client, "tasks__update", task=one, after=[])
         others = [task["id"] for task in await used(client, "tasks__list") if task["id"] != two]
+        missing = await used(client, "tasks__remove", task="k-nothing")
         removed = await used(client, "tasks__remove", task=two)
         left = [task["id"] for task in await used(client, "tasks__list")]
 
-    assert removed["id"] == two
+    assert (missing["code"], removed["id"]) == ("NOT_FOUND", two)
     assert left == others
 
 
@@ -190,9 +191,11 @@ async def test_each_argument_of_the_schedule_matters() -> None:
                 {"prompt": "say hi", "at": at, "timezone": "Asia/Tokyo"},
             )
         ]
+        missing = await used(client, "schedule__remove", id="s-nothing")
         removed = await used(client, "schedule__remove", id=added[1]["id"])
         left = {each["id"] for each in await used(client, "schedule__list")}
 
+    assert missing["code"] == "NOT_FOUND"
     assert [each["prompt"] for each in added[:2]] == ["say hi", "say bye"]
     assert [each["next_at"][4:] for each in added] == [
         *["-01-01T09:00:00+09:00"] * 2,
@@ -283,8 +286,9 @@ async def test_each_argument_of_work_that_is_started_matters() -> None:
         waited_s = time.monotonic() - began
         cancelled = await used_by_agent(app, thread, "delegate__cancel", id=one["id"])
         other = await used_by_agent(app, thread, "delegate__wait", id=two["id"], timeout_s=0.1)
-        await used_by_agent(app, thread, "delegate__cancel", id=two["id"])
+        last = await used_by_agent(app, thread, "delegate__cancel", id=two["id"])
 
+    assert (last["id"], last["state"]) == (two["id"], "cancelled")
     assert [end["answer"] for end in ends] == ["yes", "", ""]
     assert "scrip" in ends[1]["problem"]
     assert ends[2]["problem"] == "It used tools more than 0 times."

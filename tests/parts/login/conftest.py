@@ -19,7 +19,7 @@ from tests.postgres import Postgres
 from tests.ways import BEHAVIOURS, plugin_of
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
-from toolpost.parts.login import passphrase
+from toolpost.base import passphrase
 from toolpost.parts.login.part import LoginPart
 from toolpost.running import App
 from toolpost.settings import Config, load_config
@@ -142,11 +142,13 @@ def query_of(url: str) -> dict[str, str]:
 OpenGateway = Callable[..., AbstractAsyncContextManager[Gateway]]
 
 
-def config_of(folder: Path, store: str, port: int, text: str = "", callers: str | None = None) -> Config:
+def config_of(
+    folder: Path, store: str, port: int, text: str = "", callers: str | None = None, http: str = ""
+) -> Config:
     hashed = passphrase.hash_passphrase(PASSPHRASE)
     people = f'[callers.ada]\npassphrase_hash = "{hashed}"\ntools = ["does__echo"]\n' if callers is None else callers
     (folder / "toolpost.toml").write_text(
-        f'[http]\nlisten = "127.0.0.1:{port}"\n[store]\nurl = "{store}"\n[login]\nenabled = true\n{text}\n{people}'
+        f'[http]\nlisten = "127.0.0.1:{port}"\n{http}\n[store]\nurl = "{store}"\n[login]\nenabled = true\n{text}\n{people}'
     )
     return load_config(folder / "toolpost.toml")
 
@@ -155,14 +157,18 @@ def config_of(folder: Path, store: str, port: int, text: str = "", callers: str 
 def open_gateway(tmp_path: Path) -> OpenGateway:
     @asynccontextmanager
     async def opened(
-        text: str = "", callers: str | None = None, store: str | None = None, plugins: Sequence[Plugin] = ()
+        text: str = "",
+        callers: str | None = None,
+        store: str | None = None,
+        plugins: Sequence[Plugin] = (),
+        http: str = "",
     ) -> AsyncIterator[Gateway]:
         port = free_port()
-        config = config_of(tmp_path, store or f"sqlite:{tmp_path / 'store.db'}", port, text, callers)
+        config = config_of(tmp_path, store or f"sqlite:{tmp_path / 'store.db'}", port, text, callers, http)
         plugins = plugins or [plugin_of(BEHAVIOURS)]
         async with open_app(config, plugins=plugins, bundled=False, parts=[LoginPart()]) as app, open_http(app) as url:
-            async with httpx2.AsyncClient(follow_redirects=False, timeout=20) as http:
-                yield Gateway(app, url.removesuffix("/mcp"), http)
+            async with httpx2.AsyncClient(follow_redirects=False, timeout=20) as browser:
+                yield Gateway(app, url.removesuffix("/mcp"), browser)
 
     return opened
 

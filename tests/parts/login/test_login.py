@@ -6,9 +6,11 @@ import time
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 from urllib.parse import urlencode
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client
@@ -20,9 +22,11 @@ from pydantic import AnyUrl
 from tests.hostile.attacks import attack
 from tests.hostile.test_removed_callers import END, rest_of, stream
 from tests.parts.login.conftest import PASSPHRASE, REDIRECT, Gateway, OpenGateway, Pkce, config_of, query_of
+from tests.upstreams.behind import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from tests.wire.callers import ERAS, names
 from toolpost.app import open_app
+from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts import Script, Statement
 from toolpost.parts.login import passphrase, records
@@ -245,6 +249,22 @@ async def test_a_person_can_deny(open_gateway: OpenGateway) -> None:
     assert query_of(denied.headers["location"]) == {"error": "access_denied", "state": "st-1", "iss": gateway.url}
 
 
+@attack("stranger", "sends a cookie of 56 KB of quotes to the login", "it costs what any other cookie of its size does")
+async def test_a_cookie_does_not_hold_the_gateway(open_gateway: OpenGateway) -> None:
+    async def measure(size: int) -> float:
+        cookie = 'a="' + '\\"' * (size // 2) + '"'
+        begun = time.thread_time()
+        for path in ("/authorize", "/authorize/consent"):
+            answer = await gateway.http.get(f"{gateway.url}{path}", headers={"cookie": cookie})
+            assert answer.status_code in (302, 400), answer.text
+        return time.thread_time() - begun
+
+    async with open_gateway() as gateway:
+        await measure(100)
+        least = min([await measure(7_000) for _ in range(3)])
+        assert min([await measure(56_000) for _ in range(3)]) < 20 * (least + 0.002)
+
+
 @attack("stranger", "tries passphrases", "a login takes five, a name ten from one address within five minutes")
 async def test_passphrases_cannot_be_tried_at_will(open_gateway: OpenGateway) -> None:
     async with open_gateway() as gateway:
@@ -271,7 +291,7 @@ async def test_passphrases_cannot_be_tried_at_will(open_gateway: OpenGateway) ->
 async def test_passphrases_cannot_be_tried_at_the_same_time(
     open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compare = passphrase.is_passphrase
+    compare = is_passphrase
 
     def slowly(text: str, hashed: str) -> bool:
         time.sleep(0.1)
@@ -286,6 +306,51 @@ async def test_passphrases_cannot_be_tried_at_the_same_time(
 
     assert sum("<strong>ada</strong>" in answer.text for answer in answers) == passphrase.TRIES
     assert "<strong>ada</strong>" in later.text, "right ones are not counted"
+
+
+@attack(
+    "stranger",
+    "has many passphrases compared at once, so that others wait for long",
+    "few wait, the next are asked to come back, and known browsers have places of their own",
+)
+async def test_strangers_do_not_keep_a_person_waiting(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, goes_on = is_passphrase, Event()
+
+    def wait(text: str, hashed: str) -> bool:
+        if text == "wrong":
+            assert goes_on.wait(60)
+        return compare(text, hashed)
+
+    strangers = passphrase.STRANGERS_AT_ONCE + passphrase.WAITING
+    async with open_gateway() as gateway:
+        client = (await gateway.register())["client_id"]
+        await gateway.sign_in(await gateway.open_page(client, Pkce()))
+        page, browser = await gateway.open_page(client, Pkce()), gateway.http
+        async with httpx2.AsyncClient(timeout=90) as stranger, anyio.create_task_group() as tasks:
+            gateway.http = stranger
+            pages = [await gateway.open_page(client, Pkce()) for _ in range(strangers + 1)]
+            monkeypatch.setattr(passphrase, "is_passphrase", wait)
+            for number, each in enumerate(pages[:-1]):
+                # Names that do not exist as well: they cost the same.
+                tasks.start_soon(gateway.sign_in, each, "ada" if number % 2 else "nobody", "wrong")
+            server = cast("AuthorizationServer", gateway.app.parts.login)
+            limiter = server._passphrases._threads[False]
+            await until(lambda: limiter.statistics().tasks_waiting == passphrase.WAITING)
+            refused = [await gateway.sign_in(pages[-1], name="nobody", text="wrong")]
+            counted = len(server._passphrases._tries["ada"])
+            refused.append(await gateway.sign_in(refused[0], name="ada", text="wrong"))
+            assert len(server._passphrases._tries["ada"]) == counted, "a try that was not compared does not count"
+            gateway.http = browser
+            known = await gateway.sign_in(page)
+            goes_on.set()
+        gateway.http = browser
+
+    assert [answer.status_code for answer in refused] == [503, 503]
+    assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
+    assert "Try again" in refused[0].text
+    assert "<strong>ada</strong>" in known.text
 
 
 async def test_a_right_passphrase_during_the_limit_does_not_prolong_it(
@@ -304,6 +369,9 @@ async def test_a_right_passphrase_during_the_limit_does_not_prolong_it(
 
     assert all("do not match" in page.text for page in limited)
     assert "<strong>ada</strong>" in right.text
+
+
+BEHIND_PROXY = 'trusted_proxies = ["127.0.0.1"]'
 
 
 async def guess(gateway: Gateway, client: str, address: str, count: int) -> None:
@@ -326,7 +394,7 @@ async def sign_in_elsewhere(gateway: Gateway, client: str, address: str, cookies
 
 @attack("stranger", "keeps a person out by wrong passphrases for their name", "another address is not limited by it")
 async def test_a_stranger_locks_no_one_out(open_gateway: OpenGateway) -> None:
-    async with open_gateway() as gateway:
+    async with open_gateway(http=BEHIND_PROXY) as gateway:
         client = (await gateway.register())["client_id"]
         await guess(gateway, client, "203.0.113.7", 10)
         same = await sign_in_elsewhere(gateway, client, "203.0.113.7")
@@ -345,7 +413,7 @@ async def test_strangers_together_lock_no_known_browser_out(
     open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passphrase, "STRANGERS_TRIES", 4)
-    async with open_gateway() as gateway:
+    async with open_gateway(http=BEHIND_PROXY) as gateway:
         client = (await gateway.register())["client_id"]
         await gateway.sign_in(await gateway.open_page(client, Pkce()))
         (remembered,) = (each for each in gateway.http.cookies.jar if each.name == "toolpost-remembered")
@@ -371,7 +439,7 @@ async def test_a_known_browser_is_known_for_its_person_alone(
     open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passphrase, "STRANGERS_TRIES", 4)
-    hashed = passphrase.hash_passphrase(PASSPHRASE)
+    hashed = hash_passphrase(PASSPHRASE)
     people = "".join(f'[callers.{name}]\npassphrase_hash = "{hashed}"\n' for name in ("ada", "bob"))
     async with open_gateway(callers=people) as gateway:
         client = (await gateway.register())["client_id"]
@@ -390,11 +458,14 @@ async def test_a_known_browser_is_known_for_its_person_alone(
     [
         ("203.0.113.7", "", "203.0.113.7"),
         ("203.0.113.7", "198.51.100.1", "203.0.113.7"),
-        ("127.0.0.1", "198.51.100.1", "198.51.100.1"),
-        ("127.0.0.1", "192.0.2.1, 198.51.100.1, 10.1.2.3", "198.51.100.1"),
+        ("127.0.0.1", "198.51.100.1", ""),
+        ("10.0.0.5", "198.51.100.1", "198.51.100.1"),
+        ("::ffff:10.0.0.5", "198.51.100.1", "198.51.100.1"),
+        ("10.0.0.5", "192.0.2.1, 198.51.100.1, 10.1.2.3", "198.51.100.1"),
+        ("10.0.0.5", "192.0.2.1, 127.0.0.1", ""),
         ("10.0.0.5", "2001:db8::7", "2001:db8::/64"),
-        ("127.0.0.1", "", ""),
-        ("127.0.0.1", "somewhere", ""),
+        ("10.0.0.5", "", ""),
+        ("10.0.0.5", "192.0.2.1, somewhere", ""),
     ],
 )
 async def test_an_address_is_a_proxys_word_only_if_the_proxy_is_trusted(
@@ -759,7 +830,7 @@ async def test_a_new_gateway_token_ends_the_logins_with_the_old_one(
 async def test_secrets_of_callers_cannot_be_tried_out(
     open_gateway: OpenGateway, store_url: str, tmp_path: Path
 ) -> None:
-    callers = f'[callers.ada]\npassphrase_hash = "{passphrase.hash_passphrase(PASSPHRASE)}"\n'
+    callers = f'[callers.ada]\npassphrase_hash = "{hash_passphrase(PASSPHRASE)}"\n'
     found: list[str] = []
     for store in (store_url, f"sqlite:{tmp_path / 'other.db'}"):
         async with open_gateway(callers=callers, store=store) as gateway:

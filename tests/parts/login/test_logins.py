@@ -13,9 +13,9 @@ from tests.hostile.attacks import attack
 from tests.hostile.test_removed_callers import END, rest_of, stream
 from tests.parts.login.conftest import PASSPHRASE, Gateway, OpenGateway
 from tests.ways import ENVELOPE, STATELESS
+from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.main import main
 from toolpost.parts.login import records
-from toolpost.parts.login.passphrase import hash_passphrase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from tests.parts.login.conftest import PASSPHRASE, OpenGateway
 from tests.postgres import Postgres
+from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.main import main
-from toolpost.parts.login.passphrase import hash_passphrase
 from toolpost.settings.credentials import key_place_of
 from toolpost.upstreams.credentials.vault import Vault
 

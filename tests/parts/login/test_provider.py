@@ -13,7 +13,7 @@ from tests.conformance.test_conformance import NODE, PLACE
 from tests.hostile.attacks import attack
 from tests.parts.login import conftest
 from tests.parts.login.conftest import Gateway, OpenGateway, Pkce, query_of
-from toolpost.parts.login.passphrase import hash_passphrase
+from toolpost.base.passphrase import hash_passphrase
 
 pytestmark = [
     pytest.mark.anyio,

@@ -12,7 +12,7 @@ from tests.hostile.attacks import attack
 from tests.parts.login.conftest import PASSPHRASE, Gateway, OpenGateway, Pkce
 from tests.wire.callers import ERAS, names
 from toolpost import Plugin
-from toolpost.parts.login.passphrase import hash_passphrase
+from toolpost.base.passphrase import hash_passphrase
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -53,11 +53,16 @@ async def test_router_score(endpoint: FakeEndpoint) -> None:
 @proves("models__router_call", "prompt", "context", "system", "models", "max_tokens", "temperature")
 async def test_router_call(endpoint: FakeEndpoint) -> None:
     async with open_app(poets_and_lawyers(endpoint)) as app, QUICK_WAYS[0].client_of(app) as client:
-        by_context = await asked(client, "router_call", prompt="?", context={"task": {"domain": "law"}})
-        named = await asked(client, "router_call", prompt="?", models=["poet"])
+        by_context = [
+            (await asked(client, "router_call", prompt="?", context={"task": {"domain": domain}}))["model"]
+            for domain in ("law", "poetry")
+        ]
+        named = [
+            (await asked(client, "router_call", prompt="?", models=[name]))["model"] for name in ("poet", "lawyer")
+        ]
         await asked(client, "router_call", prompt="hi", system="be brief", max_tokens=7, temperature=0.25)
 
-    assert (by_context["model"], named["model"]) == ("lawyer", "poet")
+    assert (by_context, named) == (["lawyer", "poet"], ["poet", "lawyer"])
     sent = endpoint.requests[-1]
     assert [message["content"] for message in sent["messages"]] == ["be brief", "hi"]
     assert (sent["max_tokens"], sent["temperature"]) == (7, 0.25)

@@ -130,7 +130,7 @@ async def test_every_argument_matters() -> None:
             await ask(
                 client, "thought_record", type="plan", agent_id=f"a{number}", content=f"{number}", session_id="one"
             )
-        await ask(client, "thought_record", type="plan", agent_id="b", content="x", session_id="two", task_id="t-3")
+        await ask(client, "thought_record", type="analysis", agent_id="b", content="x", session_id="two", task_id="t-3")
         of_one = (await ask(client, "thought_record_list", session_id="one"))["records"]
         of_task = (await ask(client, "thought_record_list", task_id="t-3"))["records"]
         calls = (await ask(client, "thought_record_list", kind="call"))["records"]
@@ -146,7 +146,7 @@ async def test_every_argument_matters() -> None:
 
     assert (one["intent"], one["task_id"]) == ("one", "t-2")
     assert [(each["agent_id"], each["content"]) for each in of_one] == [("a0", "0"), ("a1", "1"), ("a2", "2")]
-    assert [each["session_id"] for each in of_task] == ["two"]
+    assert [(each["session_id"], each["type"]) for each in of_task] == [("two", "analysis")]
     assert "thought" not in {each["kind"] for each in calls}
     assert counts[:3] == [3, 1, 1]
     assert counts[3] >= 7

@@ -7,20 +7,30 @@ import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.shared.message import ServerMessageMetadata
 
-from tests.upstreams.servers.asking import ask, text
+from tests.upstreams.servers.asking import QUESTIONS, ask, in_rounds, said, text
 
 
 async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-    tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in ("version", "elicit")]
+    tools = [
+        types.Tool(name=name, input_schema={"type": "object"}) for name in ("version", "elicit", "ctx_elicit", "rounds")
+    ]
     return types.ListToolsResult(tools=tools)
 
 
 async def call_tool(
     context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
-) -> types.CallToolResult:
+) -> types.CallToolResult | types.InputRequiredResult:
     if params.name == "version":
         return text({"version": context.protocol_version, "pid": os.getpid()})
+    if params.name == "rounds":
+        # Whatever the era: in the handshake era the SDK refuses such a result.
+        return in_rounds(params, "form", 1)
+    if params.name == "ctx_elicit":
+        # Without catching the error of an era in which it cannot be asked.
+        related = ServerMessageMetadata(related_request_id=context.request_id)
+        return text(said(await context.session.send_request(*QUESTIONS["form"], metadata=related)))
     return text(await ask(context, "form"))
 
 

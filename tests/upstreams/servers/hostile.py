@@ -86,6 +86,7 @@ class Server:
         self.log(method)
         if method == "notifications/cancelled":
             self.log(f"cancelled {params['requestId']}")
+            self.log(f"reason {params.get('reason')}")
             self.cancelled.setdefault(params["requestId"], threading.Event()).set()
         elif request_id is None:
             return
@@ -161,7 +162,7 @@ class Server:
     # The tools
 
     def echo(self, request_id: Any, arguments: dict[str, Any]) -> None:
-        self.text(request_id, arguments.get("text", ""))
+        self.text(request_id, arguments.get("text", ""), **({"isError": True} if arguments.get("fails") else {}))
 
     def pid(self, request_id: Any, arguments: dict[str, Any]) -> None:
         self.text(request_id, str(os.getpid()))

@@ -37,11 +37,12 @@ class HttpServer:
         self.sessions: dict[str, int] = {}
         self.methods: list[str] = []
         self.cancelled: list[Any] = []
+        self.reasons: list[Any] = []
         self.hung_up = 0
         self.answers: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
-        self.listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        self.listeners: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self.released = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -58,6 +59,11 @@ class HttpServer:
 
     def forget_sessions(self) -> None:
         self.sessions.clear()
+
+    def end_streams(self) -> None:
+        """End the streams for messages outside requests, as a proxy may."""
+        for queue in self.listeners:
+            queue.put_nowait(None)
 
 
 class _Exchange:
@@ -111,7 +117,7 @@ class _Exchange:
             await self.reply(405)
 
     async def listen(self) -> None:
-        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.server.listeners.add(queue)
         gone = asyncio.create_task(self.hang_up())
         try:
@@ -120,7 +126,10 @@ class _Exchange:
                 news = asyncio.create_task(queue.get())
                 await asyncio.wait([news, gone], return_when=asyncio.FIRST_COMPLETED)
                 if news.done():
-                    await self.event(json.dumps(news.result()).encode())
+                    if (message := news.result()) is None:
+                        await self.send({"type": "http.response.body", "body": b""})
+                        return
+                    await self.event(json.dumps(message).encode())
                 news.cancel()
         finally:
             gone.cancel()
@@ -149,6 +158,7 @@ class _Exchange:
         if request_id is None or method is None:
             if method == "notifications/cancelled":
                 self.server.cancelled.append(params["requestId"])
+                self.server.reasons.append(params.get("reason"))
             await self.reply(202)
         else:
             await self.take(method, params, request_id)

@@ -1,4 +1,7 @@
-"""An MCP server on stdio whose tools are what a file says, and which tells when the file changes. Plain Python."""
+"""An MCP server on stdio whose tools are what a file says. It tells when the file changes, unless it is silent. Plain Python.
+
+With a file of the same name that ends with `.hang`, it does not answer when its tools are listed.
+"""
 
 import json
 import os
@@ -10,6 +13,7 @@ from typing import Any
 
 FILE = Path(sys.argv[1])
 VERSION = sys.argv[2] if len(sys.argv) > 2 else "7.1"
+IS_SILENT = "silent" in sys.argv[3:]
 
 
 def tools() -> list[dict[str, Any]]:
@@ -47,10 +51,13 @@ def watch() -> None:
 
 
 def main() -> None:
-    threading.Thread(target=watch, daemon=True).start()
+    if not IS_SILENT:
+        threading.Thread(target=watch, daemon=True).start()
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
+            continue
+        if message["method"] == "tools/list" and FILE.with_suffix(".hang").exists():
             continue
         result = answer(message["method"], message.get("params") or {})
         outcome = {"result": result} if result is not None else {"error": {"code": -32601, "message": "no such method"}}

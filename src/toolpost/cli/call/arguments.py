@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.cli.call.schemas import items_of, properties_of, types_of
+from toolpost.cli.call.schemas import items_of, may_be_text, properties_of, types_of
 from toolpost.contracts.errors import InvalidRequest
 
 _PAIR: Final = re.compile(r"(?P<key>[^=]+?)(?P<mark>:?=)(?P<text>.*)", re.DOTALL)
@@ -106,9 +106,9 @@ def _is_item(pair: ArgumentPair, declared: Json, root: JsonObject) -> bool:
 
 
 def _parse_value(text: str, declared: Json, root: JsonObject) -> Json:
-    """Parse a text as the declared type; an argument that may be a string gets the text."""
+    """Parse a text as the declared type; an argument that may be this string gets the text."""
     types = types_of(declared, root)
-    if "string" in types or not types:
+    if not types or ("string" in types and may_be_text(declared, root, text)):
         return text
     try:
         return msgspec.json.decode(text)

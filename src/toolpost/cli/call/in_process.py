@@ -10,7 +10,7 @@ from toolpost.base.caller import OPERATOR
 from toolpost.cli.call.answer import CallAnswer, parse_answer
 from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
-from toolpost.cli.gateway import find_tool, open_quiet_app, warn_of_problems
+from toolpost.cli.gateway import find_tool, open_quiet_app, require_named_plugins, warn_of_problems
 from toolpost.cli.signals import on_signals
 from toolpost.settings import Config
 
@@ -29,7 +29,8 @@ class RequestedCall:
 
 
 async def call_in_process(config: Config, request: RequestedCall) -> CallAnswer:
-    async with open_quiet_app(config) as app:
+    async with open_quiet_app(config, tool=request.tool) as app:
+        require_named_plugins(app)
         if not request.quiet:
             warn_of_problems(app)
         contract = find_tool(app, app.gateway.catalog, request.tool).contract

@@ -49,6 +49,23 @@ def types_of(schema: Json, root: JsonObject) -> list[str]:
     return list(found)
 
 
+def may_be_text(schema: Json, root: JsonObject, text: str) -> bool:
+    """Whether a text may be the value as it is: some schemas take other types, and a few fixed strings besides."""
+    for part in _walk(schema, root):
+        values = part.get("enum", [part["const"]] if "const" in part else None)
+        if isinstance(values, list):
+            if text in values:
+                return True
+        elif "string" in str(part.get("type", "")) and len(text) <= _longest_of(part):
+            return True
+    return False
+
+
+def _longest_of(part: JsonObject) -> float:
+    longest = part.get("maxLength")
+    return longest if isinstance(longest, int | float) else float("inf")
+
+
 def describe_type(schema: Json, root: JsonObject) -> str:
     """Describe the type of an argument, such as `array of string or null`."""
     return _describe_type(schema, root, 0)

@@ -33,6 +33,7 @@ from toolpost.providers.servers import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
+from toolpost.settings.section import find_idle_sections
 from toolpost.store import AuditFilter, AuditLog, Store, open_store, store_exists
 from toolpost.store.urls import shown_url
 from toolpost.upstreams.credentials.keys import KeyFile, KeyPlace
@@ -86,6 +87,13 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[D
         yield ok("configuration", f"{path}: {pluralize(len(config.servers), 'server')}")
     else:
         yield note("configuration", f"there is no {CONFIG_NAME} here: defaults are used")
+        if (found := Path.cwd() / ".mcp.json").is_file():
+            yield note(
+                "client-file",
+                f"{found.name} is here, and its servers are not used: `toolpost import --from {found.name}` adds them",
+            )
+    for error in find_idle_sections(config).values():
+        yield problem("configuration", error)
     try:
         host, _ = config.address
         is_open = members_of(config).is_open
@@ -235,7 +243,9 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     sound = config
     for doctor in doctors:
         sound = doctor.without_faults(sound)
-    alone = msgspec.structs.replace(without_store(sound), servers={})
+    # Those are problems of the setup.
+    in_use = {name: value for name, value in sound.parts.items() if name not in find_idle_sections(sound)}
+    alone = msgspec.structs.replace(without_store(sound), servers={}, parts=in_use)
     taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))

@@ -74,13 +74,13 @@ def check(
 
     Exit code 0: no differences, or only compatible ones. 1: a tool broke its contract: a breaking change without a higher
     schemaVersion, a higher schemaVersion without any change, a lower one, or a tool removed without an alias. 2: a server
-    did not start and nothing else is wrong.
+    did not start or a plugin did not load, and nothing else is wrong.
     """
     config = load_cli_config(config_path, plugins)
     file = LockFile.of(config, lock_path)
     locked = filter_by_source(file.require_tools(), only)
     live = run_async(load_live_tools, config, only)
-    known = {name: tool for name, tool in locked.items() if tool.source not in live.missing}
+    known = {name: tool for name, tool in locked.items() if live.is_comparable(tool)}
     found = list(drifts(known, live.tools, judge=judge))
     report = CheckReport(compared=count_tools(known), drifts=found, missing=live.missing, is_strict=strict)
     _PRINTERS["json" if as_json else form](report, file)

@@ -86,6 +86,13 @@ class LiveTools:
     tools: LockedTools
     missing: Mapping[str, str]
     """Plugins and servers whose tools could not be listed, with the reason."""
+    loaded: frozenset[str] | None = None
+    """The sources that are known; None if all are. A plugin that does not load does not tell its name either: then tools of
+    any other source may be its tools."""
+
+    def is_comparable(self, tool: LockedTool) -> bool:
+        """Whether it can be said what became of a locked tool."""
+        return tool.source not in self.missing and (self.loaded is None or tool.source in self.loaded)
 
 
 async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveTools:
@@ -104,9 +111,11 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
         providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
+        is_nameless = not missing.keys().isdisjoint(config.plugins.load)
         return LiveTools(
             tools=filter_by_source(list_tools(app.config, providers), only),
             missing={name: reason for name, reason in missing.items() if not only or name in only},
+            loaded=frozenset(known) if is_nameless else None,
         )
 
 

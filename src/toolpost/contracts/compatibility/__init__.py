@@ -13,6 +13,8 @@ schema_changes  changes of what a schema asserts: proven harmless, shown to brea
 walk, keywords  two schemas compared part by part
 containment     the two sides of a comparison, and the validator's algebra of schemas
 regex           whether one regular expression matches all that another matches
+sampling        values that probably fit a schema
+refutation      values that probably fit one schema and violate another
 examples        counterexamples, confirmed by the validator
 cost            how long a comparison may take, and the budget for it
 """
@@ -35,7 +37,7 @@ from toolpost.contracts.compatibility.rules import (
     make_change,
     sort_changes,
 )
-from toolpost.contracts.compatibility.schema_changes import ARGUMENTS, RESULTS, SchemaRole, compare_schemas
+from toolpost.contracts.compatibility.schema_changes import ARGUMENTS, RESULTS, SchemaChanges, compare_schemas
 from toolpost.contracts.document import strip_annotations
 from toolpost.contracts.schema import SchemaProblem, check_places
 
@@ -71,12 +73,12 @@ def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Ju
     if is_same_json(old_json, new_json):
         return Judgement()
     budget = Budget(budget_s)
-    changes = [
-        *compare_tool_fields(old, new),
-        *_compare_arguments(old, new, budget),
-        *_compare_results(old, new, budget),
-        *compare_wording(old, new, budget),
-    ]
+    changes = [*compare_tool_fields(old, new), *_compare_annotations(old, new)]
+    asserted = _compare_arguments(old, new, budget), _compare_results(old, new, budget)
+    changes += compare_wording(old, new, budget)
+    # Last, because examples change no verdict: everything that does has had its share of the budget.
+    for each in asserted:
+        changes += each.with_examples()
     if budget.is_cut_short:
         changes.append(make_change("budget.spent", ""))
     return Judgement(changes=sort_changes(changes), is_cut_short=budget.is_cut_short)
@@ -99,34 +101,39 @@ def is_quick(old: Definition, new: Definition) -> bool:
     return left_s > 0 and properties_cost_s(old_json, new_json) < left_s
 
 
-def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_annotations(old: Definition, new: Definition) -> Iterator[Change]:
+    for field, one, other in (
+        ("inputSchema", old.input_schema, new.input_schema),
+        ("outputSchema", old.output_schema, new.output_schema),
+    ):
+        is_walked = one is not None and other is not None and _find_problem(one, other) is None
+        if is_walked and not is_same_json(one, other):
+            yield from compare_annotations(one, other, f"/{field}", are_arguments=field == "inputSchema")
+
+
+def _compare_arguments(old: Definition, new: Definition, budget: Budget) -> SchemaChanges:
     old_schema, new_schema = old.input_schema, new.input_schema
     if (problem := _find_problem(old_schema, new_schema)) is not None:
-        yield make_change("input.unproven", "/inputSchema", problem)
-    elif not is_same_json(old_schema, new_schema):
-        yield from compare_annotations(old_schema, new_schema, "/inputSchema", are_arguments=True)
-        yield from _judge_assertions(
-            old_schema,
-            new_schema,
-            close_arguments(old_schema, new_schema),
-            close_arguments(new_schema, old_schema),
-            ARGUMENTS,
-            budget,
-        )
+        return SchemaChanges([make_change("input.unproven", "/inputSchema", problem)])
+    if not _asserts_otherwise(old_schema, new_schema):
+        return SchemaChanges()
+    closed = close_arguments(old_schema, new_schema), close_arguments(new_schema, old_schema)
+    return compare_schemas(*closed, ARGUMENTS, budget, published=new_schema)
 
 
-def _compare_results(old: Definition, new: Definition, budget: Budget) -> Iterator[Change]:
+def _compare_results(old: Definition, new: Definition, budget: Budget) -> SchemaChanges:
     old_schema, new_schema = old.output_schema, new.output_schema
     if old_schema is None or new_schema is None:
-        if old_schema is not new_schema:
-            rule = "output.schema-added" if old_schema is None else "output.schema-removed"
-            yield make_change(rule, "/outputSchema", affected="callers that read the result")
-    elif (problem := _find_problem(old_schema, new_schema)) is not None:
-        yield make_change("output.unproven", "/outputSchema", problem)
-    elif not is_same_json(old_schema, new_schema):
-        yield from compare_annotations(old_schema, new_schema, "/outputSchema", are_arguments=False)
-        # Only the old one is opened: it is the wide side, and what callers ignore may be in the new one.
-        yield from _judge_assertions(old_schema, new_schema, open_results(old_schema), new_schema, RESULTS, budget)
+        if old_schema is new_schema:
+            return SchemaChanges()
+        rule = "output.schema-added" if old_schema is None else "output.schema-removed"
+        return SchemaChanges([make_change(rule, "/outputSchema", affected="callers that read the result")])
+    if (problem := _find_problem(old_schema, new_schema)) is not None:
+        return SchemaChanges([make_change("output.unproven", "/outputSchema", problem)])
+    if not _asserts_otherwise(old_schema, new_schema):
+        return SchemaChanges()
+    # Only the old one is opened: it is the wide side, and what callers ignore may be in the new one.
+    return compare_schemas(open_results(old_schema), new_schema, RESULTS, budget, published=new_schema)
 
 
 def _find_problem(old: Json, new: Json) -> str | None:
@@ -140,8 +147,5 @@ def _find_problem(old: Json, new: Json) -> str | None:
     return None
 
 
-def _judge_assertions(
-    old_published: Json, new_published: Json, old: Json, new: Json, role: SchemaRole, budget: Budget
-) -> Iterator[Change]:
-    if not is_same_json(strip_annotations(old_published), strip_annotations(new_published)):
-        yield from compare_schemas(old, new, role, budget, published=new_published)
+def _asserts_otherwise(old: Json, new: Json) -> bool:
+    return not is_same_json(strip_annotations(old), strip_annotations(new))

@@ -193,9 +193,10 @@ class Comparison:
         except ValueError:
             return Containment.UNKNOWN
 
-    def subtract(self) -> Json:
+    def subtract(self, *, is_optional: bool = False) -> Json:
         """Return a schema of the values that `narrow` accepts and `wide` does not; None if that cannot be computed."""
-        if self.narrow is None or self.wide is None or not self._budget.spend(self._cost_s):
+        spend = self._budget.spend_optional if is_optional else self._budget.spend
+        if self.narrow is None or self.wide is None or not spend(self._cost_s):
             return None
         try:
             return self.narrow.subtract(self.wide).to_json_schema()

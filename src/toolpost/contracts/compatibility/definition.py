@@ -10,7 +10,7 @@ import msgspec
 
 from toolpost.base.ids import META_KEY, Digest, Json, JsonObject, ToolName
 from toolpost.contracts.apps import SEPARATOR, select_app
-from toolpost.contracts.contract import Contract, describe_concurrency
+from toolpost.contracts.contract import TEXT, Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.document import rewrite_boolean_bounds, split_texts
 
@@ -38,6 +38,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     description: str = ""
     input_schema: JsonObject | bool = msgspec.field(default_factory=lambda: dict(_NOTHING))
     output_schema: JsonObject | bool | None = None
+    result_format: str | None = None
+    """`text` if the text of a result is the string that the tool returns; None if it is JSON."""
     annotations: JsonObject = {}
     schema_version: int = 1
     """Raised by the author when callers must notice a change."""
@@ -71,7 +73,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
             title=_text(listed.get("title")),
             description=_text(listed.get("description")) or "",
             input_schema=_schema(listed.get("inputSchema"), _NOTHING),
-            output_schema=_schema(listed.get("outputSchema"), None),
+            # What MCP cannot list is promised all the same.
+            output_schema=_schema(listed.get("outputSchema"), _schema(facts.get("resultSchema"), None)),
             annotations=_object(listed.get("annotations")),
             others={key: value for key, value in listed.items() if key not in _LISTED and key != "_meta"},
             meta={key: value for key, value in meta.items() if key != META_KEY},
@@ -149,6 +152,8 @@ def _read_facts(facts: JsonObject) -> dict[str, Any]:
         known["schema_version"] = version
     if isinstance(tooling, str):
         known["tooling_version"] = tooling
+    if facts.get("resultFormat") == TEXT:
+        known["result_format"] = TEXT
     for key, word in (("errorCodes", "error_codes"), ("aliases", "aliases")):
         if isinstance(names := facts.get(key), Sequence) and all(isinstance(name, str) for name in names):
             known[word] = tuple(sorted(names))

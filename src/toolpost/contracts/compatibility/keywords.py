@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import NamedTuple
 
 from toolpost.base.ids import Json, JsonObject
@@ -25,6 +26,7 @@ _WIDER_FORMATS = {
     "uri-reference": frozenset({"iri-reference"}),
     "iri": frozenset({"iri-reference"}),
 }
+_EXACT = 1024
 SIMPLE_KEYWORDS = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
 
 
@@ -160,12 +162,26 @@ def _compare_forms(
         yield KeywordDifference(group, word, Containment.YES if is_proven else Containment.UNKNOWN)
 
 
+def _is_step_within(narrow: Json, wide: Json, *, is_whole: bool) -> bool:
+    """Return whether every multiple of `narrow`, or every whole one, is a multiple of `wide`."""
+    steps = [
+        Fraction(step)
+        for step in (narrow, wide)
+        if isinstance(step, int | float) and not isinstance(step, bool) and math.isfinite(step) and step > 0
+    ]
+    # Only steps that are exact in binary: of others, such as 0.1, validators calculate multiples in different ways.
+    if len(steps) != 2 or any(step.denominator > _EXACT for step in steps):
+        return False
+    # The whole multiples of 3/2 are the multiples of 3.
+    step = Fraction(steps[0].numerator) if is_whole else steps[0]
+    return (step / steps[1]).denominator == 1
+
+
 def _is_form_within(word: str, narrow: JsonObject, others: Json, draft: int) -> bool:
     some = narrow.get(word)
     match word:
         case "multipleOf":
-            steps = [value for value in (some, others) if isinstance(value, int) and not isinstance(value, bool)]
-            return len(steps) == 2 and min(steps) > 0 and steps[0] % steps[1] == 0
+            return _is_step_within(some, others, is_whole=types_of(narrow) == {"integer"})
         case "format":
             # A format that no validator knows asserts nothing.
             return not is_asserted_format(others, draft) or others in _WIDER_FORMATS.get(str(some), ())

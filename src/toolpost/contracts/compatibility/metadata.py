@@ -26,6 +26,15 @@ def compare_tool_fields(old: Definition, new: Definition) -> Iterator[Change]:
     yield from _compare_errors(old, new)
     yield from _compare_limits(old, new)
     yield from _compare_versions(old, new)
+    if old.result_format != new.result_format:
+        yield make_change(
+            "output.format-changed",
+            "/resultFormat",
+            f"the text of a result is now {'the string itself' if new.result_format else 'JSON'}",
+            affected="callers that read the text of a result",
+            old=old.result_format,
+            new=new.result_format,
+        )
     for key in sorted(old.others.keys() | new.others.keys()):
         one, other = old.others.get(key), new.others.get(key)
         if one != other:

@@ -283,6 +283,12 @@ _OUTPUT = (
         _DOUBT,
     ),
     _breaking(
+        "output.format-changed",
+        "the text of a result has another format",
+        "Callers that read the text get a string where they parsed JSON, or JSON where they read a string.",
+        _RESULT,
+    ),
+    _breaking(
         "output.schema-removed",
         "the output schema is gone",
         "Callers that read structured results have nothing to rely on.",

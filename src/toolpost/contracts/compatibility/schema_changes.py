@@ -8,7 +8,7 @@ the new one. For results it is the reverse: whatever the new schema allows, the 
 Containment is proven part by part (`walk`) or by the validator's algebra (`containment`); it is refuted by a value (`examples`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,19 +83,32 @@ RESULTS = SchemaRole(
 )
 
 
-def compare_schemas(old: Json, new: Json, role: SchemaRole, budget: Budget, published: Json = None) -> list[Change]:
+@dataclass(frozen=True)
+class SchemaChanges:
+    """The changes of what one schema asserts, as far as they were found in a first pass."""
+
+    found: Sequence[Change] = ()
+    judge: "_SchemaJudge | None" = None
+
+    def with_examples(self) -> Sequence[Change]:
+        """Return the changes after a second pass: breaks without an example are searched with what is left of the budget."""
+        return self.found if self.judge is None else self.judge.add_examples()
+
+
+def compare_schemas(old: Json, new: Json, role: SchemaRole, budget: Budget, published: Json = None) -> SchemaChanges:
     """Return the changes of what a schema asserts. Both schemas are projected already: closed, or open.
 
     `published` is the new one before it was closed, to find out whether a removed argument is refused or ignored.
     """
     one, other = ComparedSchema(old), ComparedSchema(new)
     if not budget.spend(compile_cost_s(old) + compile_cost_s(new)):
-        return []
+        return SchemaChanges()
     if one.compiled is None or other.compiled is None:
         which, broken = ("old", one) if one.compiled is None else ("new", other)
         message = f"the {which} schema cannot be used, so nothing is known about it: {broken.problem}"
-        return [make_change(f"{role.prefix}.unproven", f"/{role.field}", message)]
-    return _SchemaJudge(one, other, role, budget, published).changes()
+        return SchemaChanges([make_change(f"{role.prefix}.unproven", f"/{role.field}", message)])
+    judge = _SchemaJudge(one, other, role, budget, published)
+    return SchemaChanges(judge.changes(), judge)
 
 
 def decide_containment(narrow: Json, wide: Json, budget: Budget) -> Containment:
@@ -108,7 +121,8 @@ def decide_containment(narrow: Json, wide: Json, budget: Budget) -> Containment:
     schema_judge = _SchemaJudge(one, other, ARGUMENTS, budget)
     if (answer := schema_judge.prove()) is not Containment.UNKNOWN:
         return answer
-    return Containment.UNKNOWN if schema_judge.find_any_example() is msgspec.UNSET else Containment.NO
+    has_example = schema_judge.find_any_example() is not msgspec.UNSET
+    return Containment.NO if has_example or schema_judge.search_example() is not msgspec.UNSET else Containment.UNKNOWN
 
 
 class _SchemaJudge:
@@ -125,6 +139,8 @@ class _SchemaJudge:
         self._is_walked = False
         """Whether all parts were compared within the budget."""
         self._finder = CounterexampleFinder(self._narrow, self._wide, budget, old_is_narrow=role.old_is_narrow)
+        self._judged: list[tuple[Change, Difference | None]] = []
+        """What `changes` has found; with the difference, unless the change is about the whole schema."""
 
     @cached_property
     def _comparison(self) -> Comparison:
@@ -156,23 +172,68 @@ class _SchemaJudge:
         return answer
 
     def changes(self) -> list[Change]:
+        self._judged = self._judge_all()
+        return [change for change, _ in self._judged]
+
+    def add_examples(self) -> list[Change]:
+        """Return the changes, with examples for those that break callers and have none, as far as the budget allows.
+
+        Whether something breaks was decided before: an example changes no verdict.
+        """
+        found = [(self._add_example(change, difference), difference) for change, difference in self._judged]
+        silent = [number for number, (change, _) in enumerate(found) if _lacks_example(change)]
+        if not silent or any(change.example is not msgspec.UNSET for change, _ in found):
+            return [change for change, _ in found]
+        example = self.search_example()
+        if example is msgspec.UNSET:
+            return [change for change, _ in found]
+        changes = [change for change, _ in found]
+        if len(silent) == 1:
+            # It can only be this one.
+            changes[silent[0]] = self._explain(*found[silent[0]], example)
+        else:
+            rule = f"{self._role.prefix}.{self._role.breaks['other']}"
+            changes.append(make_change(rule, f"/{self._role.field}", example=example))
+        return changes
+
+    def _add_example(self, change: Change, difference: Difference | None) -> Change:
+        if difference is None or not _lacks_example(change):
+            return change
+        example = self._finder.search_for_difference(difference)
+        return change if example is msgspec.UNSET else self._explain(change, difference, example)
+
+    def _explain(self, change: Change, difference: Difference | None, example: Example) -> Change:
+        """Return a change with its example; what was unproven is shown to break."""
+        if difference is None:
+            return make_change(f"{self._role.prefix}.{self._role.breaks['other']}", change.place, example=example)
+        return self._make_change(
+            self._role.breaks.get(difference.kind, self._role.breaks["other"]), difference, example
+        )
+
+    def search_example(self) -> Example:
+        """Search harder than `find_any_example`, with what is left of the budget."""
+        return self._finder.search_for_schema(self._comparison.subtract(is_optional=True))
+
+    def _judge_all(self) -> list[tuple[Change, Difference | None]]:
         proof = self.prove()
         has_undeclared = any(self._is_undeclared_now(difference) for difference in self._walk.differences)
         if proof is Containment.YES and self._comparison.is_equal and not has_undeclared:
-            return [make_change(f"{self._role.prefix}.rewritten", f"/{self._role.field}")]
-        found = [
-            change for difference in self._iterate_reported() for change in self._judge_difference(difference, proof)
+            return [(make_change(f"{self._role.prefix}.rewritten", f"/{self._role.field}"), None)]
+        found: list[tuple[Change, Difference | None]] = [
+            (change, difference)
+            for difference in self._iterate_reported()
+            for change in self._judge_difference(difference, proof)
         ]
         if proof is not Containment.YES and not any(
-            change.needs_bump and change.verdict == "breaking" for change in found
+            change.needs_bump and change.verdict == "breaking" for change, _ in found
         ):
-            found += self._judge_whole(proof)
+            found += ((change, None) for change in self._judge_whole(proof))
         if found or (proof is not Containment.YES and self._budget.is_cut_short):
             return found
         # No difference was found, only another notation: a reference, an order. If the walk was incomplete, all that is known is
         # that nothing is lost.
         name = "rewritten" if self._is_walked else self._role.lesser
-        return [make_change(f"{self._role.prefix}.{name}", f"/{self._role.field}")]
+        return [(make_change(f"{self._role.prefix}.{name}", f"/{self._role.field}"), None)]
 
     def _iterate_reported(self) -> Iterator[Difference]:
         """Yield the differences to report; a new property that is required is reported as `required-added` only."""
@@ -247,6 +308,10 @@ class _SchemaJudge:
     def find_any_example(self) -> Example:
         """Return any value that only the narrow schema accepts, or `UNSET`."""
         return self._finder.find_for_schema(self._comparison.subtract())
+
+
+def _lacks_example(change: Change) -> bool:
+    return change.verdict is Verdict.BREAKING and change.example is msgspec.UNSET
 
 
 def _find_place(difference: Difference) -> str:
@@ -324,6 +389,10 @@ def _describe_keyword(what: str, difference: Difference) -> str | None:
             return f"{what} is {_describe_types(new)}, and was {_describe_types(old)}"
         case "values":
             gone, come = _values_only_in(old, new), _values_only_in(new, old)
+            if come and listed_values_of(old.schema, 0) is None:
+                return f"{what} must now be one of {_list_values(come)}"
+            if gone and listed_values_of(new.schema, 0) is None:
+                return f"{what} may now be others than {_list_values(gone)}"
             parts = [
                 *([f"may no longer be {_list_values(gone)}"] if gone else []),
                 *([f"may now be {_list_values(come)}"] if come else []),

@@ -195,7 +195,11 @@ class SchemaWalk:
         narrow, wide = self._narrow_wide(old, new)
         if word.startswith("unevaluated"):
             # Depends on what all other keywords evaluate: nothing is known of this keyword alone.
-            return Containment.YES if word not in wide or self._are_same(narrow, wide) else Containment.UNKNOWN
+            # Simple keywords evaluate nothing.
+            some, others = (
+                {key: schema[key] for key in schema if key not in SIMPLE_KEYWORDS} for schema in (narrow, wide)
+            )
+            return Containment.YES if word not in wide or self._are_same(some, others) else Containment.UNKNOWN
         if word not in wide and word not in ("then", "else", "minContains", "maxContains"):
             return Containment.YES
         if self._is_unchanged(word, narrow, wide):

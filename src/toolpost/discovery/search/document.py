@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.discovery.search.words import Action, action_of
 
 Field = Literal[
     "name", "title", "server", "description", "argument names", "argument descriptions", "server description"
@@ -13,6 +14,7 @@ FIELDS: tuple[Field, ...] = get_args(Field)
 
 _MAX_DEPTH = 2
 _MAX_PROPERTIES = 64
+_NAME_WORDS = 16
 _MAX_CHARS = 4000
 """Per field: the rest of a megabyte-long description would not make it easier to find."""
 
@@ -57,6 +59,11 @@ def own_name(document: ToolDocument) -> str:
         if document.server and document.name.startswith(document.server + separator):
             return document.name[len(document.server) + len(separator) :]
     return document.name
+
+
+def find_action(document: ToolDocument) -> Action:
+    """Return what a tool does by the verb in its name, else by the first word of its description."""
+    return action_of(own_name(document)[:_MAX_CHARS], _NAME_WORDS) or action_of(document.description[:_MAX_CHARS], 1)
 
 
 def summarize(document: ToolDocument) -> str:

@@ -14,9 +14,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from toolpost.discovery.search.document import ToolDocument, summarize
+from toolpost.discovery.search.document import ToolDocument, find_action, summarize
 from toolpost.discovery.search.meaning import Vectors, vectors_of
 from toolpost.discovery.search.scoring import (
+    Actions,
     Corpus,
     Evidence,
     Lexicon,
@@ -45,11 +46,13 @@ class Segment:
     documents: Sequence[ToolDocument]
     postings: Postings
     vectors: Vectors
+    actions: Actions
 
     @classmethod
     def of(cls, documents: Sequence[ToolDocument], weights: Weights) -> "Segment":
         postings = Postings.of(impacts_of(document, weights) for document in documents)
-        return cls(documents, postings, vectors_of(map(summarize, documents)))
+        actions = np.array([find_action(document) for document in documents], np.int8)
+        return cls(documents, postings, vectors_of(map(summarize, documents)), actions)
 
     @classmethod
     def merge(cls, segments: Sequence["Segment"], alive: Sequence[NDArray[np.bool_]]) -> "Segment":
@@ -61,6 +64,7 @@ class Segment:
             if is_alive
         ]
         vectors = np.concatenate([segment.vectors[mask] for segment, mask in zip(segments, alive, strict=True)])
+        actions = np.concatenate([segment.actions[mask] for segment, mask in zip(segments, alive, strict=True)])
         term_ids: dict[str, int] = {}
         terms: list[Rows] = []
         rows: list[Rows] = []
@@ -76,7 +80,7 @@ class Segment:
             impacts.append(postings.impacts[is_alive])
             start += int(np.count_nonzero(mask))
         postings = Postings.sort(list(term_ids), np.concatenate(terms), np.concatenate(rows), np.concatenate(impacts))
-        return cls(documents, postings, vectors)
+        return cls(documents, postings, vectors, actions)
 
 
 class Engine:
@@ -93,6 +97,7 @@ class Engine:
         # Numbers, because the score groups thousands of rows by their server at once; -1 is no server.
         servers = {"": -1}
         self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
+        self._actions = np.concatenate([segment.actions for segment in segments])
         self._everything = self._make_corpus(alive)
         self._corpus_of = lru_cache(maxsize=_CACHED_CORPORA)(self._make_corpus_of)
 
@@ -148,6 +153,7 @@ class Engine:
         return Corpus(
             lexicon=Lexicon(parts, visible, int(np.count_nonzero(visible))),
             servers=self._servers,
+            actions=self._actions,
             vectors=[segment.vectors for segment in self._segments],
             vectors_at=self._vectors_at,
         )

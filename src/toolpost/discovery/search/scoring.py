@@ -2,9 +2,9 @@
 
     score = 0.5 * BM25F(words) / best + 0.5 * cosine(vectors) / best
 
-averaged with the same score for the clause that fits the document best, plus a small pull toward the best tool of the same
-server. Everything is computed among the visible documents only: how rare a word is, the best of both halves, the servers. So
-a caller cannot learn from a score that a hidden tool exists.
+averaged with the same score for the clause that fits the document best, less a share where the query asks to list and the tool
+deletes, plus a small pull toward the best tool of the same server. Everything is computed among the visible documents only: how
+rare a word is, the best of both halves, the servers. So a caller cannot learn from a score that a hidden tool exists.
 
 BM25F is therefore split in two. What depends on one document alone ("impact": term frequency, field boosts, length) is computed
 once, into an inverted index (`Postings`). How rare a word is depends on which documents the caller may see, and is computed for
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from toolpost.discovery.search.document import ToolDocument, fields_of
 from toolpost.discovery.search.meaning import Vectors, cosines_of, vectors_of
 from toolpost.discovery.search.weights import Weights
-from toolpost.discovery.search.words import SYNONYMS, ParsedQuery, words_of
+from toolpost.discovery.search.words import SYNONYMS, Action, ParsedQuery, words_of
 
 Rows = NDArray[np.int32]
 Numbers = NDArray[np.float32]
+Actions = NDArray[np.int8]
 
 
 def impacts_of(document: ToolDocument, weights: Weights) -> dict[str, float]:
@@ -185,6 +186,8 @@ class Corpus:
     lexicon: Lexicon
     servers: NDArray[np.int32]
     """The number of each row's server; -1 for a tool without one."""
+    actions: Actions
+    """What each row's tool does (`Action`)."""
     vectors: Sequence[Vectors]
     vectors_at: Callable[[Shortlist], Vectors]
 
@@ -230,6 +233,10 @@ def score_documents(query: ParsedQuery, corpus: Corpus, weights: Weights, limit:
     if len(query.texts) > 1:
         by_clause = _score_by_clause(rows, query, terms, vectors[1:], corpus, weights)
         best = np.float32(1 - weights.clause) * best + np.float32(weights.clause) * by_clause
+    if query.action:
+        actions = corpus.actions[rows]
+        is_other = (actions != Action.UNKNOWN) & (actions != query.action)
+        best = best * np.where(is_other, np.float32(1 - weights.other_action), np.float32(1))
     best = _pull_to_servers(best, corpus.servers[rows], weights)
     return Scores(rows=rows, totals=best, evidence=_evidence_for_best(rows, best, cosines, terms))
 

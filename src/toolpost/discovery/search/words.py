@@ -3,14 +3,15 @@
 Example: `words_of("Lists GitHub issues")` yields `list`, `github`, `git`, `hub`, `issu`. A stem need not be a word; it has to
 be the same for a query and for a tool.
 
-A long query often asks for several things. Each of its sentences ("clause") is scored apart as well, because a tool that fits
-one of them perfectly fits the whole query badly.
+A long query often asks for several things. Each of its clauses ("find a flight, book it and mail me the ticket" has three) is
+scored apart as well, because a tool that fits one of them perfectly fits the whole query badly.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
 
@@ -183,13 +184,40 @@ for _line in _SYNONYM_GROUPS.split("\n"):
         SYNONYMS[_stem] = SYNONYMS.get(_stem, frozenset()) | (_group - {_stem})
 
 
+class Action(IntEnum):
+    """What a verb does to its object: the one thing that a search must not get wrong."""
+
+    UNKNOWN = 0
+    READ = 1
+    CREATE = 2
+    UPDATE = 3
+    DELETE = 4
+
+
+_ACTION_VERBS = {
+    Action.READ: "list enumerate browse search find query get fetch retrieve read obtain",
+    Action.CREATE: "create add new insert make",
+    Action.UPDATE: "update edit modify change patch rename",
+    Action.DELETE: "delete remove drop erase destroy",
+}
+_ACTIONS = {stem(verb): action for action, verbs in _ACTION_VERBS.items() for verb in verbs.split()}
+
+
+def action_of(text: str, first_words: int) -> Action:
+    """Return what the first verb among the first words of a text does; `UNKNOWN` if none is a verb that is known."""
+    return next((_ACTIONS[word] for word in islice(words_of(text), first_words) if word in _ACTIONS), Action.UNKNOWN)
+
+
 MAX_QUERY_CHARS = 4000
 """The rest of a query is ignored."""
 
 _MAX_WORDS = 512
+_VERB_WORDS = 3
+"""A request names its verb first; later in it such a word is mostly part of an object ("a new file")."""
 _MAX_CLAUSES = 12
 _MIN_CLAUSE_WORDS = 3
-_CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[;\n\u3002\uff01\uff1f]")
+"""A shorter clause is joined with the next: "red, green and blue shoes" is one thing."""
+_CLAUSE_END = re.compile(r"[.?!,](?=\s|$)|[;\n\u3001\u3002\uff01\uff0c\uff1f]|\b(?:and|then|also)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,17 +230,31 @@ class ParsedQuery:
     """The distinct words of the whole query, in order."""
     words_by_text: Sequence[frozenset[str]]
     """The distinct words of each of `texts`."""
+    action: Action
+    """What it asks for; `UNKNOWN` for a query of several clauses, which may ask for several actions."""
 
     @classmethod
     def parse(cls, query: str) -> "ParsedQuery":
         query = query[:MAX_QUERY_CHARS]
         texts = [query, *clauses_of(query)]
         words = dict.fromkeys(islice(words_of(query), _MAX_WORDS))
-        return cls(texts, list(words), [frozenset(words), *(frozenset(words_of(text)) for text in texts[1:])])
+        return cls(
+            texts,
+            list(words),
+            [frozenset(words), *(frozenset(words_of(text)) for text in texts[1:])],
+            action_of(query, _VERB_WORDS) if len(texts) == 1 else Action.UNKNOWN,
+        )
 
 
 def clauses_of(query: str) -> list[str]:
-    """Return the sentences of a query; an empty list if there is only one."""
-    parts = [part.strip() for part in _CLAUSE_END.split(query[:MAX_QUERY_CHARS])]
-    clauses = [part for part in parts if len(part.split()) >= _MIN_CLAUSE_WORDS]
+    """Return the clauses of a query; an empty list if there is only one."""
+    clauses: list[str] = []
+    begun = ""
+    for part in _CLAUSE_END.split(query[:MAX_QUERY_CHARS]):
+        begun = f"{begun} {part.strip()}".strip()
+        if len(set(words_of(begun))) >= _MIN_CLAUSE_WORDS:
+            clauses.append(begun)
+            begun = ""
+    if begun and clauses:
+        clauses[-1] = f"{clauses[-1]} {begun}"
     return clauses[:_MAX_CLAUSES] if len(clauses) > 1 else []

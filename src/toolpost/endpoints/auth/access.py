@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolpost.contracts.errors import BadConfiguration, ErrorCode
+from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, misdirected, unauthorized
@@ -33,6 +34,8 @@ class Access:
     allowed_origins: Sequence[str] = ()
     is_guarded: bool = False
     """Whether an application in front of the endpoint checks callers itself."""
+    rejected: RejectedTokens | None = None
+    """Notes requests with a wrong token."""
 
     def __post_init__(self) -> None:
         check_exposure(self.host, is_open=self.roster.members.is_open)
@@ -55,7 +58,13 @@ class Access:
         """Authenticate a request; raise `Refused` with 401, 403, 400 or 421. `is_page`: pages of other sites may link to it."""
         headers = request.headers
         if (admission := self.find_admission(headers, request.path)) is None:
-            admission = await self.roster.verify(_read_token(headers, self.roster, request.path))
+            token = _read_token(headers, self.roster, request.path)
+            try:
+                admission = await self.roster.verify(token)
+            except Refused as error:
+                if error.status == 401 and self.rejected is not None:
+                    self.rejected.note(request.path, str(error))
+                raise
             self.roster.check_endpoint(admission, request.path)
         if admission is self.roster.anonymous:
             if not self.is_guarded and view_of(request.path, is_bare=False) is None:

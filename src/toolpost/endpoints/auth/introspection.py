@@ -66,7 +66,7 @@ class Introspection:
         expires_at = claims.get("exp")
         until = asked_at + self._rules.cache_s
         if isinstance(expires_at, int | float):
-            until = min(until, float(expires_at))
+            until = float(min(until, expires_at))  # the number may have any size
         # Exactly true: a server that answers "false" as text must not let its callers in.
         if claims.get("active") is not True or not self._is_valid(claims, asked_at):
             self._remember_inactive(digest)

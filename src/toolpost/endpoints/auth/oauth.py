@@ -19,6 +19,9 @@ from toolpost.endpoints.auth.roster import Claims, LoginServer
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 
 LEEWAY_S: Final = 10
+LATEST: Final = 10**11
+"""The last time that is told apart from never: the number in a token may have any size."""
+
 SUBJECT_LIMIT: Final = 256
 
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
@@ -98,7 +101,7 @@ class _Issuer:
             return found
         assert self._keys is not None
         decoded = await verify_jwt(token, self.rules, self._keys)
-        return decoded, float(decoded["exp"]) + LEEWAY_S
+        return decoded, float(min(int(decoded["exp"]), LATEST)) + LEEWAY_S
 
 
 async def verify_jwt(

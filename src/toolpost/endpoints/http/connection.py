@@ -59,11 +59,12 @@ EVENTS_LIMIT: Final = 4 * 1024 * 1024
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 262_144
-LINGER_BYTES_AUTHENTICATED: Final = 16 * 1024 * 1024
+LINGER_BYTES_ADMITTED: Final = 64 * 1024 * 1024
+LINGER_RATE: Final = 65_536
 """How long a refused client has to read the refusal, and how much of what it still sends is read and dropped.
 
-Many clients send all of a body before they read: an authenticated caller whose message is too large should learn that; any
-other need not.
+Many clients send all of a body before they read: an admitted caller whose message is too large should learn that, as long as it
+sends `LINGER_RATE` bytes a second; any other need not.
 """
 
 BUSY_S: Final = 1
@@ -146,6 +147,7 @@ class ServerConnection(asyncio.Protocol):
         "_is_closing",
         "_is_lingering",
         "_is_streaming",
+        "_is_too_large",
         "_is_write_paused",
         "_limits",
         "_log",
@@ -191,6 +193,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_closing = False
         self._is_authenticated = False
         self._is_lingering = False
+        self._is_too_large = False
         self.buffered = 0
         self._received = 0
         self._is_write_paused = False
@@ -240,7 +243,7 @@ class ServerConnection(asyncio.Protocol):
             self._keep_for_later(data)
         else:
             self._received += len(data)
-            limit = LINGER_BYTES_AUTHENTICATED if self._is_authenticated else LINGER_BYTES
+            limit = LINGER_BYTES_ADMITTED if self._may_send_on else LINGER_BYTES
             if self._received > limit and self._transport is not None:
                 # It is not closed yet: the client may still read its refusal.
                 self._transport.pause_reading()
@@ -305,6 +308,15 @@ class ServerConnection(asyncio.Protocol):
         """Count as authenticated: by the head if that had a token, else once all of the request was received."""
         if self._endpoint.requires_token or self.has_whole_request:
             self.authenticate()
+
+    def note_too_large(self) -> None:
+        """Read the rest of a body that is refused for its size, and drop it: its client may send all of it before it reads."""
+        self._is_too_large = True
+
+    @property
+    def _may_send_on(self) -> bool:
+        """Whether a refused client may send the rest of its body before it reads the refusal."""
+        return self._is_authenticated or self._is_too_large
 
     def evict(self) -> None:
         """Close at once, to make room for another connection."""
@@ -621,7 +633,8 @@ class ServerConnection(asyncio.Protocol):
             due = self._begun_at + limits.body_timeout_s + self._received / BODY_RATE
         elif phase is _LEAVING:
             has_more = self._transport is not None and self._transport.get_write_buffer_size() > 0
-            due = self._begun_at + (STALL_S if has_more else LINGER_S)
+            sending_s = self._received / LINGER_RATE if self._may_send_on else 0.0
+            due = self._begun_at + (STALL_S if has_more else LINGER_S + sending_s)
         else:
             # Answering has no deadline here (the call has its own), and idle time begins no earlier than now.
             self._used_at = now

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.http.cookies import read_cookies
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.upstreams.credentials.login import LoginAttempt, LoginFailed
@@ -120,11 +121,7 @@ class LoginPages:
         return f"__Host-{COOKIE}" if self._is_secure else COOKIE
 
     def _read_cookie(self, request: HttpRequest) -> str | None:
-        for pair in request.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            name, _, value = pair.strip().partition("=")
-            if name == self._cookie and _SECRET.fullmatch(value):
-                return value
-        return None
+        return next(filter(_SECRET.fullmatch, read_cookies(request.headers, self._cookie)), None)
 
 
 def _describe(server: str, owner: str, attempt: LoginAttempt) -> str:

@@ -38,6 +38,10 @@ class RequestConnection(Protocol):
         """Count the connection as authenticated."""
         ...
 
+    def note_too_large(self) -> None:
+        """Drop the rest of a body that is too large, instead of resetting the connection."""
+        ...
+
 
 class HttpRequest:
     """An ASGI request and its response channel."""
@@ -92,7 +96,7 @@ class HttpRequest:
         """Read the whole body; None if the client disconnected. Raises `Refused` (413) before reading one that is too large."""
         declared = self.headers.get(b"content-length", b"0")
         if int(declared) > limit:
-            raise _too_large(limit)
+            raise self._too_large(limit)
         event = await self.receive()
         # A server that is not ours may leave an empty body out.
         body = event.get("body", b"")
@@ -106,12 +110,17 @@ class HttpRequest:
         while event["type"] == "http.request":
             parts += event.get("body", b"")
             if len(parts) > limit:
-                raise _too_large(limit)
+                raise self._too_large(limit)
             if not event.get("more_body"):
                 self.note_admitted()
                 return bytes(parts)
             event = await self.receive()
         return None
+
+    def _too_large(self, limit: int) -> Refused:
+        if self._connection is not None:
+            self._connection.note_too_large()
+        return Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
 
     def replay(self, body: bytes) -> Receive:
         """Return a `receive` that gives a body that was read already once more."""
@@ -127,15 +136,12 @@ class HttpRequest:
         return receive_again
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, ErrorCode.INVALID_REQUEST, f"A message has at most {limit} bytes")
-
-
 def _parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
     for name, value in raw:
         if name in headers and name in _SINGLE_HEADERS:
             # One component may use the first copy and another the last: with security headers that is an attack.
             raise Refused(400, ErrorCode.INVALID_REQUEST, f"The {name.decode('latin-1')} header appears more than once")
-        headers[name] = value
+        # The parser leaves spaces after a value, which are not part of it (RFC 9110, 5.5).
+        headers[name] = value.strip(b" \t")
     return headers

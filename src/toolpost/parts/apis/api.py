@@ -49,15 +49,18 @@ async def open_api(
     *,
     plugins: PluginHost,
     known: str = "",
+    accepts_copy: bool = False,
 ) -> OpenApi | None:
     """Read the document of an API and make its plugin; raises `ToolpostError`. None if it is the document with digest `known`.
 
-    `plugins` know where people log in.
+    `plugins` know where people log in. `accepts_copy` is that of `load_document`.
     """
     spec, keys = resolve_api(config, name, api)
     assert spec.url is not None
     place = f"apis.{name}.document"
-    document = await load_document(api.document, project=Path(config.project), place=place, network=spec.network)
+    document = await load_document(
+        api.document, project=Path(config.project), place=place, network=spec.network, accepts_copy=accepts_copy
+    )
     if document.digest == known:
         return None
     schemes = read_schemes(document)

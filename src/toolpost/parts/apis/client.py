@@ -15,7 +15,7 @@ from toolpost.base.redaction import conceal_known
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.parts.apis.credentials import Credentials, Filled
 from toolpost.parts.apis.operations import Operation, origin_of
-from toolpost.parts.apis.serialize import ApiRequest
+from toolpost.parts.apis.serialize import ApiRequest, has_dots
 from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
 
@@ -94,7 +94,8 @@ class ApiClient:
                 shown = urljoin(shown, location).partition("#")[0]
             except ValueError:
                 shown = ""  # which is no place below `base`
-            is_below = urlsplit(shown).path.startswith(urlsplit(self._base).path.rstrip("/") + "/")
+            path = urlsplit(shown).path
+            is_below = path.startswith(urlsplit(self._base).path.rstrip("/") + "/") and not has_dots(path)
             if origin_of(shown) != origin_of(self._base) or not is_below:
                 raise UpstreamUnavailable(
                     "The API redirects to another origin, or out of `base`, which is not followed.",

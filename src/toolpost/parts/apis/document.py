@@ -3,13 +3,20 @@
 YAML is read as its version 1.2 means it, in which `no` is a text and `2020-01-01` is no date: OpenAPI asks for that, and the
 loader of PyYAML follows version 1.1. Reading YAML takes 0.4 s for each megabyte, 50 times as long as JSON, so a document which
 takes long is kept as JSON under the digest of its text.
+
+A document is the text of strangers. The reader of YAML is native code that recurses without a limit: a gateway reads YAML in a
+process of its own (`yaml_process`), which is killed when it takes too long, and whose end costs this document alone.
 """
 
+import contextlib
 import hashlib
 import itertools
 import logging
+import os
 import re
+import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +26,7 @@ from urllib.parse import unquote
 import anyio
 import msgspec
 from anyio import to_thread
+from anyio.abc import ByteReceiveStream
 
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
@@ -27,6 +35,7 @@ from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, Toolp
 from toolpost.parts.apis.settings import is_url
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
 from toolpost.upstreams.http.network import DIRECT, Network
+from toolpost.upstreams.process.tree import feed, open_process
 
 _log = logging.getLogger("toolpost.apis")
 
@@ -38,6 +47,11 @@ SLOW_S: Final = 1.0
 NODES_LIMIT: Final = 2_000_000
 """Values in a document, aliases counted wherever they are used."""
 
+PARSE_S: Final = 180.0
+"""How long YAML may take: the largest document takes half a minute on a machine that does nothing else."""
+
+YAML_PROCESS: Final = "toolpost.parts.apis.yaml_process"
+CHUNK_BYTES: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 200
 _CHAIN_LIMIT: Final = 32
 _NAMES: Final = {True: "true", False: "false", None: "null"}
@@ -50,6 +64,15 @@ class Unusable(Exception):
 
 class BadDocument(BadConfiguration):
     """The document cannot be read."""
+
+
+class YamlAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process that reads YAML answers: a document, or why there is none."""
+
+    document: msgspec.Raw = msgspec.Raw(b"null")
+    problem: str | None = None
+    hint: str | None = None
+    """Only of what is missing here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +135,13 @@ def check_reference(reference: str) -> str:
 
 
 def parse_document(data: bytes, place: str) -> Document:
-    """Parse a document; raises `BadDocument` if it is not OpenAPI 3.0 or 3.1, or Swagger 2.0."""
+    """Parse a document here; raises `BadDocument` if it is not OpenAPI 3.0 or 3.1, or Swagger 2.0."""
     started = time.perf_counter()
-    raw = _parse(data, place)
+    raw = _parse_json(data, place)
+    return _make_document(data, place, parse_yaml(data, place) if raw is None else raw, started)
+
+
+def _make_document(data: bytes, place: str, raw: Json, started: float) -> Document:
     found = _VERSION.match(str(raw.get("openapi") or raw.get("swagger") or "")) if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or found is None or not isinstance(raw.get("paths", {}), dict):
         what = f"version {str(raw.get('openapi') or raw.get('swagger'))[:20]}" if isinstance(raw, dict) else "no object"
@@ -125,12 +152,21 @@ def parse_document(data: bytes, place: str) -> Document:
     return Document(raw=raw, digest=hashlib.sha256(data).hexdigest(), parse_s=time.perf_counter() - started)
 
 
-def _parse(data: bytes, place: str) -> Json:
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        try:
-            return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # Flow style of YAML begins like this, too.
+def _parse_json(data: bytes, place: str) -> Json:
+    """Return the value of a JSON text, None if it is none; raises `BadDocument` if it is nested too deeply for any reader."""
+    if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return None
+    try:
+        raw: Json = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except RecursionError:
+        raise BadDocument(f"{place} is nested too deeply.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # Flow style of YAML begins like this, too.
+    return raw
+
+
+def parse_yaml(data: bytes, place: str) -> Json:
+    """Parse YAML here; raises `BadDocument`, or `CapabilityMissing` without the extra."""
     try:
         import yaml
     except ImportError:
@@ -138,11 +174,30 @@ def _parse(data: bytes, place: str) -> Json:
             f"{place} is not JSON, and YAML cannot be read here.", hint="pip install 'toolpost[apis]'"
         ) from None
     try:
-        loaded = yaml.load(data.decode("utf-8-sig"), Loader=_make_loader())  # noqa: S506 (a subclass of the safe one)
+        text = data.decode("utf-8-sig")
+        _check_depth(yaml.parse(text, Loader=_make_loader()))
+        loaded = yaml.load(text, Loader=_make_loader())  # noqa: S506 (a subclass of the safe one)
         return _to_plain(loaded, 0, itertools.count())
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise BadDocument(f"{place} is neither JSON nor YAML: {reason}") from error
+
+
+def _check_depth(events: Iterable[Any]) -> None:
+    """Raise `ValueError` for a text that is nested too deeply.
+
+    The events come one by one. What makes values of them recurses in native code, and overflows its stack at a depth of 50,000.
+    """
+    import yaml
+
+    depth = 0
+    for each in events:
+        if isinstance(each, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                raise ValueError("it is nested too deeply")
+        elif isinstance(each, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 @cache
@@ -204,42 +259,99 @@ def _to_plain(node: Any, depth: int, nodes: "itertools.count[int]") -> Json:
     return node if isinstance(node, str | int | float | bool | None) else str(node)
 
 
-async def load_document(source: str, *, project: Path, place: str, network: Network = DIRECT) -> Document:
+async def load_document(
+    source: str, *, project: Path, place: str, network: Network = DIRECT, accepts_copy: bool = False
+) -> Document:
     """Read and parse a document beside the event loop; raises `BadDocument`, or `CapabilityMissing` for YAML without its extra.
 
-    One that is fetched is kept, and used when it cannot be fetched another time.
+    One that is fetched is kept once it could be read, and used when it cannot be fetched another time. With `accepts_copy` it is
+    used as well when the one that is fetched cannot be read.
     """
     folder = project / OWN_FOLDER / "apis"
-
-    async def parse(data: bytes) -> Document:
-        return await to_thread.run_sync(_parse_or_recall, data, place, folder, abandon_on_cancel=True)
-
     if not is_url(source):
-        return await parse(await _read_file(source, project, place))
+        return await _parse_or_recall(await _read_file(source, project, place), place, folder)
     kept = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.document"
     try:
         data = await fetch(source, network, place)
     except BadDocument as error:
-        if not await anyio.Path(kept).exists():
+        return await _use_copy(kept, place, folder, error)
+    try:
+        document = await _parse_or_recall(data, place, folder)
+    except BadDocument as error:
+        if not accepts_copy:
             raise
-        event(_log, logging.WARNING, "document not fetched; its last copy is used", place=place, reason=error.message)
-        return await parse(await anyio.Path(kept).read_bytes())
-    document = await parse(data)
+        return await _use_copy(kept, place, folder, error)
     # Only now: one that cannot be read must not replace the last one that can.
     await to_thread.run_sync(_write_quietly, kept, data)
     return document
 
 
-def _parse_or_recall(data: bytes, place: str, folder: Path) -> Document:
-    digest = hashlib.sha256(data).hexdigest()
-    kept = folder / f"{digest[:32]}.json"
-    try:
-        return Document(raw=msgspec.json.decode(kept.read_bytes(), type=dict[str, Any]), digest=digest)
-    except (OSError, msgspec.DecodeError):
-        document = parse_document(data, place)
+async def _use_copy(kept: Path, place: str, folder: Path, error: BadDocument) -> Document:
+    """Parse the last copy of a document; raises `error` if there is none."""
+    if not await anyio.Path(kept).exists():
+        raise error
+    event(_log, logging.WARNING, "document not usable; its last copy is used", place=place, reason=error.message)
+    return await _parse_or_recall(await anyio.Path(kept).read_bytes(), place, folder)
+
+
+async def _parse_or_recall(data: bytes, place: str, folder: Path) -> Document:
+    kept = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.json"
+    document = await to_thread.run_sync(_parse_quickly, data, place, kept, abandon_on_cancel=True)
+    if document is not None:
+        return document
+    started = time.perf_counter()
+    encoded = await _parse_yaml_apart(data, place)
+    document = await to_thread.run_sync(
+        lambda: _make_document(data, place, msgspec.json.decode(encoded), started), abandon_on_cancel=True
+    )
     if document.parse_s > SLOW_S:
-        _write_quietly(kept, msgspec.json.encode(document.raw))
+        await to_thread.run_sync(_write_quietly, kept, encoded)
     return document
+
+
+def _parse_quickly(data: bytes, place: str, kept: Path) -> Document | None:
+    """Parse JSON, or recall what YAML was parsed to; None for YAML that is to be parsed."""
+    started = time.perf_counter()
+    try:
+        raw: Json = msgspec.json.decode(kept.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        raw = _parse_json(data, place)
+    return None if raw is None else _make_document(data, place, raw, started)
+
+
+async def _parse_yaml_apart(data: bytes, place: str) -> bytes:
+    """Parse YAML in a process of its own, to JSON; raises as `parse_yaml` does, and `BadDocument` when the process ends early."""
+    received = bytearray()
+    with anyio.move_on_after(PARSE_S):
+        async with open_process(
+            # -P: the current folder may contain modules that shadow others, and is not put on the path.
+            [sys.executable, "-P", "-m", YAML_PROCESS, place],
+            env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
+            stdin=True,
+            grace_s=0.0,
+        ) as process:
+            assert process.stdin is not None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(feed, process.stdin, data)
+                tasks.start_soon(_drop, process.stderr)
+                with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    while True:
+                        received += await process.stdout.receive(CHUNK_BYTES)
+                await process.wait()
+                tasks.cancel_scope.cancel()
+        if process.returncode == 0:
+            answer = msgspec.json.decode(received, type=YamlAnswer)
+            if answer.problem is None:
+                return bytes(answer.document)
+            kind = CapabilityMissing if answer.hint else BadDocument
+            raise kind(answer.problem, hint=answer.hint)
+    raise BadDocument(f"{place} cannot be read: it takes too much memory or time to parse.", hint="write it as JSON")
+
+
+async def _drop(stream: ByteReceiveStream) -> None:
+    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            await stream.receive()
 
 
 def _write_quietly(path: Path, data: bytes) -> None:

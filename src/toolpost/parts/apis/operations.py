@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from toolpost.base.ids import Json, JsonObject, PluginName
+from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.parts.apis import swagger
 from toolpost.parts.apis.document import Document, Unusable
 from toolpost.parts.apis.schemas import shorten
@@ -198,8 +199,21 @@ def _name_all(api: str, operations: Sequence[tuple[str, str, JsonObject]]) -> li
         own if own and counts[own] == 1 else _name_by_path(method, path, own)
         for own, (method, path, _) in zip(ids, operations, strict=True)
     ]
+    # A long name is cut at a word; `tool_names` would add a hash, which is needed only where two would be the same.
+    room = NAME_LIMIT - len(f"{api}__")
+    short = [_cut_at_word(_KEY.sub("_", each), room) if len(each) > room else each for each in originals]
+    counts = Counter(short)
+    originals = [
+        brief if len(original) > room and counts[brief] == 1 else original
+        for brief, original in zip(short, originals, strict=True)
+    ]
     names = tool_names(PluginName(api), originals)
     return [names[original].removeprefix(f"{api}__") for original in originals]
+
+
+def _cut_at_word(name: str, room: int) -> str:
+    """Return the first words of a name that fit; the first characters where its first word alone does not."""
+    return re.sub(r"[^A-Za-z0-9]+[A-Za-z0-9]*$", "", name[: room + 1])[:room]
 
 
 def _name_by_path(method: str, path: str, own: str) -> str:

@@ -136,13 +136,20 @@ def _write_path(template: str, values: Mapping[str, str]) -> str:
     pieces = []
     for piece in template.split("/"):
         filled = TEMPLATE.sub(lambda found: values[found[1]], encode(piece, "{}:@!$&'()*+,;=%"))
-        # Decoded, because what is between here and the API may decode it before it resolves dots. A backslash is a slash to some.
-        decoded = unquote(unquote(filled)).replace("\\", "/")
         # In the template too: a document must not lead out of `base`, with its credentials.
-        if any(part.strip() in (".", "..") for part in decoded.split("/")):
+        if has_dots(filled):
             raise InvalidArguments("The path would lead out of its place: `.` and `..` are refused.")
         pieces.append(filled)
     return "/".join(pieces)
+
+
+def has_dots(path: str) -> bool:
+    """Whether a part of a path is `.` or `..`, for this gateway or for any other reader.
+
+    It is decoded, because what is between here and the API may do so before it resolves dots. A backslash is a slash to some.
+    """
+    decoded = unquote(unquote(path)).replace("\\", "/")
+    return any(part.strip() in (".", "..") for part in decoded.split("/"))
 
 
 # Query

@@ -241,7 +241,16 @@ class ServedApis:
 
         # Before the document is read: what changes in between must not be missed.
         self._stamps[name] = self._read_stamp(api)
-        return await open_api(config, name, api, self._authorizations, plugins=self._host.plugins, known=known)
+        return await open_api(
+            config,
+            name,
+            api,
+            self._authorizations,
+            plugins=self._host.plugins,
+            known=known,
+            # An API that is served goes on as it is, and people are told.
+            accepts_copy=name not in self._open,
+        )
 
 
 def _fail(error: Exception) -> NoReturn:

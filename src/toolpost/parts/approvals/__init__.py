@@ -13,6 +13,7 @@ service   what guard, tools, commands and the HTTP API share
 results   rounds and votes as they are shown
 doctor    what `toolpost doctor` says of the rules
 plugin    `consensus_*` and `vrf_*`; `api` and `commands` are the other ways to vote
+voter     who votes at the command line, by passphrase or token
 peers     gossip: rounds, votes and audit heads exchanged with other gateways
 vrf       ECVRF-EDWARDS25519-SHA512-TAI
 """

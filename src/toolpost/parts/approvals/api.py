@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from anyio import to_thread
+
 from toolpost.base.attention import Attention
 from toolpost.base.caller import Principal
 from toolpost.base.ids import Json
@@ -43,7 +45,8 @@ def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequen
         found, last = await approvals.list_visible(
             lambda one: sees(one, request), only_open="all" not in query, limit=PAGE, before=before
         )
-        shown = [_json(render_round(approvals, view)) for view in found]
+        # In a thread: contents of hundreds of kilobytes take longer than a call may wait.
+        shown = await to_thread.run_sync(lambda: [_json(render_round(approvals, view)) for view in found])
         return {
             "caller": request.admission.caller.id,
             "rounds": shown,

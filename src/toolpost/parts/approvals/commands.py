@@ -24,7 +24,8 @@ from toolpost.parts.approvals.peers import Peers
 from toolpost.parts.approvals.results import RoundResult, VoteResult, render_round, render_vote
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, parse_round_id
-from toolpost.parts.approvals.settings import PEERS
+from toolpost.parts.approvals.settings import APPROVALS, PEERS
+from toolpost.parts.approvals.voter import ProvenVoter, identify_voter
 from toolpost.settings import Config, load_config
 from toolpost.store import Store, store_exists
 from toolpost.store.part_migrations import open_part_store
@@ -40,7 +41,7 @@ _T = TypeVar("_T")
     epilog=examples(
         ("toolpost approvals list", "calls that wait for votes"),
         ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
-        ("toolpost approvals approve 7", "as `cli`, the person at the command line"),
+        ("toolpost approvals approve 7", "as `cli`, the person at the command line, with their passphrase"),
         ("toolpost approvals watch", "new rounds and votes, until Ctrl-C"),
     ),
 )
@@ -111,14 +112,19 @@ def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, 
         choice,
         help=help_text,
         epilog=examples(
-            (f"toolpost approvals {choice} 7", "as `cli`, the person at the command line"),
-            (f"toolpost approvals {choice} 7 --as ann", "as another caller"),
+            (f"toolpost approvals {choice} 7", "as `cli`; asks for the passphrase"),
+            (f"toolpost approvals {choice} 7 --as ann", "as a caller; asks for their passphrase, or token"),
+            (f"toolpost approvals {choice} 7 < token.txt", "as the caller whose token it is"),
             *more_examples,
         ),
     )
     @click.argument("round_id")
     @click.option(
-        "--as", "voter", metavar="CALLER", default=OPERATOR.id, show_default=True, help="Vote as this caller."
+        "--as",
+        "asked",
+        metavar="CALLER",
+        help="Whose vote it is: at a terminal `cli` by default, else the caller of the token. With an administrator's token, any"
+        " voter's; that is recorded.",
     )
     @click.option(
         "--signature", metavar="BASE64", help="The voter's own signature, where [approvals.keys] has their public key."
@@ -128,7 +134,7 @@ def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, 
     @json_option("Print the vote on one line.")
     def vote(
         round_id: str,
-        voter: str,
+        asked: str | None,
         signature: str | None,
         signed_at: str | None,
         config_path: Path | None,
@@ -137,10 +143,22 @@ def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, 
     ) -> None:
         if (signature is None) != (signed_at is None):
             raise click.UsageError("--signature and --signed-at go together")
-        by = replace(OPERATOR, id=CallerId(voter))
+        config = load_config(config_path)
+        if signature is not None or (asked is not None and asked in APPROVALS.of(config).keys):
+            # The signature is the proof, with a key that only the voter has.
+            voter = ProvenVoter(id=CallerId(asked or OPERATOR.id))
+        else:
+            voter = run_async(identify_voter, config, asked)
 
         async def cast(opened: Approvals, *_: object) -> tuple[VoteResult, RoundResult]:
-            made = await opened.vote(parse_round_id(round_id), choice, by=by, signature=signature, signed_at=signed_at)
+            made = await opened.vote(
+                parse_round_id(round_id),
+                choice,
+                by=replace(OPERATOR, id=voter.id),
+                cast_by=voter.cast_by,
+                signature=signature,
+                signed_at=signed_at,
+            )
             return render_vote(made.view, made.vote), render_round(opened, made.view)
 
         kept, shown = _run(config_path, cast)
@@ -148,7 +166,7 @@ def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, 
             print_json_line({"vote": kept.model_dump(mode="json"), "round": shown.model_dump(mode="json")})
         else:
             click.echo(
-                f"round {shown.round_id}: {voter} says {choice}; {shown.level}, {shown.status},"
+                f"round {shown.round_id}: {kept.voter}{_tell_caster(kept)} says {choice}; {shown.level}, {shown.status},"
                 f" {len(shown.approvals)} of {shown.needed} approvals"
             )
 
@@ -294,9 +312,13 @@ def _print_round(shown: RoundResult) -> None:
     print_json_line(shown.shown.get("arguments", shown.shown))
     for vote in shown.votes:
         void = "  void: two different votes" if vote.is_void else ""
-        click.echo(printable(f"  {vote.signed_at}  {vote.voter}: {vote.choice}{void}"))
+        click.echo(printable(f"  {vote.signed_at}  {vote.voter}{_tell_caster(vote)}: {vote.choice}{void}"))
     if shown.call_id is not None:
         click.echo(f"used by call {shown.call_id}: {shown.status} {shown.outcome or ''}".rstrip())
+
+
+def _tell_caster(vote: VoteResult) -> str:
+    return f" (cast by {vote.cast_by})" if vote.cast_by is not None else ""
 
 
 def _subject(shown: RoundResult) -> str:

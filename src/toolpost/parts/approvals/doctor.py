@@ -9,7 +9,14 @@ import msgspec
 from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import PartDoctor
-from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, PEERS, check_approvals, voters_of
+from toolpost.parts.approvals.settings import (
+    APPROVALS,
+    OPERATOR_VOTER,
+    PEERS,
+    ApprovalSettings,
+    check_approvals,
+    voters_of,
+)
 from toolpost.settings import Config
 
 
@@ -34,15 +41,7 @@ class ApprovalsDoctor(PartDoctor):
             hint = "add [callers.NAME] with tokens: without them, an agent that leaves its token out is `local` as well"
             message = f"{', '.join(self_approved)}: requester_may_vote without authentication lets agents vote"
             findings.append(warning("approvals", message, hint=hint))
-        # `oauth:SUBJECT` is who comes with a token of an issuer that no caller is mapped from.
-        known = {OPERATOR_VOTER, "local", "token", "oauth", *config.callers}
-        for name, rule in settings.rules.items():
-            strange = [
-                voter for voter in voters_of(rule.voters, settings.roles) if voter.partition(":")[0] not in known
-            ]
-            if strange and config.callers:
-                hint = "add them to [callers], or vote for them at the command line: --as NAME"
-                findings.append(warning("approvals", f"{name}: {', '.join(strange)} cannot log in", hint=hint))
+        findings += _find_mute_voters(config, settings)
         for name, peer in PEERS.of(config).items():
             if peer.token_env is not None and not os.environ.get(peer.token_env):
                 hint = "set it to our token there, or remove token_env"
@@ -55,3 +54,20 @@ class ApprovalsDoctor(PartDoctor):
                 note("vrf", "vrf_eval and vrf_verify are not there: the extra `approvals` is not installed")
             )
         return findings
+
+
+def _find_mute_voters(config: Config, settings: ApprovalSettings) -> list[Finding]:
+    """Find voters who have no way to prove who they are."""
+    findings = []
+    # `oauth:SUBJECT` is who comes with a token of an issuer that no caller is mapped from.
+    known = {OPERATOR_VOTER, "local", "token", "oauth", *config.callers}
+    for name, rule in settings.rules.items():
+        voters = voters_of(rule.voters, settings.roles)
+        strange = [voter for voter in voters if voter.partition(":")[0] not in known]
+        if strange and config.callers:
+            hint = "add them to [callers], or have an administrator vote for them at the command line"
+            findings.append(warning("approvals", f"{name}: {', '.join(strange)} cannot log in", hint=hint))
+        if OPERATOR_VOTER in voters and settings.passphrase_hash is None and OPERATOR_VOTER not in settings.keys:
+            hint = "have `toolpost passphrase` make a hash for approvals.passphrase_hash"
+            findings.append(warning("approvals", f"{name}: `cli` has no passphrase to vote with", hint=hint))
+    return findings

@@ -15,6 +15,7 @@ import anyio
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import META_KEY, CallId
+from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
 from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
@@ -26,7 +27,6 @@ from toolpost.parts.approvals.records import Opened, no_round
 from toolpost.parts.approvals.rounds import Choice, Round, RoundId, Status, tally
 from toolpost.parts.approvals.rules import ApprovalRule, ApprovalRules
 from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
-from toolpost.parts.approvals.settings import OPERATOR_VOTER
 from toolpost.parts.approvals.subject import CallSubject
 from toolpost.shares import Shares
 
@@ -57,6 +57,8 @@ class ApprovalGuard:
         self._rules = rules
         self._catalog = catalog
         self._principal_of = principal_of
+        self._rules_by_contract: dict[int, tuple[Contract, list[ApprovalRule]]] = {}
+        """The rules that a call of a tool may fall under, by the id of its contract, which is kept alive here."""
         self._inside: set[CallId] = set()
         """Calls under a rule, from `admit` to their end."""
         self._granted: dict[CallId, Round] = {}
@@ -66,7 +68,17 @@ class ApprovalGuard:
 
     def may_apply(self, tool: ToolInfo) -> bool:
         """Whether some call of this tool may fall under a rule."""
+        # It is asked again after tools or tags have changed, before the next call: what was remembered may be wrong now.
+        self._rules_by_contract.clear()
         return bool(self._rules.for_tool(tool))
+
+    def applies_to_call(self, call: Call) -> bool:
+        """Whether this call falls under a rule: one that does not is sent to its server without a task."""
+        contract = call.tool.contract
+        known = self._rules_by_contract.get(id(contract))
+        if known is None:
+            known = self._rules_by_contract[id(contract)] = contract, self._rules.for_tool(info_of(call.tool))
+        return any(rule.matches(call.arguments) for rule in known[1])
 
     async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
         """Let a call go on that needs no approval, or has one; note how it ended."""
@@ -255,11 +267,8 @@ class ApprovalGuard:
                     message += (
                         f" Round {others[0]} is approved, for other arguments or an earlier contract of the tool."
                     )
-                voter = "" if OPERATOR_VOTER in found.voters else f" --as {found.voters[0]}"
-                hint = (
-                    "call again with the same arguments once it is approved:"
-                    f" `toolpost approvals approve {found.id}{voter}`; may vote: {', '.join(found.voters)}"
-                )
+                # Who votes, and no command: an agent that calls may have a shell, and would try it.
+                hint = f"call again with the same arguments once it is approved; may vote: {', '.join(found.voters)}"
             case Status.DENIED:
                 by = ", ".join((*counted.denials, *(f"{one} (two votes, both void)" for one in counted.equivocators)))
                 message, hint = f"This call was denied in round {found.id}, by {by}.", "do something else"

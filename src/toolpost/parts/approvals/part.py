@@ -40,6 +40,10 @@ class ApprovalsPart(Part):
         """Not without the guard where there are rules: every call would pass; nor without the sample that is asked for."""
         return bool(APPROVALS.of(config).rules) or config.audit.sample > 0
 
+    def works_without_plugin(self, config: "Config") -> bool:
+        """Rules are enforced, and peers asked, without the tools; keys and limits are about both."""
+        return bool(APPROVALS.of(config).rules) or bool(PEERS.of(config))
+
     def doctor(self) -> PartDoctor:
         """Look at the rules."""
         from toolpost.parts.approvals.doctor import ApprovalsDoctor

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from toolpost.base.events import event
@@ -50,6 +51,8 @@ TIMEOUT_S: Final = 15.0
 BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 HEADS_LIMIT: Final = 200
 """Heads of a peer that are kept, besides the furthest one, which is asked for."""
+EVENTS_LIMIT: Final = 20_000
+"""Rounds and votes of a peer that are kept, the newest."""
 HEADS_IN_MESSAGE: Final = 2
 """The newest head, and that at the place that was asked for."""
 PATH: Final = "/api/approvals/gossip"
@@ -367,23 +370,9 @@ class Peers:
 
     async def _take(self, name: str, events: list[PeerEvent]) -> int:
         """Store events that the peer has signed; returns how many are new. Others are refused, all of them."""
-        bodies = []
-        # Bounded before any signature is verified; a peer of ours sends at most two batches, and two heads.
-        for one in events[: 4 * BATCH]:
-            if not is_signed_event(one, self._keys[name]):
-                raise Forbidden(
-                    f"An event of the peer `{name}` is not signed with its key.",
-                    hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
-                )
-            try:
-                body = _decode(one.body)
-            except (msgspec.MsgspecError, RecursionError):
-                body = None
-            if not isinstance(body, dict) or body.get("gateway") != _b64(self._keys[name]):
-                raise Forbidden(
-                    f"An event of the peer `{name}` names another gateway.", hint="it must sign its own events alone"
-                )
-            bodies.append((one, body))
+        # Bounded before any signature is verified; a peer of ours sends at most two batches, and two heads. In a thread: two
+        # thousand signatures take a quarter of a second.
+        bodies = await anyio.to_thread.run_sync(_verify_events, name, events[: 4 * BATCH], self._keys[name])
         if sum(body.get("kind") == "head" for _, body in bodies) > HEADS_IN_MESSAGE:
             # Many would push the heads out that it is held to.
             raise Forbidden(
@@ -409,6 +398,27 @@ class Peers:
                 hint="both heads are signed by it: `toolpost approvals peers --json` has them",
             )
         return found
+
+
+def _verify_events(name: str, events: list[PeerEvent], key: bytes) -> list[tuple[PeerEvent, JsonObject]]:
+    """Return events with their decoded bodies. Raises `Forbidden` for one that the peer has not signed, or not as its own."""
+    bodies = []
+    for one in events:
+        if not is_signed_event(one, key):
+            raise Forbidden(
+                f"An event of the peer `{name}` is not signed with its key.",
+                hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
+            )
+        try:
+            body = _decode(one.body)
+        except (msgspec.MsgspecError, RecursionError):
+            body = None
+        if not isinstance(body, dict) or body.get("gateway") != _b64(key):
+            raise Forbidden(
+                f"An event of the peer `{name}` names another gateway.", hint="it must sign its own events alone"
+            )
+        bodies.append((one, body))
+    return bodies
 
 
 def is_signed_event(one: PeerEvent, key: bytes) -> bool:
@@ -509,11 +519,17 @@ def _highest(bodies: list[JsonObject], kind: str, name: str) -> int:
 
 
 def prune_events(keep_s: float) -> Script[None]:
-    """Remove events of peers that are older than `keep_s`, and of the heads of each all but the newest and the furthest."""
+    """Remove events of peers that are older than `keep_s` or too many, and of heads all but the newest and the furthest."""
     ((now,),) = yield NOW
     yield Statement("DELETE FROM approval_peer_events WHERE kind <> 'head' AND received_at < ?1", (now - keep_s,))
-    peers = yield Statement("SELECT DISTINCT peer FROM approval_peer_events WHERE kind = 'head'")
+    peers = yield Statement("SELECT DISTINCT peer FROM approval_peer_events")
     for (peer,) in peers:
+        # Events of one message have one time, and stay or go together.
+        yield Statement(
+            "DELETE FROM approval_peer_events WHERE peer = ?1 AND kind <> 'head' AND received_at < (SELECT received_at FROM"
+            " approval_peer_events WHERE peer = ?1 AND kind <> 'head' ORDER BY received_at DESC LIMIT 1 OFFSET ?2)",
+            (peer, EVENTS_LIMIT - 1),
+        )
         rows = yield Statement(
             "SELECT id FROM approval_peer_events WHERE peer = ?1 AND kind = 'head' ORDER BY received_at DESC, id",
             (peer,),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from toolpost.authoring import Context, Plugin
+from toolpost.base.caller import OPERATOR
 from toolpost.base.version import __version__
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.errors import Forbidden, InvalidArguments, ToolFailed
@@ -170,6 +171,12 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
         signed_at: Annotated[str | None, Field(description="the time that you signed, ISO 8601", max_length=64)] = None,
     ) -> Voted:
         """Vote in a round; the vote is signed. The same vote again changes nothing; a different one makes both void."""
+        if ctx.caller.transport == OPERATOR.transport:
+            # `toolpost call` asks for no proof of who calls.
+            raise Forbidden(
+                "`toolpost call` cannot vote: it does not prove who votes.",
+                hint="vote with `toolpost approvals`, or as a caller with a token",
+            )
         cast = await approvals.vote(
             parse_round_id(round_id), choice, by=ctx.caller, signature=sig_b64, signed_at=signed_at
         )

@@ -23,6 +23,10 @@ VOTE_COLUMNS: Final = ", ".join(_VOTE)
 PROPOSALS_PER_DAY: Final = 200
 """Of one caller: each may have 256 KiB, and is kept for `approvals.keep_days`."""
 DAY_S: Final = 86_400.0
+UNVOTED_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""Contents of rounds of one caller that nobody has voted in: a caller opens one with each call, as fast as it can."""
+UNVOTED_KEPT_S: Final = 3_600.0
+"""How long the contents of such a round are kept after it has expired."""
 
 _SELECT: Final = f"SELECT {ROUND_COLUMNS} FROM approval_rounds WHERE"
 
@@ -55,7 +59,7 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
     if kept >= limit:
         raise QueueOverloaded(
             f"{limit} rounds are open already.",
-            hint="vote on some of them (`toolpost approvals list`), or raise approvals.limit",
+            hint="wait until some of them are voted on or expire; an operator can raise approvals.limit",
         )
     if share < limit:
         ((own,),) = yield Statement(
@@ -77,6 +81,16 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
             raise QueueOverloaded(
                 f"`{new.caller}` has opened {PROPOSALS_PER_DAY} proposals within a day, the limit for one caller.",
                 hint="propose several things in one text",
+            )
+    else:
+        ((unvoted,),) = yield Statement(
+            "SELECT coalesce(sum(unvoted_bytes), 0) FROM approval_rounds WHERE caller = ?1 AND unvoted_bytes > 0",
+            (new.caller,),
+        )
+        if int(unvoted) + new.unvoted_bytes > UNVOTED_LIMIT_BYTES:
+            raise QueueOverloaded(
+                f"The calls of `{new.caller}` that nobody has voted on have {UNVOTED_LIMIT_BYTES >> 20} MB already.",
+                hint="wait until some of them are voted on, or an hour after they expire; send shorter arguments",
             )
     # Counted under the lock, in the order of the commits: peers ask for the rounds past the last that they have.
     ((newest,),) = yield Statement("SELECT coalesce(max(id), 0) FROM approval_rounds")
@@ -114,6 +128,8 @@ def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
         f"INSERT INTO approval_votes (seq, round, {VOTE_COLUMNS}) VALUES ({marks(len(_VOTE) + 2)})",
         (newest + 1, found, *(getattr(stored, name) for name in _VOTE)),
     )
+    yield Statement("UPDATE approval_rounds SET unvoted_bytes = 0 WHERE id = ?1", (found,))
+    current = replace(current, unvoted_bytes=0)
     votes = [*votes, stored]
     if not current.status.is_used:
         # Once the call was dispatched, votes are still kept as evidence, and change nothing.
@@ -219,6 +235,17 @@ def prune_rounds(keep_s: float, batch: int) -> Script[int]:
     return len(rows)
 
 
+def remove_unvoted(batch: int) -> Script[int]:
+    """Remove the contents of rounds that expired an hour ago without a vote, at most `batch`; returns how many."""
+    ((now,),) = yield NOW
+    changed = yield change(
+        "UPDATE approval_rounds SET shown = '{}', unvoted_bytes = 0 WHERE id IN (SELECT id FROM approval_rounds"
+        " WHERE status = 'open' AND expires_at < ?1 AND unvoted_bytes > 0 ORDER BY expires_at LIMIT ?2)",
+        (now - UNVOTED_KEPT_S, batch),
+    )
+    return len(changed)
+
+
 def read_now() -> Script[float]:
     """Return the store's time."""
     ((now,),) = yield NOW
@@ -317,7 +344,7 @@ def parse_round(row: Row) -> Round:
 
 def no_round(found: int | str) -> NotFound:
     """Return the error for a round that does not exist."""
-    return NotFound(f"There is no round {found}.", hint="`toolpost approvals list --all` shows the rounds")
+    return NotFound(f"There is no round {found}.", hint="the id of a round is in the refusal of its call")
 
 
 def may_not_vote(found: Round, voter: str) -> Forbidden:

@@ -24,6 +24,7 @@ class VoteResult(BaseModel):
     sig_b64: str
     message: str = Field(description="the text that was signed")
     is_void: bool = Field(description="whether the voter cast two different votes")
+    cast_by: str | None = Field(None, description="the administrator who cast it for the voter")
 
 
 class RoundResult(BaseModel):
@@ -91,6 +92,7 @@ def render_vote(view: RoundView, vote: Vote) -> VoteResult:
         sig_b64=vote.signature,
         message=message.decode(),
         is_void=vote.voter in view.tally.equivocators,
+        cast_by=vote.cast_by,
     )
 
 

@@ -67,6 +67,8 @@ class Vote:
     """Base64 of 64 bytes."""
     at: float = 0.0
     """When it was stored, by the store's clock."""
+    cast_by: str | None = None
+    """The administrator who cast it for the voter; None if the voter did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +113,8 @@ class Round:
     ended_at: float | None = None
     outcome: str | None = None
     """The error code of a call that failed."""
+    unvoted_bytes: int = 0
+    """The size of `shown` as long as nobody has voted; 0 afterwards, and once the contents are removed."""
 
     def status_at(self, now: float) -> Status:
         """Return where the round stands at this time."""

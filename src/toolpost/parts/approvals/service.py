@@ -9,8 +9,9 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -47,6 +48,10 @@ SHOWN_LIMIT_BYTES: Final = 256 * 1024
 """How large the arguments and the definition of the tool, or a proposal, may be in JSON, together with the voters."""
 SCAN_LIMIT: Final = 1_000
 """Rounds that one list looks at: a page asks every two seconds, and its caller may see few of many."""
+PAGE_BYTES: Final = 256 * 1024
+"""Contents of rounds after which a list ends."""
+PAGE_STEP: Final = 2
+"""Rounds that are read at once for a list."""
 GATEWAY_KEY: Final = "signing:approvals"
 VRF_KEY: Final = "vrf"
 """The gateway's own key of the verifiable random function."""
@@ -193,19 +198,21 @@ class Approvals:
         choice: Choice,
         *,
         by: Caller,
+        cast_by: CallerId | None = None,
         signature: str | None = None,
         signed_at: str | None = None,
     ) -> Cast:
         """Cast a vote, signed with the voter's key of this store, or by the voter.
 
-        Raises `Forbidden` for an agent, which acts for a caller and would approve what it asks for itself, and for an
-        administrator who calls with the rights of another.
+        `cast_by` is the administrator who votes for `by`, and is recorded with the vote. Raises `Forbidden` for an agent, which
+        acts for a caller and would approve what it asks for itself, for an administrator who calls with the rights of another,
+        and for one who votes for others on a call of their own.
         """
         if by.acted_by is not None:
             raise Forbidden("A vote is cast by the voter alone.", hint=f"vote as `{by.acted_by}`, if it may vote")
         if by.is_agent:
             raise Forbidden(
-                "An agent may not vote in the name of its caller.", hint="vote yourself: `toolpost approvals list`"
+                "An agent may not vote in the name of its caller.", hint="the caller votes, in a browser or a terminal"
             )
         records.check_choice(choice)
         before = await self.read(found)
@@ -214,11 +221,15 @@ class Approvals:
                 # Like a round that does not exist: others learn neither of it nor who may vote in it.
                 raise records.no_round(found)
             raise records.may_not_vote(before.round, by.id)
-        vote = await self._sign(before, choice, by.id, signature, signed_at)
+        if cast_by is not None and cast_by == before.round.caller and cast_by not in before.round.voters:
+            raise records.may_not_vote(before.round, cast_by)
+        vote = replace(await self._sign(before, choice, by.id, signature, signed_at), cast_by=cast_by)
         current, votes, is_new = await self._store.scripts.run(lambda: records.cast(found, vote))
         if current.status is Status.APPROVED and current.recorded_as is None:
             current = await self.record_quorum(current)
         if is_new:
+            if cast_by is not None:
+                event(_log, logging.WARNING, "vote cast for another", round=found, voter=by.id, administrator=cast_by)
             self._store.wakeups.ring(topic_of(found))
             self._store.wakeups.ring(TOPIC)
         kept = next(one for one in votes if one.voter == by.id and one.choice == choice)
@@ -252,17 +263,24 @@ class Approvals:
     ) -> tuple[list[RoundView], RoundId | None]:
         """Return rounds that someone may see, the newest first, and where to go on; None after the last.
 
-        They may be behind any number of others: at most `SCAN_LIMIT` are looked at, so there may be none, and more to come.
+        They may be behind any number of others: at most `SCAN_LIMIT` are looked at, so there may be none, and more to come. What
+        they show voters has about `PAGE_BYTES` at most.
         """
         scanned = await self._store.scripts.read(
             lambda: records.scan_rounds(only_open=only_open, limit=SCAN_LIMIT, before=before)
         )
         visible = [one for one in scanned if is_visible(one)]
-        shown = visible[:limit]
-        rounds, votes, now = await self._store.scripts.read(lambda: records.read_rounds([one.id for one in shown]))
-        views = [RoundView(round=one, votes=votes[one.id], now=now) for one in rounds]
-        if len(visible) > limit:
-            return views, shown[-1].id
+        views: list[RoundView] = []
+        size = taken = 0
+        # A few at a time: a hundred rounds may have 25 MB of contents.
+        while taken < min(limit, len(visible)) and size < PAGE_BYTES:
+            ids = [one.id for one in visible[taken : min(limit, taken + PAGE_STEP)]]
+            rounds, votes, now = await self._store.scripts.read(partial(records.read_rounds, ids))
+            views += [RoundView(round=one, votes=votes[one.id], now=now) for one in rounds]
+            size += sum(len(one.shown) for one in rounds)
+            taken += len(ids)
+        if len(visible) > taken:
+            return views, visible[taken - 1].id
         return views, scanned[-1].id if len(scanned) == SCAN_LIMIT else None
 
     async def wait(self, found: RoundId) -> RoundView:
@@ -353,6 +371,9 @@ class Approvals:
                 lambda: records.prune_rounds(self._keep_s, PRUNE_BATCH), durable=False
             )
             pruned += removed
+        emptied = PRUNE_BATCH
+        while emptied == PRUNE_BATCH:
+            emptied = await self._store.scripts.run(lambda: records.remove_unvoted(PRUNE_BATCH), durable=False)
         return pruned
 
     def wall(self, at: float) -> str:
@@ -395,6 +416,7 @@ class Approvals:
             subject=msgspec.json.encode(subject).decode(),
             subject_digest=canonical_digest(subject),
             shown=text.decode(),
+            unvoted_bytes=len(text),
             caller=subject["caller"],
             **options,
         )
@@ -484,7 +506,10 @@ def _entry(found: Round, entry_id: CallId, *, tool: str, result: str | None) -> 
 def _quorum_entry(found: Round, votes: list[Vote]) -> AuditEntry:
     # With the number of votes: a quorum that was undone by an equivocation may come about again, with more of them.
     entry_id = CallId(f"round-{found.id}-{found.subject_digest[-12:]}-{len(votes)}")
-    evidence = [[vote.voter, vote.choice, vote.signature] for vote in votes]
+    evidence = [
+        [vote.voter, vote.choice, vote.signature, *([vote.cast_by] if vote.cast_by is not None else [])]
+        for vote in votes
+    ]
     return _entry(found, entry_id, tool="approvals__quorum", result=canonical_digest(evidence))
 
 

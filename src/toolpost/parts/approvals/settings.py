@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.callers import is_trustworthy
+from toolpost.settings.callers import check_passphrase_hash, is_trustworthy
 from toolpost.settings.model import Count, Seconds
 from toolpost.settings.section import Section
 
@@ -78,6 +78,13 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             description="public keys (Ed25519, base64) of voters who sign themselves; others sign with a key of the store"
         ),
     ] = {}
+    passphrase_hash: Annotated[
+        str | None,
+        Meta(
+            description="hash of the passphrase with which `cli`, the person at the command line, votes; `toolpost passphrase`"
+            " makes one"
+        ),
+    ] = None
     limit: Annotated[Count, Meta(description="rounds that may be open at once")] = 20_000
     keep_days: Annotated[
         float, Meta(gt=0, le=3650, description="how long rounds and votes are kept after they ended or expired")
@@ -108,6 +115,8 @@ def check_approvals(settings: ApprovalSettings) -> None:
         place = f"approvals.rules.{name}"
         _check_voters(rule, settings.roles, place)
         _check_conditions(rule, place)
+    if settings.passphrase_hash is not None:
+        check_passphrase_hash(settings.passphrase_hash, "approvals.passphrase_hash")
     for voter, key in settings.keys.items():
         read_public_key(key, f"approvals.keys.{voter}")
 

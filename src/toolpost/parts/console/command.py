@@ -59,7 +59,9 @@ def console(url: str | None, config_path: Path | None, *, no_browser: bool) -> N
     RunningGateway(url=gateway, network=config.resolve_network()).ask("GET", "/healthz")
     # Its own port where it listens on this machine; else a proxy is in front of it.
     port = port_of(gateway) if urlsplit(gateway).hostname in LOCAL_HOSTS else config.address[1]
-    address, secret = f"{gateway}/", run_async(_issue, config, port)
+    # A browser may be on another machine, and then reaches the gateway at its public URL alone.
+    shown = gateway if url else config.http.base_url(gateway) or gateway
+    address, secret = f"{shown}/", run_async(_issue, config, port)
     if secret is None:
         if no_browser or not _open(address):
             click.echo(address)

@@ -1,5 +1,6 @@
 """The console as a part of a gateway: on unless `[console] enabled = false`, open when HTTP is served."""
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -61,7 +62,11 @@ class ConsolePart(Part):
                 check_browser(sessions, request)
 
         async def welcome(url: str) -> Sequence[str]:
-            return [f"console: {url}/#secret={await sessions.issue(port_of(url))}"]
+            if not sys.stderr.isatty():
+                # A journal or the logs of a container keep what is printed, for others to read.
+                return ["console: `toolpost console` opens it"]
+            shown = host.config.http.base_url(url) or url
+            return [f"console: {shown}/#secret={await sessions.issue(port_of(url))}"]
 
         @asynccontextmanager
         async def run(gateway: "Gateway") -> AsyncIterator[None]:

@@ -31,6 +31,7 @@ from typing import Final
 
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden
+from toolpost.endpoints.http.cookies import read_cookies
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts.console.gateway_id import GatewayId
 from toolpost.store import Store
@@ -114,12 +115,9 @@ class ConsoleSessions:
         """Return the body of the cookie of a request, without its signature; None without a valid one."""
         name, port = _cookie_name(request), _port_of(request)
         proof = request.headers.get(b"x-toolpost-proof", b"").decode("latin-1")
-        for pair in request.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            found, _, value = pair.strip().partition("=")
+        for value in read_cookies(request.headers, name):
             body, _, signature = value.rpartition(".")
-            if found != name or not hmac.compare_digest(
-                signature.encode("latin-1"), self._sign(body, port, proof).encode()
-            ):
+            if not hmac.compare_digest(signature.encode("latin-1"), self._sign(body, port, proof).encode()):
                 continue
             until = body.partition(".")[0]
             if until.isascii() and until.isdigit() and int(until) > time.time() and body not in self._ended:

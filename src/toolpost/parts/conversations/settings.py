@@ -131,7 +131,7 @@ AGENTS: Final[Section[dict[str, AgentSettings]]] = Section(
     check_entry=check_agent,
 )
 
-HARNESS: Final = Section(name="harness", struct=HarnessSettings, default=HarnessSettings())
+HARNESS: Final = Section(name="harness", struct=HarnessSettings, default=HarnessSettings(), needs="agents")
 
 
 def read_agent(config: Config, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from toolpost.base.ids import JsonObject
+from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.examples import examples
 from toolpost.cli.gateway import run_async
 from toolpost.cli.group import SuggestingGroup
@@ -13,7 +14,6 @@ from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.login.api import render_login
 from toolpost.parts.login.part import MIGRATIONS
-from toolpost.parts.login.passphrase import hash_passphrase
 from toolpost.parts.login.records import Which, list_logins, revoke_all
 from toolpost.parts.login.server import TOPIC
 from toolpost.settings import Config

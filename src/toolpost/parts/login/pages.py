@@ -50,16 +50,10 @@ class LoginPage:
 
 
 def sign_in_page(
-    *, client: str, request: str, form: str, is_wrong: bool, has_callers: bool, provider: str | None
+    *, client: str, request: str, form: str, problem: str | None, has_callers: bool, provider: str | None
 ) -> LoginPage:
-    """Ask who the person is."""
-    # The same text for a name that does not exist, a wrong passphrase and one too many: it must not tell them apart.
-    problem = (
-        '<p class="problem" role="alert">That name and passphrase do not match. After ten wrong passphrases, wait for five'
-        " minutes.</p>"
-        if is_wrong
-        else ""
-    )
+    """Ask who the person is; `problem` is what was wrong before."""
+    alert = f'<p class="problem" role="alert">{_(problem)}</p>' if problem else ""
     ways = ""
     if has_callers:
         ways += (
@@ -72,7 +66,7 @@ def sign_in_page(
         host = urlsplit(provider).hostname or provider
         ways += f'<p><a href="/authorize/provider?request={_(request)}">Log in with {_(host)}</a></p>'
     return LoginPage(
-        "Log in", f"<p><strong><bdi>{_(client)}</bdi></strong> wants to use tools of this gateway.</p>{problem}{ways}"
+        "Log in", f"<p><strong><bdi>{_(client)}</bdi></strong> wants to use tools of this gateway.</p>{alert}{ways}"
     )
 
 

@@ -1,9 +1,6 @@
-"""Hashes of passphrases (scrypt), and limits on how often one may be tried."""
+"""Limits on how often a passphrase may be tried, and by whom."""
 
-import base64
-import hashlib
-import hmac
-import os
+import secrets
 import time
 from collections import deque
 from contextlib import suppress
@@ -13,10 +10,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-LOG2_N: Final = 15
-R: Final = 8
-P: Final = 1
-"""32 MiB and about 0.1 s for each try, as OWASP recommends at the least."""
+from toolpost.base.passphrase import hash_passphrase, is_passphrase
 
 LENGTH_LIMIT: Final = 1024
 """A passphrase of more bytes is wrong without a look."""
@@ -29,24 +23,14 @@ STRANGERS_WINDOW_S: Final = 3600.0
 STRANGERS_TRIES: Final = 300
 """The same from all addresses together. One address alone makes 120 an hour: it cannot reach this limit for the others."""
 
-_THREADS: Final = 2
-_MEMORY: Final = 256 * 1024 * 1024
+STRANGERS_AT_ONCE: Final = 2
+KNOWN_AT_ONCE: Final = 1
+"""A thread that browsers which have logged in before have for themselves."""
 
+WAITING: Final = 16
+"""How many tries wait for a thread, of strangers and of known browsers each: the last of them for about a second."""
 
-def hash_passphrase(passphrase: str) -> str:
-    """Return `scrypt:LOG2_N:R:P:SALT:HASH`, with a random salt."""
-    salt = os.urandom(16)
-    return f"scrypt:{LOG2_N}:{R}:{P}:{_encode(salt)}:{_encode(_derive(passphrase, salt, LOG2_N, R, P))}"
-
-
-def is_passphrase(passphrase: str, hashed: str) -> bool:
-    """Whether this is the passphrase of a hash. Takes as long as a hash does."""
-    _, log2_n, r, p, salt, digest = hashed.split(":")
-    # What a file says may be more than this machine has.
-    if int(log2_n) > 20 or int(r) > 32 or int(p) > 16:
-        return False
-    found = _derive(passphrase, _decode(salt), int(log2_n), int(r), int(p))
-    return hmac.compare_digest(found, _decode(digest))
+RETRY_S: Final = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,17 +42,24 @@ class Attempt:
     is_known: bool
 
 
+class TooManyTries(Exception):
+    """So many passphrases are being compared that another one would wait for long."""
+
+
 class PassphraseCheck:
     """Compares passphrases in threads, a few at a time, and limits how often a name is tried.
 
     A limit for the name alone would let anyone keep its person out: ten wrong passphrases every five minutes suffice. So a
-    browser that has logged in before is counted for itself, and what strangers do does not matter to it.
+    browser that has logged in before is counted for itself, and has a thread that strangers cannot occupy.
     """
 
     def __init__(self) -> None:
-        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._threads = {
+            False: anyio.CapacityLimiter(STRANGERS_AT_ONCE),
+            True: anyio.CapacityLimiter(KNOWN_AT_ONCE),
+        }
         self._tries: dict[str, deque[Attempt]] = {}
-        self._nobody = hash_passphrase(_encode(os.urandom(16)))
+        self._nobody = hash_passphrase(secrets.token_urlsafe(16))
 
     def take_try(self, name: str, source: str, *, is_known: bool) -> Attempt | None:
         """Count a try for the name of a caller; None, and not counted, if there were too many wrong ones.
@@ -91,21 +82,15 @@ class PassphraseCheck:
         with suppress(ValueError):  # more than an hour ago
             self._tries[name].remove(attempt)
 
-    async def check(self, passphrase: str, hashed: str | None) -> bool:
-        """Whether the passphrase is right. Takes as long for a name that does not exist (`hashed` is None)."""
+    async def check(self, passphrase: str, hashed: str | None, *, is_known: bool) -> bool:
+        """Whether the passphrase is right. Takes as long for a name that does not exist (`hashed` is None).
+
+        Raises `TooManyTries`, for a name that does not exist as well.
+        """
+        threads = self._threads[is_known]
+        if threads.statistics().tasks_waiting >= WAITING:
+            raise TooManyTries
         is_right = len(passphrase.encode()) <= LENGTH_LIMIT and await anyio.to_thread.run_sync(
-            is_passphrase, passphrase, hashed or self._nobody, limiter=self._threads
+            is_passphrase, passphrase, hashed or self._nobody, limiter=threads
         )
         return is_right and hashed is not None
-
-
-def _derive(passphrase: str, salt: bytes, log2_n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(passphrase.encode(), salt=salt, n=2**log2_n, r=r, p=p, maxmem=_MEMORY, dklen=32)
-
-
-def _encode(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _decode(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

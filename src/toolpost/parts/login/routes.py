@@ -4,10 +4,10 @@ The protocol's endpoints are the SDK's. What is added here: parameters that come
 browser has a cookie before its request is kept, and a form counts once, from its own page, in the browser that it was shown in.
 """
 
+import ipaddress
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -23,6 +23,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ErrorCode, NotFound
 from toolpost.endpoints.http.connection_limits import Network, address_key
+from toolpost.endpoints.http.cookies import read_cookies
 from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden
@@ -30,6 +31,7 @@ from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import HttpContext
 from toolpost.parts.login import records
 from toolpost.parts.login.pages import LoginPage, consent_page, problem_page, sign_in_page
+from toolpost.parts.login.passphrase import RETRY_S, TooManyTries
 from toolpost.parts.login.provider import CALLBACK_PATH, OpenIdProvider, ProviderFailed
 from toolpost.parts.login.records import LoginRequest, hash_of
 from toolpost.parts.login.scopes import is_read_only
@@ -61,6 +63,10 @@ _REMEMBERED_S: Final = 31_536_000
 _OVER: Final = (
     "This login is over, was used already, or was started in another browser. Start again in your application."
 )
+_WRONG: Final = "That name and passphrase do not match. After ten wrong passphrases, wait for five minutes."
+"""Also for a name that does not exist, and for one passphrase too many: it must not tell them apart."""
+
+_BUSY: Final = "Too many people are logging in. Try again in a moment."
 _CORS: Final = [(b"access-control-allow-origin", b"*"), (b"cache-control", b"no-store")]
 _PREFLIGHT: Final = [
     *_CORS,
@@ -205,7 +211,7 @@ class LoginRoutes:
         response.headers["x-frame-options"] = "DENY"
         await response(request.scope, request.receive, request.send)
 
-    async def _render(self, name: str, cookie: str, *, is_wrong: bool = False) -> LoginPage:
+    async def _render(self, name: str, cookie: str, *, problem: str | None = None) -> LoginPage:
         """Show the page of a request: who are you, or, once that is known, what do you allow."""
         shown = await self._server.show(name, cookie)
         client = await self._server.get_client(shown[0].client) if shown is not None else None
@@ -221,7 +227,7 @@ class LoginRoutes:
                 client=title,
                 request=name,
                 form=form,
-                is_wrong=is_wrong,
+                problem=problem,
                 has_callers=any(known.passphrase or known.token for known in members),
                 provider=self._provider.issuer if self._provider is not None else None,
             )
@@ -269,15 +275,22 @@ class LoginRoutes:
         if taken is None:
             await self._show(request, problem_page(_OVER))
         elif form.get("action") == "sign-in" and taken.identity is None:
-            signed_in = await self._server.sign_in(
-                taken,
-                form.get("name", ""),
-                form.get("passphrase", ""),
-                address=find_address(request, self._trusted_proxies),
-                remembered=self._read_cookie(request, self._remembered, _REMEMBERED) or "",
-            )
+            try:
+                signed_in = await self._server.sign_in(
+                    taken,
+                    form.get("name", ""),
+                    form.get("passphrase", ""),
+                    address=find_address(request, self._trusted_proxies),
+                    remembered=self._read_cookie(request, self._remembered, _REMEMBERED) or "",
+                )
+            except TooManyTries:
+                page = await self._render(name, cookie, problem=_BUSY)
+                page.status = 503
+                page.headers.append((b"retry-after", b"%d" % RETRY_S))
+                await self._show(request, page)
+                return
             if signed_in is None:
-                await self._show(request, await self._render(name, cookie, is_wrong=True))
+                await self._show(request, await self._render(name, cookie, problem=_WRONG))
                 return
             cookie, remembered = signed_in
             cookies = [
@@ -337,11 +350,7 @@ class LoginRoutes:
         return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
     def _read_cookie(self, request: HttpRequest, name: str, pattern: re.Pattern[str]) -> str | None:
-        try:
-            found = SimpleCookie(request.headers.get(b"cookie", b"").decode("latin-1")).get(name)
-        except CookieError:
-            return None
-        return found.value if found is not None and pattern.fullmatch(found.value) else None
+        return next(filter(pattern.fullmatch, read_cookies(request.headers, name)), None)
 
     async def _show(self, request: HttpRequest, page: LoginPage, *, cookies: Sequence[str] = ()) -> None:
         headers = [*page.headers, *((b"set-cookie", each.encode()) for each in cookies)]
@@ -361,17 +370,27 @@ class LoginRoutes:
 
 
 def find_address(request: HttpRequest, trusted_proxies: Sequence[Network]) -> str:
-    """Return what tries are counted under: the client's address, as a proxy in front of the gateway says it.
+    """Return what tries are counted under: the client's address, as a trusted proxy in front of the gateway says it.
 
-    Where the proxy passes on what its clients say instead, they can choose: the limit for all addresses together holds.
+    `X-Forwarded-For` is read from the right, as long as the address before it is that of a trusted proxy. One on this machine has
+    to be named as well, since any program here could be it. Where a proxy passes on what its clients say, they can choose: the
+    limit for all addresses together holds.
     """
     peer = request.scope.get("client")
-    proxied = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
-    hops = [peer[0] if peer else None, *reversed([hop.strip() for hop in proxied.split(",") if hop.strip()])]
+    hops = [hop.strip() for hop in request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")]
     try:
-        return next(filter(None, (address_key(hop, trusted_proxies) for hop in hops)), "")
+        address = _parse_address(peer[0]) if peer else None
+        while address is not None and hops and any(address in network for network in trusted_proxies):
+            if hop := hops.pop():
+                address = _parse_address(hop)
+        return address_key(str(address) if address else None, trusted_proxies) or ""
     except ValueError:
         return ""
+
+
+def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
 
 
 def _require(request: HttpRequest, method: str) -> None:

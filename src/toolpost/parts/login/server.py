@@ -40,7 +40,7 @@ from toolpost.endpoints.auth.roster import Claims, KnownCaller, Login, Roster, d
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.parts.login import records
 from toolpost.parts.login.clients import Clients, LoginClient, find_redirect_problem
-from toolpost.parts.login.passphrase import PassphraseCheck
+from toolpost.parts.login.passphrase import PassphraseCheck, TooManyTries
 from toolpost.parts.login.records import Identity, LoginInfo, LoginRequest, NewTokens, Params, Token, Which, hash_of
 from toolpost.parts.login.scopes import ALL, READ, SCOPES, is_read_only, select_scopes
 
@@ -335,6 +335,8 @@ class AuthorizationServer:
     ) -> tuple[str, str] | None:
         """Note who a person is, by passphrase or token; None if they are not who they say, or were tried too often.
 
+        Raises `TooManyTries` if others are being compared; this one is not counted then.
+
         Returns two cookies that their browser has from now on: its own, and the one by which it is remembered
         (`remembered`, if it has one already), so that strangers who try the same name do not keep it out.
         """
@@ -346,7 +348,14 @@ class AuthorizationServer:
             source = f"browser {remembered}" if is_remembered else f"address {address}"
             attempt = self._passphrases.take_try(known.name, source, is_known=is_remembered)
         # Also where it cannot count: how long the answer takes must not tell whether a name exists or is limited.
-        is_right = await self._passphrases.check(passphrase, known.passphrase if known else None)
+        try:
+            is_right = await self._passphrases.check(
+                passphrase, known.passphrase if known else None, is_known=is_remembered
+            )
+        except TooManyTries:
+            if known is not None and attempt is not None:
+                self._passphrases.give_back(known.name, attempt)
+            raise
         if known is not None and known.token is not None and known.token == digest_of(passphrase.encode()):
             is_right = True
         if known is None or attempt is None or not is_right:

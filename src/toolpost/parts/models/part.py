@@ -29,6 +29,10 @@ class ModelsPart(Part):
     migrations = "toolpost.parts.models.migrations"
     commands = next(entry.commands for entry in BUNDLED if entry.name == "models")
 
+    def works_without_plugin(self, config: "Config") -> bool:
+        """Where there are models or groups, the plugin is loaded unasked."""
+        return bool(MODELS.of(config) or GROUPS.of(config) or config.discovery.reranker.models)
+
     def doctor(self) -> PartDoctor:
         """Look for keys that are missing, and for groups without common tools."""
         from toolpost.parts.models.doctor import ModelsDoctor
@@ -89,7 +93,7 @@ class ModelsPart(Part):
                     routes=lambda http: routes_of(http, router),
                     gauges=read_gauges,
                     run=run,
-                    derive=groups.derive,
+                    derive=groups.derive if GROUPS.of(config) else None,
                     sampler=sampler,
                     complete=complete,
                 )

@@ -153,7 +153,7 @@ class Limiter:
         self._metrics.limited.add(of="without structure" if short.lacks_structure else "cut")
         self._metrics.kept_bytes.add(size)
         kept = replace(new, expires_at=expires_at)
-        lists_schema = call.tool.contract.result_schema is not None
+        lists_schema = call.tool.contract.terms.output_schema is not None
         return _write(result, short, kept, lists_schema=lists_schema, has_links=has_links)
 
 

@@ -11,6 +11,7 @@ from toolpost.parts.results.settings import RESULTS, LimitTable, check_results
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
+    from toolpost.settings import Config
 
 
 class ResultsPart(Part):
@@ -19,6 +20,10 @@ class ResultsPart(Part):
     name = "results"
     sections = (RESULTS,)
     migrations = "toolpost.parts.results.migrations"
+
+    def works_without_plugin(self, config: "Config") -> bool:
+        """Where there is a limit, the plugin is loaded unasked."""
+        return RESULTS.of(config).is_limited
 
     def doctor(self) -> PartDoctor:
         """Look at what cannot be read or kept."""

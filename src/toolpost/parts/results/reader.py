@@ -31,6 +31,8 @@ _OVERLAP_BYTES: Final = 512
 _AROUND: Final = 200
 """Characters that are shown before and after a match in a long line."""
 _SHOWN: Final = 1_000
+_MATCH_BYTES: Final = 32
+"""What a shorter match counts as: an answer of a million empty lines would hold up every other call."""
 _LONGEST_CHARACTER: Final = 12
 """Two halves of a surrogate pair, escaped."""
 _SELECTED_LIMIT: Final = 8 * 1024 * 1024
@@ -89,16 +91,10 @@ class ResultReader:
         room = request.limit
         while at < stop and room > 0:
             raw = await self._slice(document, at, at + _BLOCK_BYTES + _LONGEST_CHARACTER)
-            search = partial(
-                _search_block, pattern, raw, is_text=document.is_text, is_last=at + len(raw) >= document.size
-            )
-            found, searched = await to_thread.run_sync(search, limiter=self._threads)
-            for offset, text in found:
-                if room <= 0:
-                    searched = offset
-                    break
-                matches.append({"offset": at + offset, "text": text})
-                room -= len(text.encode("utf-8", "replace"))
+            is_last = at + len(raw) >= document.size
+            search = partial(_search_block, pattern, raw, is_text=document.is_text, is_last=is_last, room=room)
+            found, searched, room = await to_thread.run_sync(search, limiter=self._threads)
+            matches += [{"offset": at + offset, "text": text} for offset, text in found]
             at += searched
         return {"matches": matches, "size": document.size, "next_offset": at if at < document.size else None}
 
@@ -225,8 +221,14 @@ def _compile(pattern: str) -> Any:
         ) from error
 
 
-def _search_block(pattern: Any, raw: bytes, *, is_text: bool, is_last: bool) -> tuple[list[tuple[int, str]], int]:
-    """Return what matches in a block, and how much of it was searched: up to its last line break, so that no line is torn."""
+def _search_block(
+    pattern: Any, raw: bytes, *, is_text: bool, is_last: bool, room: int
+) -> tuple[list[tuple[int, str]], int, int]:
+    """Return what matches in a block, how much of it was searched, and the room that is left.
+
+    It is searched up to its last line break, so that no line is torn, or up to the line for which there is no room: a block of
+    empty lines may have a hundred thousand matches, and one answer a few.
+    """
     decode = _decode_text if is_text else partial(str, encoding="utf-8", errors="replace")
     end = len(raw) if is_last else _end_of_page(raw, 0, len(raw) - _LONGEST_CHARACTER, is_text=is_text)
     breaks = _line_breaks(raw, end, is_text=is_text)
@@ -239,13 +241,17 @@ def _search_block(pattern: Any, raw: bytes, *, is_text: bool, is_last: bool) -> 
     found: list[tuple[int, str]] = []
     # The whole block first: most blocks do not match at all.
     if pattern.search(decode(raw[:end])) is None:
-        return found, searched
+        return found, searched, room
     start = 0
     for line_end, after in [*breaks, (end, end)]:
         if start < line_end <= end:
-            found += _search_line(pattern, raw, start, line_end, decode, is_text=is_text)
+            for match in _search_line(pattern, raw, start, line_end, decode, is_text=is_text):
+                if room <= 0:
+                    return found, match[0], room
+                found.append(match)
+                room -= max(_MATCH_BYTES, len(match[1].encode("utf-8", "replace")))
         start = after
-    return found, searched
+    return found, searched, room
 
 
 def _line_breaks(raw: bytes, end: int, *, is_text: bool) -> list[tuple[int, int]]:

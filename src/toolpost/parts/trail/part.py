@@ -26,6 +26,10 @@ class TrailPart(Part):
         """Not without it where decisions are required: everything would pass."""
         return TRAIL.of(config).requires_decisions
 
+    def works_without_plugin(self, config: "Config") -> bool:
+        """Where decisions are required, the plugin is loaded unasked."""
+        return TRAIL.of(config).requires_decisions
+
     def doctor(self) -> PartDoctor:
         """Look at what must be decided."""
         from toolpost.parts.trail.doctor import TrailDoctor

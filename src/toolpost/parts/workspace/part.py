@@ -1,12 +1,10 @@
 """The code index as a part: its settings, its plugin, and the watchers that keep indexes up to date."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.workspace.settings import WORKSPACE
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config
     from toolpost.shares import Callers
-
-_log: Final = logging.getLogger("toolpost.parts.workspace")
 
 
 class WorkspacePart(Part):
@@ -41,11 +37,8 @@ class WorkspacePart(Part):
         """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
         from toolpost.host import Provided
 
-        watches = host.loads_bundled and WORKSPACE.of(host.config).watch and not host.is_brief
+        watches = WORKSPACE.of(host.config).watch and not host.is_brief
         if not host.wants_plugin("workspace"):
-            if watches:
-                hint = 'plugins.bundled = ["workspace"] loads the plugin'
-                event(_log, logging.WARNING, "workspace.watch has no effect", hint=hint)
             yield Provided()
             return
         from toolpost.parts.workspace.service import WorkspaceService

@@ -169,4 +169,7 @@ def _seconds_of(answer: dict[str, Any], name: str, *, default: float) -> float:
     value = answer.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return default
-    return float(value) if math.isfinite(value) and value > 0 else default
+    try:
+        return float(value) if math.isfinite(value) and value > 0 else default
+    except OverflowError:  # a whole number of any size
+        return default

@@ -40,6 +40,9 @@ from toolpost.upstreams.credentials.grant import Registration, TokenTerms
 from toolpost.upstreams.spec import AuthSpec
 
 CLIENT_NAME: Final = "Toolpost"
+LATEST: Final = 10**11
+"""The last time that is told apart from never: the number of a server may have any size."""
+
 DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _GRANTS: Final = ["authorization_code", "refresh_token"]
 _TEMPORARY: Final = frozenset({408, 425, 429})
@@ -354,7 +357,7 @@ async def _register_dynamically(
         issuer=discovery.issuer,
         redirect_uri=redirect_uri,
         is_dynamic=True,
-        secret_expires_at=float(client.client_secret_expires_at or 0) or None,
+        secret_expires_at=float(min(client.client_secret_expires_at or 0, LATEST)) or None,
     )
 
 

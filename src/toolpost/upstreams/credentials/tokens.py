@@ -1,5 +1,6 @@
 """Requests to token and revocation endpoints: one function for each grant, and how a client authenticates in all of them."""
 
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -30,6 +31,12 @@ from toolpost.upstreams.spec import AuthSpec
 
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 (a name)
 _TYPE: Final = "urn:ietf:params:oauth:token-type:"
+TOKEN_LIMIT: Final = 16 * 1024
+LONGEST_S: Final = 10 * 365 * 86_400
+_ACCESS_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, section 2.1."""
+_REFRESH_TOKEN: Final = re.compile(r"[\x20-\x7e]+")
+"""RFC 6749, appendix A.17."""
 _CLIENT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _FORM: Final = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
 
@@ -241,15 +248,31 @@ async def _request_grant(
     except OAuthTokenError:
         # Without its text, which quotes the response.
         raise OAuthFailed("The authorization server's answer has no usable access token") from None
+    _check_tokens(token.access_token, token.refresh_token)
     return Grant(
         access_token=token.access_token,
         # A server that does not rotate refresh tokens leaves them out.
         refresh_token=token.refresh_token or refresh_token,
-        expires_at=asked_at + token.expires_in if token.expires_in is not None else None,
+        # The number is the server's, and may have any size.
+        expires_at=asked_at + min(token.expires_in, LONGEST_S) if token.expires_in is not None else None,
         obtained_at=asked_at,
         scope=token.scope or scope,
         terms=terms,
         registration=registration,
+    )
+
+
+def _check_tokens(access: str, refresh: str | None) -> None:
+    """Raise `OAuthFailed` for tokens that cannot be sent: an access token is part of a header."""
+    if len(access) > TOKEN_LIMIT or not _ACCESS_TOKEN.fullmatch(access):
+        what = "an access token that cannot be sent"
+    elif refresh and (len(refresh) > TOKEN_LIMIT or not _REFRESH_TOKEN.fullmatch(refresh)):
+        what = "a refresh token that cannot be used"
+    else:
+        return
+    raise OAuthFailed(
+        f"The authorization server's answer has {what}",
+        hint=f"tokens have the characters of RFC 6750 and RFC 6749, and at most {TOKEN_LIMIT // 1024} KB",
     )
 
 

@@ -52,6 +52,9 @@ __all__ = [
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
+HOST_LIMIT: Final = 255
+"""Characters: that many bytes has a name in DNS. To encode one that is not ASCII takes 5 ms for each thousand."""
+
 
 TRUST_LIMIT_S: Final = 0.05
 """A connection that was idle for longer is checked before it is used: the server may have closed it just now.
@@ -201,11 +204,12 @@ class HttpClient:
         If other requests are in flight, it is written together with all that are started in this turn of the loop: a server that
         gets them one by one sleeps in between, and waking it each time costs more than the call.
         """
-        if self._is_closed or self._busy >= self._max_connections or (connection := self._pop_idle()) is None:
+        if self._is_closed or self._busy >= self._max_connections or not self._idle:
             return None
-        started = StartedRequest(
-            connection, self._write_request("POST", body, headers), on_event, connection.begin(on_event)
-        )
+        request = self._write_request("POST", body, headers)  # which may raise: no connection is taken yet
+        if (connection := self._pop_idle()) is None:
+            return None
+        started = StartedRequest(connection, request, on_event, connection.begin(on_event))
         self._busy += 1
         if self._busy == 1:
             self._write(started)
@@ -263,6 +267,8 @@ class HttpClient:
 
     def set_header(self, name: str, value: str | None) -> None:
         """Replace a header of all further requests; None removes it. Raises `BadConfiguration` for one that cannot be sent."""
+        if value is not None:
+            _write_configured_header(name, value)  # before it replaces one that can be sent
         self._headers.pop(name, None)
         if value is not None:
             self._headers[name] = value
@@ -472,7 +478,10 @@ def _parse_url(url: str) -> _Address:
         raise _make_url_error("it contains spaces or control characters")
     try:
         parts = urlsplit(url)
-        host, port = (parts.hostname or "").encode("idna" if not url.isascii() else "ascii").decode(), parts.port
+        name, port = parts.hostname or "", parts.port
+        if len(name) > HOST_LIMIT:
+            raise _make_url_error("its host name is too long")
+        host = name.encode("idna" if not url.isascii() else "ascii").decode()
     except ValueError:
         raise _make_url_error("it cannot be parsed") from None
     if parts.scheme not in {"http", "https"}:

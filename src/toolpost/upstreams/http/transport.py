@@ -28,7 +28,7 @@ from toolpost.shares import FairQueue
 from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
-from toolpost.upstreams.message import IncomingMessage, RequestWriter
+from toolpost.upstreams.message import IncomingMessage, RequestWriter, cancellation_reason
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_MESSAGE,
@@ -67,9 +67,13 @@ async def open_http_server(
     *,
     on_notification: NotificationListener,
     on_gone: Callable[[str], None],
+    on_reconnected: Callable[[], None] = lambda: None,
     authorization: Authorization | None = None,
 ) -> AsyncIterator["HttpTransport"]:
-    """Open a client for the server; nothing is sent before the first request. Leaving closes the session."""
+    """Open a client for the server; nothing is sent before the first request. Leaving closes the session.
+
+    `on_gone` is called when the session has expired, `on_reconnected` when the stream for messages outside requests was lost.
+    """
     assert spec.url is not None
     connections = CONNECTIONS + OWN_CONNECTIONS
     async with HttpClient(spec.url, headers=spec.headers, max_connections=connections, network=spec.network) as client:
@@ -79,7 +83,7 @@ async def open_http_server(
         transport = HttpTransport(
             spec.name, client, on_notification=on_notification, queue=queue, authorization=authorization
         )
-        listening = asyncio.create_task(transport.listen(on_gone))
+        listening = asyncio.create_task(transport.listen(on_gone, on_reconnected))
         try:
             yield transport
         finally:
@@ -220,13 +224,17 @@ class HttpTransport:
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
         exchange = self._begin_exchange(client_channel, caller, None)
-        body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
-        lines = self._lines_for(method, name, ())
-        started = self._client.start(body, lines, exchange.take)
+        started = None
+        try:
+            body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
+            lines = self._lines_for(method, name, ())
+            started = self._client.start(body, lines, exchange.take)
+        finally:
+            if started is None:
+                self._callers.pop(exchange.number)
+                if self._queue is not None:
+                    self._queue.leave(caller)
         if started is None:
-            self._callers.pop(exchange.number)
-            if self._queue is not None:
-                self._queue.leave(caller)
             return None
         self._calls[exchange.number] = client_channel
         again = partial(self._client.post, body, lines, on_event=exchange.take)
@@ -293,10 +301,10 @@ class HttpTransport:
             response = await self._wait_for_answer(responding, exchange)
             if response.status in _REFUSALS and self._authorization is not None and exchange.answer is None:
                 response = await self._repeat_authorized(self._authorization, response, exchange, again, used)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if not self._is_stateless and self._session is not None:
                 # In the handshake era a closed connection is no cancellation.
-                fields = b'"requestId":%d' % exchange.number
+                fields = b'"requestId":%d,"reason":%b' % (exchange.number, encode(cancellation_reason(cancelled)))
                 self._send_in_background(_write_notification("notifications/cancelled", fields))
             if caller is not None:
                 self._attribution.note_abandoned(caller)
@@ -363,7 +371,7 @@ class HttpTransport:
         if self._server_requests.allow_roots_requests(client_channel):
             self._send_in_background(_write_notification(ROOTS_CHANGED, b""))
 
-    async def listen(self, on_gone: Callable[[str], None]) -> None:
+    async def listen(self, on_gone: Callable[[str], None], on_reconnected: Callable[[], None] = lambda: None) -> None:
         """Hold the GET stream of a server of the handshake era, if it has one; `on_gone` is called when its session expired."""
         await self._has_session.wait()
         exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
@@ -383,6 +391,7 @@ class HttpTransport:
                 if response.status != 200:
                     return
             await asyncio.sleep(RESUME_S)
+            on_reconnected()
 
     async def close(self) -> None:
         """Send what is still queued, then delete the session; gives up after `CLOSE_LIMIT_S`."""

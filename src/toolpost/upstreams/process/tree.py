@@ -56,6 +56,7 @@ __all__ = [
     "each_line",
     "each_log_line",
     "end_daemon",
+    "feed",
     "is_alive",
     "make_environment",
     "open_process",

@@ -29,7 +29,7 @@ MEMORY_LIMIT_BYTES: Final = 4 * 1024**3
 
 
 def main() -> None:
-    _limit_resources()
+    limit_resources()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         kind, first_bytes, second_bytes = HEAD.unpack(head)
@@ -63,7 +63,7 @@ def _compile_schema(raw: bytes) -> Schema:
     return compile_schema(msgspec.json.decode(raw), root_object=False)
 
 
-def _limit_resources() -> None:
+def limit_resources() -> None:
     """Lower the priority of this process, and limit its memory."""
     if sys.platform == "win32":
         return

@@ -101,6 +101,7 @@ function tally(round) {
   const parts = [`${round.level}, ${round.status}: ${round.approvals.length} of ${round.needed} approvals`];
   if (round.approvals.length) parts.push(`approved by ${round.approvals.join(", ")}`);
   if (round.denials.length) parts.push(`denied by ${round.denials.join(", ")}`);
+  for (const vote of round.votes) if (vote.cast_by) parts.push(`${vote.cast_by} voted for ${vote.voter}`);
   if (round.equivocators.length) parts.push(`two votes, both void: ${round.equivocators.join(", ")}`);
   return parts.join(" · ");
 }

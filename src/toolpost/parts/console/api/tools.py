@@ -96,7 +96,7 @@ async def _find(console: Console, view: View, name: str) -> ProvidedTool:
 
 
 def _summarize(name: ToolName, entry: ToolEntry) -> JsonObject:
-    listed = entry.listed
+    listed = entry.definition
     annotations = listed.get("annotations")
     text = entry.description.strip()
     return {
@@ -105,7 +105,6 @@ def _summarize(name: ToolName, entry: ToolEntry) -> JsonObject:
         "title": listed.get("title") or "",
         "description": text if len(text) <= _SUMMARY_CHARS else f"{text[:_SUMMARY_CHARS].rstrip()}…",
         "tokens": entry.tokens,
-        "listedTokens": entry.listed_tokens,
         "annotations": annotations if isinstance(annotations, dict) else {},
     }
 
@@ -129,7 +128,6 @@ def _describe(tool: ProvidedTool, visible: VisibleTools) -> JsonObject:
         "schemaVersion": contract.terms.schema_version,
         "toolingVersion": contract.terms.tooling_version,
         "tokens": entry.tokens if entry is not None else estimate_tokens(encode(contract.definition)),
-        "listedTokens": entry.listed_tokens if entry is not None else None,
         "allTokens": visible.tokens,
     }
 

@@ -28,7 +28,7 @@ export function Tool({ name, query, go, session }) {
     <h1>${visible(tool.name)}</h1>
     <p class="row"><${Annotations} annotations=${tool.annotations} isClaim=${tool.isUpstream} />
       ${tool.isListed ? null : html`<${Badge} text="quarantined" />`}
-      <span class="dim">about ${(tool.listedTokens ?? tool.tokens).toLocaleString()} of the ${tool.allTokens.toLocaleString()} tokens of all tools</span></p>
+      <span class="dim">about ${tool.tokens.toLocaleString()} of the ${tool.allTokens.toLocaleString()} tokens of all tools</span></p>
     <p class="tool-description">${visible(tool.definition.description ?? "")}</p>
     <div class="tabs" role="navigation" aria-label="About this tool">
       ${tabs.map(([key, title]) => html`<${Link} to=${to(key)} go=${go} aria-current=${key === tab ? "page" : undefined}>${title}<//>`)}
@@ -227,7 +227,7 @@ function Contract({ tool }) {
       ${tool.errorCodes.length ? html`<dt>Error codes</dt><dd>${tool.errorCodes.join(", ")}</dd>` : null}
       ${tool.aliases.length ? html`<dt>Former names</dt><dd>${visible(tool.aliases.join(", "))}</dd>` : null}
       <dt>Digest</dt><dd><code>${tool.digest}</code></dd>
-      <dt>Tokens</dt><dd>about ${tool.tokens.toLocaleString()} in a search${tool.listedTokens ? `, ${tool.listedTokens.toLocaleString()} in tools/list` : ""}</dd>
+      <dt>Tokens</dt><dd>about ${tool.tokens.toLocaleString()}</dd>
     </dl>
     <details><summary>As JSON</summary><${Code} text=${stringify(definition)} label="Definition" limit=${200000} /></details>
   `;

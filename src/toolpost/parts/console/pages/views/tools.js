@@ -57,9 +57,8 @@ const DESCRIPTION = {
   cell: (tool) => html`<span title=${tool.description}>${visible(tool.title ? `${tool.title}: ${tool.description}` : tool.description)}</span>`,
 };
 const HINTS = { name: "hints", title: "Hints", cell: (tool) => html`<${Hints} annotations=${tool.annotations} />` };
-// What a definition costs: in `tools/list`, or without what only programs read, in a search.
-const TOKENS = { name: "number", title: "Tokens", cell: (tool) => tool.listedTokens.toLocaleString() };
-const FOUND_TOKENS = { ...TOKENS, cell: (tool) => tool.tokens.toLocaleString() };
+// What a definition costs, in `tools/list` and in a search alike.
+const TOKENS = { name: "number", title: "Tokens", cell: (tool) => tool.tokens.toLocaleString() };
 
 // All tools, page by page as they are scrolled to.
 function All({ server, go, onServer }) {
@@ -120,7 +119,7 @@ function Found({ query, go }) {
     NAME(go),
     { name: "why", title: "Because of", cell: (tool) => html`<span title=${reasons(tool.why)}>${visible(reasons(tool.why)) || html`<span class="dim">${tool.score ? "its meaning" : "nothing: all tools are few enough"}</span>`}</span>` },
     DESCRIPTION,
-    FOUND_TOKENS,
+    TOKENS,
   ];
   const tokens = found.tools.reduce((sum, tool) => sum + tool.tokens, 0);
   return html`

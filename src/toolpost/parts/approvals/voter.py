@@ -1,0 +1,105 @@
+"""Who votes at the command line: a passphrase that is typed at a terminal, or a token from stdin, proves it.
+
+Every program of the same user has access to the store, the agent whose call waits for a vote often among them. So being at the
+command line is no proof.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from toolpost.base.ids import CallerId
+from toolpost.base.passphrase import is_passphrase
+from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.endpoints.auth.delegated_tokens import PREFIX
+from toolpost.endpoints.auth.roster import Admission, Roster
+from toolpost.endpoints.http.refusal import Refused
+from toolpost.members import members_of
+from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
+from toolpost.settings import Config
+from toolpost.settings.callers import read_caller_token, read_passphrase
+
+TOKEN_LIMIT: Final = 16 * 1024
+"""Characters of stdin that are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvenVoter:
+    """A voter, and the administrator who votes for them, if it is not the voter."""
+
+    id: CallerId
+    cast_by: CallerId | None = None
+
+
+async def identify_voter(config: Config, asked: str | None) -> ProvenVoter:
+    """Ask for the proof of who votes, and return them; `asked` is whose vote it is to be, None for that of who proves it.
+
+    Raises `Forbidden` for a wrong passphrase, a token that is none of a caller here, and for one of a caller who votes for
+    another and is no administrator.
+    """
+    if not sys.stdin.isatty():
+        return await _identify_by_token(config, asked, sys.stdin.readline(TOKEN_LIMIT).strip())
+    voter = asked or OPERATOR_VOTER
+    hashed = _hash_of(config, voter)
+    if hashed is not None:
+        if not is_passphrase(click.prompt(f"Passphrase of {voter}", hide_input=True, err=True), hashed):
+            raise Forbidden(f"This is not the passphrase of `{voter}`.", hint="try again")
+        return ProvenVoter(id=CallerId(voter))
+    if asked is None:
+        raise Forbidden(
+            "The person at the command line (`cli`) has no passphrase, and so cannot prove who votes.",
+            hint="have `toolpost passphrase` make a hash for approvals.passphrase_hash, or vote as a caller: --as NAME",
+        )
+    return await _identify_by_token(config, asked, click.prompt(f"Token of {voter}", hide_input=True, err=True).strip())
+
+
+def _hash_of(config: Config, voter: str) -> str | None:
+    if voter == OPERATOR_VOTER:
+        return APPROVALS.of(config).passphrase_hash
+    caller = config.callers.get(voter)
+    return read_passphrase(voter, caller, project=Path(config.project)) if caller is not None else None
+
+
+async def _identify_by_token(config: Config, asked: str | None, token: str) -> ProvenVoter:
+    if not token:
+        raise Forbidden(
+            "A vote needs the proof of who votes: there was no token on stdin.",
+            hint="vote at a terminal, which asks for the passphrase, or pass the voter's token: < TOKEN_FILE",
+        )
+    if token.startswith(PREFIX):
+        raise Forbidden("This token was issued to an agent, and an agent may not vote.", hint="use the voter's own")
+    admission = await _admit(config, token)
+    found = admission.caller.id
+    if asked is None or asked == found:
+        return ProvenVoter(id=found)
+    if not admission.is_admin:
+        raise Forbidden(
+            f"The token is that of `{found}`, who may not vote for `{asked}`.",
+            hint="leave out --as to vote for yourself; only an administrator votes for others",
+        )
+    return ProvenVoter(id=CallerId(asked), cast_by=found)
+
+
+async def _admit(config: Config, token: str) -> Admission:
+    """Authenticate a token as the HTTP endpoint does, but for those that gateways issue: they are for calls alone."""
+    readable, unreadable = {}, []
+    for name, caller in config.callers.items():
+        try:
+            read_caller_token(name, caller, project=Path(config.project))
+        except BadConfiguration:
+            # Set for the gateway, and not in this shell.
+            unreadable.append(name)
+        else:
+            readable[name] = caller
+    roster = Roster(members_of(msgspec.structs.replace(config, callers=readable)))
+    try:
+        return roster.find(token.encode()) or await roster.verify(token.encode())
+    except Refused as error:
+        hint = "use the token of a caller of [callers]"
+        if unreadable:
+            hint += f"; that of {', '.join(unreadable)} cannot be read here: set its environment variable"
+        raise Forbidden("The token on stdin is not that of a caller who may vote.", hint=hint) from error

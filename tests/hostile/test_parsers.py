@@ -1,0 +1,219 @@
+"""Parsers of the standard library and of dependencies that get bytes of strangers: their cost grows in proportion to the input.
+
+A parser that is used and not in the table fails `test_every_parser_in_use_is_in_the_table`. The reader of cookies in the standard
+library is the reason: it is linear in the newest releases alone.
+"""
+
+import ast
+import base64
+import binascii
+import email.utils
+import html
+import ipaddress
+import itertools
+import json
+import mimetypes
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib import parse as urls
+
+import jwt
+import msgspec
+import pytest
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
+from pydantic import ValidationError
+
+import toolpost
+from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
+from toolpost.contracts.errors import ToolpostError
+from toolpost.endpoints.http import cookies
+from toolpost.parts.apis.document import parse_yaml
+from toolpost.upstreams.http.client import _parse_url
+
+SMALL: Final = 4_000
+FACTOR: Final = 8
+UNITS: Final = (
+    *"a09\"\\%&=;,: \t\n()<>/.@[]{}?#+-_*!|'~é🙂",
+    *('\\"', "\\x41", "%41", "a=b&", "&#", "&amp", "//", "../", "./", "((", "a.", "é.", "::", "12:", "1 Jan ", "=?", "T"),
+    *("; ", ', a="b"', "\r\n", "[{", "[],", "{},", "- ", "? ", "a: b\n", "- a\n", "--- \n", "# \n", "&a ", "*a,", "<<: *a\n"),
+    *("xn--", "0x1", "\u0130", "\u202e"),
+)  # fmt: skip
+"""What inputs are made of, again and again."""
+
+
+def encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_metadata(text: str) -> None:
+    OAuthMetadata.model_validate(
+        {"issuer": text, "authorization_endpoint": text, "token_endpoint": f"https://a/{text}"}
+    )
+
+
+def inflate(text: str) -> bytes:
+    return zlib.decompressobj().decompress(zlib.compress(text.encode()), 10**9)
+
+
+PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "base64.b64decode": lambda text: base64.b64decode(text, validate=True),
+    "base64.b64decode of anything": lambda text: base64.b64decode(text + "=" * (-len(text) % 4)),
+    "base64.urlsafe_b64decode": base64.urlsafe_b64decode,
+    "cookies.read_cookies": lambda text: cookies.read_cookies({b"cookie": text.encode("latin-1", "replace")}, "a"),
+    "cookies.read_cookies of quotes": lambda text: cookies.read_cookies({b"cookie": f'a="{text}"'.encode()}, "a"),
+    "date.fromisoformat": date.fromisoformat,
+    "datetime.fromisoformat": datetime.fromisoformat,
+    "datetime.fromisoformat of a fraction": lambda text: datetime.fromisoformat(f"2024-01-01T00:00:00.{text}"),
+    "email.utils.parsedate_to_datetime": email.utils.parsedate_to_datetime,
+    "email.utils.parsedate_to_datetime of a zone": lambda text: email.utils.parsedate_to_datetime(f"1 Jan 2024 1:1:1 {text}"),
+    "html.escape": html.escape,
+    "html.unescape": html.unescape,
+    "host names": lambda text: _parse_url(f"http://é{text}"),
+    "int": int,
+    "ipaddress.ip_address": ipaddress.ip_address,
+    "ipaddress.ip_network": lambda text: ipaddress.ip_network(f"::/{text}"),
+    "json.JSONDecoder": lambda text: json.JSONDecoder().raw_decode(text),
+    "json.loads": json.loads,
+    "json.loads of a text": lambda text: json.loads(f'"{text}'),
+    "jwt.decode_complete": lambda text: jwt.decode_complete(f"e30.{encoded(text)}.e30", options={"verify_signature": False}),
+    "jwt.get_unverified_header": lambda text: jwt.get_unverified_header(f"{encoded(text)}.e30.e30"),
+    "mimetypes.guess_type": mimetypes.guess_type,
+    "msgspec.json.decode": msgspec.json.decode,
+    "msgspec.json.decode of a text": lambda text: msgspec.json.decode(f'["{text}'),
+    "pydantic of a client": lambda text: OAuthClientMetadata.model_validate({"redirect_uris": [text, f"http://a/{text}"]}),
+    "pydantic of metadata": read_metadata,
+    "urls.parse_qs": lambda text: urls.parse_qs(text, keep_blank_values=True),
+    "urls.parse_qsl": lambda text: urls.parse_qsl(text, keep_blank_values=True),
+    "urls.unquote": urls.unquote,
+    "urls.unquote_to_bytes": urls.unquote_to_bytes,
+    "urls.urldefrag": urls.urldefrag,
+    "urls.urljoin": lambda text: urls.urljoin("http://a/b/c", text),
+    "urls.urlsplit": urls.urlsplit,
+    "urls.urlsplit of a host": lambda text: urls.urlsplit(f"http://{text}").hostname,
+    "urls.urlsplit of a port": lambda text: urls.urlsplit(f"http://a:{text}").port,
+    "yaml": lambda text: parse_yaml(text.encode(), "test"),
+    "yaml of a quoted text": lambda text: parse_yaml(f'a: "{text}'.encode(), "test"),
+    "yaml of aliases": lambda text: parse_yaml(f"a: &a {{b: 1}}\nc: [{text}".encode(), "test"),
+    "zlib.decompressobj": inflate,
+}  # fmt: skip
+REFUSALS: Final = (ValueError, RecursionError, binascii.Error, jwt.PyJWTError, TypeError, IndexError, ToolpostError)
+assert issubclass(ValidationError, ValueError)
+
+
+def reading(parse: Callable[[str], Any], text: str) -> Callable[[], None]:
+    def read() -> None:
+        try:
+            parse(text)
+        except REFUSALS:
+            return
+
+    return read
+
+
+def repeat(unit: str, size: int) -> str:
+    return unit * (size // len(unit))
+
+
+@attack(
+    "stranger", "sends cookies, forms, URLs, dates, tokens or YAML that take long to read", "the cost is in proportion"
+)
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_parser_takes_linear_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cookies, "HEADER_LIMIT_BYTES", 10**9)  # the growth is to be seen
+    for unit in UNITS:
+        begun = time.thread_time()
+        reading(PARSERS[name], repeat(unit, SMALL * FACTOR))()
+        if time.thread_time() - begun < 0.01:
+            continue  # a quadratic one takes far longer at this size
+        try:
+            assert_linear(
+                lambda size, unit=unit: thread_cpu_s(reading(PARSERS[name], repeat(unit, size))),  # type: ignore[misc]
+                small=SMALL,
+                factor=FACTOR,
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{name} of {unit!r}: {error}") from error
+
+
+MODULES: Final = frozenset(
+    (
+        *("ast", "base64", "binascii", "cgi", "codecs", "configparser", "csv", "email", "gzip", "html", "http.cookies"),
+        *("ipaddress", "json", "jwt", "lzma", "mimetypes", "multipart", "pickle", "plistlib", "python_multipart", "quopri"),
+        *("tarfile", "tomllib", "urllib.parse", "uuid", "xml", "yaml", "zipfile", "zlib"),
+    )
+)  # fmt: skip
+"""Modules with parsers: the names that are used of them are in the table, or below."""
+WRITERS: Final = frozenset(
+    (
+        *("b64encode", "compress", "crc32", "dumps", "encode", "formatdate", "guess_extension", "quote", "quote_plus"),
+        *("urlencode", "urlsafe_b64encode", "urlunsplit", "uuid4", "JSONEncoder"),
+        *("IPv4Address", "IPv4Network", "IPv6Address", "IPv6Network", "SplitResult", "UUID", "utils"),
+    )
+)  # fmt: skip
+"""What writes, and the names of types and modules."""
+ELSEWHERE: Final = {
+    "codecs": "decoders of the standard library for text, in chunks that are bounded",
+    "gzip": "reads the archive of the audit, which is the operator's own",
+    "jwt": "`PyJWK` and `decode` get keys of an issuer that the operator names, and signatures of what was read before",
+    "tomllib": "reads the operator's own configuration",
+    "yaml": "is in the table as it is used; frontmatter of skills is the operator's own",
+}
+
+
+def parsers_in_use() -> Iterator[tuple[str, str, str]]:
+    """Find the names that modules of the package use of `MODULES`: file, module, name."""
+    root = Path(toolpost.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aliases: dict[str, str] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                aliases |= {each.asname or each.name: each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                for each in node.names:
+                    whole = f"{node.module}.{each.name}"
+                    aliases[each.asname or each.name] = whole
+                    if is_parser(node.module or ""):
+                        yield str(path.relative_to(root)), node.module or "", each.name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                written = dotted(node.value)
+                module = aliases.get(written, written if written in aliases.values() else "")
+                if is_parser(module):
+                    yield str(path.relative_to(root)), module, node.attr
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def is_parser(module: str) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in MODULES)
+
+
+def test_every_parser_in_use_is_in_the_table() -> None:
+    known = {name.split(" ")[0].rpartition(".")[2] for name in PARSERS}
+    found = set(parsers_in_use())
+    assert {name for _, _, name in found} >= {"parse_qsl", "urlsplit", "b64decode", "get_unverified_header"}
+    left = [
+        f"{path}: {module}.{name}"
+        for path, module, name in sorted(found)
+        if name not in known | WRITERS
+        and module.split(".")[0] not in ELSEWHERE
+        and not name.endswith(("Error", "error"))
+    ]
+    assert not left, "give each a line in `PARSERS`"
+    assert all(any(module.split(".")[0] == each for _, module, _ in found) for each in ELSEWHERE), "remove the others"
+
+
+def test_a_header_of_cookies_is_bounded() -> None:
+    pairs = [f"{name}={number}" for number, name in enumerate(itertools.chain("ab", "a" * 20))]
+    assert cookies.read_cookies({b"cookie": "; ".join(pairs).encode()}, "a") == ["0", *map(str, range(2, 9))]
+    assert cookies.read_cookies({b"cookie": b"a=1; b=" + b"x" * cookies.HEADER_LIMIT_BYTES}, "a") == []
+    assert cookies.read_cookies({}, "a") == []
