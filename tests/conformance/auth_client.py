@@ -98,8 +98,10 @@ async def use(app: App, url: str, *, needs_person: bool) -> None:
                 await log_in(f"{url.removesuffix('/mcp')}/login/server")
             await asyncio.sleep(0.05)
     async with Client(url) as client:
-        tools = (await client.list_tools()).tools
-        assert len(tools) == len(server.definitions)
+        async with asyncio.timeout(60):
+            # Tools that were just learned are listed a moment later.
+            while len(tools := (await client.list_tools()).tools) != len(server.definitions):
+                await asyncio.sleep(0.05)
         for tool in tools * 2:
             while True:
                 result = await client.call_tool(tool.name, {})
@@ -126,6 +128,13 @@ async def run(url: str, scenario: str, context: dict[str, Any], folder: Path) ->
         await use(app, gateway, needs_person=auth.get("type", "oauth") == "oauth")
 
 
+def find_causes(error: BaseException) -> list[BaseException]:
+    """Return the errors in a group of groups: printed as a whole, `traceback` leaves out the innermost, which tell why."""
+    if isinstance(error, BaseExceptionGroup):
+        return [cause for inner in error.exceptions for cause in find_causes(inner)]
+    return [error]
+
+
 async def serve_stubs(turns: asyncio.Semaphore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Run one scenario for the command that the suite started (`auth_stub`), and tell it how that ended."""
     asked = json.loads(await reader.readline())
@@ -135,7 +144,7 @@ async def serve_stubs(turns: asyncio.Semaphore, reader: asyncio.StreamReader, wr
                 await run(asked["url"], asked["scenario"], asked["context"], Path(folder))
         ending = ""
     except (Exception, BaseExceptionGroup) as error:
-        ending = "".join(traceback.format_exception(error))
+        ending = "".join("".join(traceback.format_exception(cause)) for cause in find_causes(error))
     writer.write(ending.encode())
     writer.close()
     await writer.wait_closed()
