@@ -1,5 +1,6 @@
 """Tools that come and go while the gateway runs are listed anew, and clients of both eras are told, once for a burst."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of, until
+from tests.upstreams.changing import Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app, open_http
@@ -87,6 +89,30 @@ async def test_a_change_that_nobody_told_is_found_when_the_server_refuses() -> N
         answer = await client.call_tool("up__fresh")
 
     assert text_of(answer) == "fresh"
+
+
+async def test_a_list_without_the_tools_of_a_slow_server_has_no_lifetime(tmp_path: Path) -> None:
+    changing, gate = Changing(tmp_path), tmp_path / "gate"
+    wait_and_start = f'until [ -e "{gate}" ]; do sleep 0.1; done; exec {shlex.join(changing.command)}'
+    slow = ServerSpec(name="maps", command=("sh", "-c", wait_and_start))
+    async with (
+        open_app(IN_MEMORY, bundled=False, servers=[hostile(), slow], learn_limit_s=0.0) as app,
+        open_http(app) as url,
+        Client(url, mode=STATELESS) as client,
+        client.listen(tools_list_changed=True) as subscription,
+    ):
+        await until_listed(client, "up__change")
+        early = whole = await client.list_tools()
+        gate.touch()
+        with anyio.fail_after(60):
+            async for _ in subscription:
+                # Not `bypass`: a client that keeps a list for its lifetime asks again.
+                whole = await client.list_tools()
+                if "maps__lookup" in {tool.name for tool in whole.tools}:
+                    break
+
+    assert "maps__lookup" not in {tool.name for tool in early.tools}
+    assert (early.ttl_ms, whole.ttl_ms) == (0, 60_000)
 
 
 async def until_listed(client: Client, name: str) -> None:

@@ -12,7 +12,7 @@ from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import UnknownTool
-from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, tags_of
+from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, is_complete, tags_of
 from toolpost.providers import ProvidedTool, Provider
 from toolpost.providers.quarantine import forbid
 
@@ -49,6 +49,8 @@ class Catalog:
         providers = list(sources)
         self._is_bare = is_bare
         self._companions = frozenset(provider.name for provider in providers if provider.name in companions)
+        # Before its tools are read: a server that lists them meanwhile counts as incomplete, and another catalog follows.
+        self._incomplete = frozenset(provider.name for provider in providers if not is_complete(provider))
         tools = {name: tool for provider in providers for name, tool in provider.tools.items()}
         self._tools: Mapping[ToolName, ProvidedTool] = {name: tools[name] for name in sorted(tools)}
         self._quarantined = {name: tool for provider in providers for name, tool in provider.quarantined.items()}
@@ -79,6 +81,11 @@ class Catalog:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tools are known: not while a server is slow to start, or waits for a login."""
+        return not self._incomplete
 
     def has_servers_of(self, other: "Catalog") -> bool:
         """Whether both have the same servers with the same tags; their tools may differ."""
@@ -218,6 +225,7 @@ class Catalog:
                     quarantined=quarantined[name],
                     tags=self.tags[name],
                     description=self.descriptions[name],
+                    is_complete=name not in self._incomplete,
                 )
                 for name, selected in tools.items()
             ),

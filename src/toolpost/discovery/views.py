@@ -120,6 +120,7 @@ class FilteredProvider:
     tags: Tags = frozenset()
     refused: Sequence[ContractRefused] = ()
     description: str = ""
+    is_complete: bool = True
 
 
 def tags_of(provider: Provider | PluginContents) -> Tags:
@@ -128,6 +129,11 @@ def tags_of(provider: Provider | PluginContents) -> Tags:
         return provider.tags
     spec = getattr(provider, "spec", None)
     return frozenset(spec.tags) if spec is not None else frozenset()
+
+
+def is_complete(provider: Provider) -> bool:
+    """Whether all tools of a provider are known; those of a server are not before it has listed them."""
+    return bool(getattr(provider, "is_complete", True))
 
 
 def _allows(scope: Scope, tool: ProvidedTool) -> bool:

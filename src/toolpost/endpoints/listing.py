@@ -17,6 +17,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 
 PAGE_SIZE: Final = 1_000
 TTL_MS: Final = 60_000
+"""How long clients may keep a complete list. One that is not complete has no lifetime: `list_changed` may reach nobody."""
 
 SERVER_NAME: Final = "toolpost"
 SERVER_STAMP: Final = encode({SERVER_INFO: {"name": SERVER_NAME, "version": __version__, "title": "Toolpost"}})
@@ -103,7 +104,8 @@ class Listing:
         if end < len(self._names):
             fields.append(b'"nextCursor":%b' % encode(_encode_cursor(self._names[end - 1])))
         if revision.is_stateless:
-            fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (TTL_MS, encode(self._scope)))
+            ttl_ms = TTL_MS if self._catalog.is_complete else 0
+            fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (ttl_ms, encode(self._scope)))
             fields.append(b'"_meta":%b' % SERVER_STAMP)
         return b"{%b}" % b",".join(fields)
 

@@ -248,6 +248,11 @@ class ServerProvider:
         return self._enforces and not self._is_live
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the server has listed its tools, to its owner if it has one."""
+        return self.definitions is not None and not self.is_unchecked and (not self.owner or self.has_own_definitions)
+
+    @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
         return {} if self.is_unchecked else self._sorted.held
 
