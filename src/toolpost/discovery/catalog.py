@@ -49,7 +49,7 @@ class Catalog:
         providers = list(sources)
         self._is_bare = is_bare
         self._companions = frozenset(provider.name for provider in providers if provider.name in companions)
-        # Before its tools are read: a server that lists them meanwhile counts as incomplete, and another catalog follows.
+        # Before the tools are read: a server that lists them in between counts as incomplete, and another catalog follows.
         self._incomplete = frozenset(provider.name for provider in providers if not is_complete(provider))
         tools = {name: tool for provider in providers for name, tool in provider.tools.items()}
         self._tools: Mapping[ToolName, ProvidedTool] = {name: tools[name] for name in sorted(tools)}
