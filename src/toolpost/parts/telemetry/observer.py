@@ -27,10 +27,10 @@ from toolpost.parts.telemetry.settings import TelemetrySpec
 from toolpost.parts.telemetry.spans import (
     INTERNAL,
     SERVER,
-    SpanGroup,
     TextAttribute,
     new_raw_id,
     new_span_id,
+    read_ids,
     write_constant_part,
     write_links,
     write_message,
@@ -71,8 +71,6 @@ _VALIDATION_FAILED: Final = write_constant_part(names.VALIDATION_SPAN, INTERNAL,
 _AUDIT: Final = write_constant_part(names.AUDIT_SPAN, INTERNAL, {})
 _INVALID: Final = InvalidArguments.code.value
 _FAILED: Final = ErrorCode.HANDLER_ERROR.value
-_FAST_SPANS: Final = 4
-"""Of a call that took the fast path: its own, the server's, validation and audit."""
 
 
 class CallRecord:
@@ -88,23 +86,39 @@ class CallRecord:
         self.request_id: bytes | None = None
         self.version: str | None = None
 
+    @property
+    def is_sampled(self) -> bool:
+        return self.traceparent[54] == "1"
 
-_EndedCall = tuple[
-    CallRecord,
-    int,
-    CallId,
-    float,
-    tuple[int, int, int, int, int],
-    Caller,
-    tuple[str, str, str, str | None, str | None, int | None],
-    Any,
-    bytes,
-]
-"""What spans are written of: the record, when the call ended in nanoseconds, its id, when it began in seconds, when it reached
-each step, its caller, what identifies its template, its links, and its contents. Not the call: with all that it refers to, some
-dozens of calls would be thousands of objects for Python's collector to look at. A plain tuple: one is made for each call, and
-taken apart once.
-"""
+
+class TemplateKey(NamedTuple):
+    """What the spans of calls have in common that share a template."""
+
+    tool: str
+    provider: str
+    transport: str
+    version: str | None
+    code: str | None
+    """Of the error; None for a call that succeeded."""
+    status: int | None
+    """The JSON-RPC code of an error that a server answered with."""
+
+
+class UnwrittenCall(NamedTuple):
+    """What spans are written of. Not the call: with all that it refers to, some dozens of calls would be thousands of objects for
+    Python's collector to look at.
+    """
+
+    record: CallRecord
+    ended_ns: int
+    call_id: CallId
+    started_s: float
+    steps: tuple[int, int, int, int, int]
+    """When it left the queue, had its lock, was validated, answered and recorded; 0 for a step that it did not reach."""
+    caller: Caller
+    key: TemplateKey
+    links: Any
+    content: bytes
 
 
 class TelemetryObserver:
@@ -118,12 +132,11 @@ class TelemetryObserver:
         self._has_traces = exporter.has_traces and spec.ratio + spec.is_parent_based > 0
         # Traces whose id ends with less than this are sampled, as `TraceIdRatioBased` has it: all gateways choose the same.
         self._ratio_bound = f"{round(spec.ratio * 2**64):016x}" if spec.ratio < 1 else "g"
-        self._ended: list[_EndedCall] = []
+        self._ended: list[UnwrittenCall] = []
         self.sent: dict[str, ClientSpan] = {}
         """Requests of the fast path that have no answer yet, by the `traceparent` of their calls."""
         self._templates: dict[tuple[object, ...], Template] = {}
         self._callers: dict[tuple[str, str | None], bytes] = {}
-        self._groups: dict[tuple[object, ...], SpanGroup] = {}
         self.offset_ns = time.time_ns() - time.monotonic_ns()
         """From the monotonic clock to the time of day."""
 
@@ -193,101 +206,53 @@ class TelemetryObserver:
             status = error.rpc_code if isinstance(error, UpstreamRefused) else None
         elif is_error:
             code = _FAILED
-        key = (tool.contract.name, tool.provider, caller.transport, record.version, code, status)
+        key = TemplateKey(tool.contract.name, tool.provider, caller.transport, record.version, code, status)
         content = _write_content(call, error, payload) if self._has_content else b""
         links = getattr(call.context, "links", None)
         steps = (call.queued_ns, call.locked_ns, call.checked_ns, call.answered_ns, call.recorded_ns)
-        self._ended.append((record, ended, call.id, call.started, steps, caller, key, links, content))
+        self._ended.append(UnwrittenCall(record, ended, call.id, call.started, steps, caller, key, links, content))
         if len(self._ended) >= TOGETHER:
             self.write_ended()
 
     def write_ended(self) -> None:
         """Count the calls that have ended, and write their spans: of many, or before something is sent. On the event loop."""
         calls, self._ended = self._ended, []
-        spans, fast = list[bytes](), 0
-        for record, ended, call_id, started, steps, caller, key, links, content in calls:
-            traceparent = record.traceparent
-            template = self._templates.get(key) or self._make_template(key, *key)
-            began = int(started * 1e9)
-            template.series.observe((ended - began) / 1e9)
-            sent = self.sent.pop(traceparent, None)
-            is_sampled = traceparent[54] == "1"
-            own = self._write_own_part(record, call_id, caller, links, ended) + content if is_sampled else b""
-            if sent is None:
-                if is_sampled:
-                    times = (began, *steps, ended)
-                    self._write_spans(record, times, template.constant, own, spans, is_invalid=key[4] == _INVALID)
-                continue
-            # The fast path has taken the result as it came.
-            _, _, checked, answered, recorded = steps
-            answered = answered or ended
-            client = sent.transport.template_of("tools/call", sent.target, None if key[4] is None else names.TOOL_ERROR)
-            client.series.observe((answered - sent.began) / 1e9)
-            if is_sampled:
-                fast_times = (began, ended, sent.began, answered, began, checked, answered, recorded)
-                spans.append(self._write_fast(record, fast_times, template.constant, own, sent, client.constant))
-                fast += 1
-        if spans:
-            self._exporter.put(spans, len(spans) + fast * (_FAST_SPANS - 1))
+        spans = list[bytes]()
+        for call in calls:
+            template = self._templates.get(call.key) or self._make_template(call.key)
+            template.series.observe((call.ended_ns - int(call.started_s * 1e9)) / 1e9)
+            if (sent := self.sent.pop(call.record.traceparent, None)) is not None:
+                self._write_request(call, sent, spans)
+            if call.record.is_sampled:
+                self._write_spans(call, template.constant, spans)
+        self.put(spans)
 
-    def _write_fast(
-        self,
-        record: CallRecord,
-        times: Sequence[int],
-        constant: bytes,
-        own: bytes,
-        sent: ClientSpan,
-        client: bytes,
-    ) -> bytes:
-        """Write all spans of a call that took the fast path, in one step."""
-        number = _write_request_id(b"%d" % sent.number)
-        parent, trace, offset = record.parent, record.traceparent, self.offset_ns
-        key = (constant, client, len(own), len(number), parent is not None)
-        group = self._groups.get(key) or self._make_group(key, *key)
-        return group.write(
-            bytes.fromhex(trace[3:35]),
-            (
-                bytes.fromhex(trace[36:52]),
-                bytes.fromhex(sent.traceparent[36:52]),
-                new_raw_id(),
-                new_raw_id(),
-                bytes.fromhex(parent) if parent is not None else b"",
-            ),
-            [moment + offset for moment in times],
-            (own, number),
-        )
+    def _write_request(self, call: UnwrittenCall, sent: ClientSpan, spans: list[bytes]) -> None:
+        """Count the request that the fast path sent to a server, and write its span."""
+        _, _, _, answered, _ = call.steps
+        ended = answered or call.ended_ns
+        error_type = None if call.key.code is None else names.TOOL_ERROR
+        template = sent.transport.template_of("tools/call", sent.target, error_type)
+        template.series.observe((ended - sent.began) / 1e9)
+        if call.record.is_sampled:
+            trace, span = read_ids(sent.traceparent)
+            _, parent = read_ids(call.record.traceparent)
+            number, offset = _write_request_id(b"%d" % sent.number), self.offset_ns
+            spans.append(
+                write_span(trace, span, parent, sent.began + offset, ended + offset, template.constant, number)
+            )
 
-    def _make_group(
-        self, key: tuple[object, ...], constant: bytes, client: bytes, own: int, number: int, has_parent: bool
-    ) -> SpanGroup:
-        if len(self._groups) >= _TEMPLATES_LIMIT:
-            self._groups.clear()
-        group = self._groups[key] = SpanGroup(
-            [(constant, own, 4 if has_parent else None), (client, number, 0), (_VALIDATION, 0, 0), (_AUDIT, 0, 0)]
-        )
-        return group
-
-    def _make_template(
-        self,
-        key: tuple[object, ...],
-        tool: str,
-        provider: str,
-        transport: str,
-        version: str | None,
-        code: str | None,
-        status: int | None,
-    ) -> Template:
+    def _make_template(self, key: TemplateKey) -> Template:
         attributes = {
             names.METHOD: "tools/call",
-            names.TOOL_NAME: tool,
+            names.TOOL_NAME: key.tool,
             names.OPERATION: names.EXECUTE_TOOL,
-            names.PROTOCOL_VERSION: version,
-            **_NETWORK.get(transport, {}),
-            **_describe_error(code, status),
+            names.PROTOCOL_VERSION: key.version,
+            **_NETWORK.get(key.transport, {}),
+            **_describe_error(key.code, key.status),
         }
-        constant = write_constant_part(
-            f"tools/call {tool}", SERVER, attributes | {names.SERVER: provider, names.CODE: code}, is_error=bool(code)
-        )
+        described = attributes | {names.SERVER: key.provider, names.CODE: key.code}
+        constant = write_constant_part(f"tools/call {key.tool}", SERVER, described, is_error=bool(key.code))
         return self._keep(key, Template(constant, self._histograms.find(names.SERVER_DURATION, attributes)))
 
     def _keep(self, key: tuple[object, ...], template: Template) -> Template:
@@ -296,15 +261,16 @@ class TelemetryObserver:
         self._templates[key] = template
         return template
 
-    def _write_own_part(self, record: CallRecord, call_id: CallId, caller: Caller, links: Any, ended: int) -> bytes:
-        own = self._describe_caller(caller) + _write_call_id(call_id.encode())
+    def _write_own_part(self, call: UnwrittenCall) -> bytes:
+        record = call.record
+        own = self._describe_caller(call.caller) + _write_call_id(call.call_id.encode())
         if record.request_id is not None:
             own += _write_request_id(_read_id(record.request_id))
         if record.state is not None:
             own += write_state(record.state)
-        if links is not None:
-            own += self._write_links(record, links, ended)
-        return own
+        if call.links is not None:
+            own += self._write_links(record, call.links, call.ended_ns)
+        return own + call.content
 
     def _write_links(self, record: CallRecord, links: Sequence[tuple[str, str, bool]], ended: int) -> bytes:
         """Link the span to what the call is about; the call that makes that writes a span for it."""
@@ -333,21 +299,13 @@ class TelemetryObserver:
             self._callers[key] = known
         return known
 
-    def _write_spans(
-        self,
-        record: CallRecord,
-        times: Sequence[int],
-        constant: bytes,
-        own: bytes,
-        spans: list[bytes],
-        *,
-        is_invalid: bool,
-    ) -> None:
-        """Write the spans of any other call: those that it has reached."""
-        began, queued, locked, checked, answered, recorded, ended = times
-        offset = self.offset_ns
-        trace, span = bytes.fromhex(record.traceparent[3:35]), bytes.fromhex(record.traceparent[36:52])
-        parent = bytes.fromhex(record.parent) if record.parent is not None else None
+    def _write_spans(self, call: UnwrittenCall, constant: bytes, spans: list[bytes]) -> None:
+        """Write the span of a call, and one for each step that it has reached."""
+        queued, locked, checked, answered, recorded = call.steps
+        began, ended, offset = int(call.started_s * 1e9), call.ended_ns, self.offset_ns
+        trace, span = read_ids(call.record.traceparent)
+        parent = bytes.fromhex(call.record.parent) if call.record.parent is not None else None
+        own = self._write_own_part(call)
 
         def add(part: bytes, start: int, end: int) -> None:
             spans.append(write_span(trace, new_raw_id(), span, start + offset, end + offset, part))
@@ -358,6 +316,7 @@ class TelemetryObserver:
             add(_QUEUE, queued, locked or answered)
         if locked or checked:
             # Without a lock, the fast path has left the call to a task.
+            is_invalid = call.key.code == _INVALID
             add(_VALIDATION_FAILED if is_invalid else _VALIDATION, locked or began, checked or answered)
         add(_AUDIT, answered, recorded or ended)
 

@@ -9,7 +9,7 @@ a few attributes of this one call. It costs a microsecond, where the SDK's spans
 import os
 import random
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -58,6 +58,11 @@ def new_raw_id() -> bytes:
 def new_span_id() -> str:
     """Return 16 hexadecimal digits that are not all zero."""
     return f"{_bits(64) or 1:016x}"
+
+
+def read_ids(traceparent: str) -> tuple[bytes, bytes]:
+    """Return the ids of trace and span that a `traceparent` names."""
+    return bytes.fromhex(traceparent[3:35]), bytes.fromhex(traceparent[36:52])
 
 
 def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
@@ -114,49 +119,6 @@ def write_links(links: Sequence[tuple[str, str]]) -> bytes:
     """Write links to spans, given by trace id and span id."""
     made = [Span.Link(trace_id=bytes.fromhex(trace), span_id=bytes.fromhex(span)) for trace, span in links]
     return Span(links=made).SerializeToString()
-
-
-class SpanGroup:
-    """Writes several spans of one trace in one step: a call's own, and those inside it.
-
-    Of each, `parent` is the number of another span of the group. Constant parts are fixed, and so is the length of what each
-    span has of its own; with other lengths it is another group.
-    """
-
-    def __init__(self, spans: Sequence[tuple[bytes, int, int | None]]) -> None:
-        """Take for each span its constant part, the length of its own part, and its parent in the group; None for a root."""
-        form, self._fields = ["<"], list[tuple[str, Any]]()
-        for number, (constant, own_length, parent) in enumerate(spans):
-            length = (_ROOT_BYTES if parent is None else _CHILD_BYTES) + len(constant) + own_length
-            self._add(form, _SPANS_OF_SCOPE + write_varint(length) + _TRACE_ID)
-            self._add(form, "trace", "16s")
-            self._add(form, _SPAN_ID)
-            self._add(form, f"ids[{number}]", "8s")
-            if parent is not None:
-                self._add(form, _PARENT_ID)
-                self._add(form, f"ids[{parent}]", "8s")
-            self._add(form, _START)
-            self._add(form, f"times[{2 * number}]", "Q")
-            self._add(form, _END)
-            self._add(form, f"times[{2 * number + 1}]", "Q")
-            self._add(form, constant)
-            if own_length:
-                self._add(form, f"own[{number}]", f"{own_length}s")
-        self.write = self._compile("".join(form))
-
-    def _add(self, form: list[str], field: str | bytes, code: str = "") -> None:
-        form.append(code or f"{len(field)}s")
-        self._fields.append((field, None) if isinstance(field, str) else (f"c{len(self._fields)}", field))
-
-    def _compile(self, form: str) -> Callable[[bytes, Sequence[bytes], Sequence[int], Sequence[bytes]], bytes]:
-        """Make `write(trace, ids, times, own)`: one call of `pack` with all fields in their order."""
-        constants = {name: value for name, value in self._fields if value is not None}
-        arguments = ", ".join(name for name, _ in self._fields)
-        names = ", ".join(f"{name}={name}" for name in constants)
-        scope: dict[str, Any] = {"pack": struct.Struct(form).pack, **constants}
-        # All text is from above: nothing of a request gets into it.
-        exec(f"def write(trace, ids, times, own, pack=pack, {names}):\n    return pack({arguments})", scope)  # noqa: S102
-        return scope["write"]  # type: ignore[no-any-return]
 
 
 def write_span(
