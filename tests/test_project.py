@@ -247,15 +247,13 @@ def test_paths_that_contributors_are_sent_to_exist() -> None:
     assert {path for path in fixed if not (ROOT / path).exists()} == set()
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")  # some are promised only until they go
 def test_modules_that_are_promised_say_what_is_public_in_them() -> None:
     page = (ROOT / "docs/reference/versioning.md").read_text()
     modules = re.findall(r"^\| `(toolpost[\w.]*)`", page, re.MULTILINE)
 
     assert modules[0] == "toolpost"
     found = {name: importlib.import_module(name) for name in modules}
-    lasting = {name: module for name, module in found.items() if "Deprecated" not in (module.__doc__ or "")}
-    assert {name for name, module in lasting.items() if not getattr(module, "__all__", ())} == set()
+    assert {name for name, module in found.items() if not getattr(module, "__all__", ())} == set()
 
 
 @pytest.mark.soak  # it runs the checks of the whole tree

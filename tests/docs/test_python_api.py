@@ -2,8 +2,6 @@
 
 import ast
 import importlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,14 +58,3 @@ def test_private_imports_are_found() -> None:
     text = "import toolpost.app\nfrom toolpost import Plugin, open_app\nfrom toolpost.base.caller import Caller\nimport json"
 
     assert list(private_imports(text)) == ["toolpost.app", "toolpost.open_app", "toolpost.base.caller.Caller"]
-
-
-@pytest.mark.wire
-@pytest.mark.parametrize(("module", "name"), [("caller", "Caller"), ("ids", "CallerId"), ("turns", "TurnEnded")])
-def test_deprecated_modules_say_what_to_import_instead(module: str, name: str) -> None:
-    code = f"from toolpost.contracts.{module} import {name}\nimport toolpost\nassert {name} is toolpost.{name}"
-    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True)
-
-    assert done.returncode == 0, done.stderr
-    assert f"DeprecationWarning: toolpost.contracts.{module} is deprecated: write `from toolpost import" in done.stderr
-    assert name in done.stderr

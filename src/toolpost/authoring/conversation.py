@@ -118,11 +118,6 @@ class Conversations(Protocol):
         """Where a plugin keeps values of each caller that survive a restart of the server."""
         ...
 
-    @property
-    def shelf(self) -> KeyValueStore:
-        """Deprecated name of `key_values`; reading it warns with `DeprecationWarning`."""
-        ...
-
     # -- agents and their sessions
 
     @property

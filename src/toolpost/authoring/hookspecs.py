@@ -94,8 +94,3 @@ def toolpost_on_tool_call(call: ToolCall) -> Awaitable[None] | None:
 @hookspec
 def toolpost_summarize(turn: TurnInfo, messages: Sequence[ThreadMessage]) -> Awaitable[str | None] | str | None:
     """Summarize older messages for an agent that is given only the newer ones. The first plugin that returns a text wins."""
-
-
-@hookspec
-def toolpost_summarise(turn: TurnInfo, messages: Sequence[ThreadMessage]) -> Awaitable[str | None] | str | None:
-    """Deprecated: the former name of `toolpost_summarize`, which is called first."""

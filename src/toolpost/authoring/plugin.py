@@ -47,7 +47,6 @@ CONVERSATION_HOOKS: Final = (
     "toolpost_on_complete",
     "toolpost_on_tool_call",
     "toolpost_summarize",
-    "toolpost_summarise",
 )
 
 

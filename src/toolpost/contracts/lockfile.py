@@ -8,7 +8,6 @@ is the same as before, its `failure` is `bump-missing`, and `toolpost check` fai
 
 import json
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -240,18 +239,6 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
         """What it means for today's callers of the tool."""
         is_broken = self.kind == "removed" and find_server_of_instructions(self.name) is None
         return Verdict.BREAKING if is_broken else self.judgement.verdict
-
-    @property
-    def fault(self) -> CheckFailure | None:
-        """Deprecated name of `failure`."""
-        warnings.warn("`Drift.fault` is deprecated: use `Drift.failure`", DeprecationWarning, stacklevel=2)
-        return self.failure
-
-    @property
-    def suspicions(self) -> Sequence[Finding]:
-        """Deprecated name of `findings`."""
-        warnings.warn("`Drift.suspicions` is deprecated: use `Drift.findings`", DeprecationWarning, stacklevel=2)
-        return self.findings
 
     @property
     def failure(self) -> CheckFailure | None:

@@ -148,17 +148,14 @@ async def test_history_survives_a_restart(tmp_path: Path) -> None:
     assert second.prompts[0].endswith("two")
 
 
-@pytest.mark.parametrize("name", ["toolpost_summarize", "toolpost_summarise"])
-async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin(name: str) -> None:
+async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
     scribe = Plugin("scribe")
     given: list[int] = []
 
-    async def summarize(messages: Any) -> str:
+    @scribe.hook
+    async def toolpost_summarize(messages: Any) -> str:
         given.append(len(messages))
         return "they counted"
-
-    summarize.__name__ = name
-    scribe.hook(summarize)
 
     agent = ScriptedAgent()
     config = harnessed(history_messages=4)
@@ -615,23 +612,6 @@ async def test_a_plugin_leads_a_conversation_itself() -> None:
         ended = await given[0].handle_message(ADA, thread, "from a plugin")
 
     assert ended.text == "from a plugin"
-
-
-async def test_the_key_value_store_is_found_under_its_old_name_too() -> None:
-    plugin = Plugin("leader")
-    given: list[Conversations] = []
-
-    @plugin.hook
-    def toolpost_conversations(conversations: Conversations) -> None:
-        given.append(conversations)
-
-    async with conversing(ScriptedAgent(), plugin):
-        with pytest.warns(DeprecationWarning, match=r"use `conversations\.key_values`") as warned:
-            old = given[0].shelf
-
-        assert old is given[0].key_values
-
-    assert warned[0].filename == __file__
 
 
 async def test_a_hook_of_no_such_name_is_refused() -> None:

@@ -26,7 +26,6 @@ LIMITS_S: Final[Mapping[str, float]] = {
     "toolpost_on_complete": 5.0,
     "toolpost_on_tool_call": 2.0,
     "toolpost_summarize": 30.0,
-    "toolpost_summarise": 30.0,
 }
 
 UNWIND_S: Final = 0.5

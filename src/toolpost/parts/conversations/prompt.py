@@ -79,11 +79,7 @@ class Prompter:
 
     async def _send(self, run: TurnRun, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
         async def summarize(older: Sequence[ThreadMessage]) -> str | None:
-            summary = await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
-            if summary is None:
-                # The former name of the hook.
-                summary = await self._hooks.first("toolpost_summarise", turn=run.info, messages=older)
-            return summary
+            return await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
 
         history = await history_of(
             self._threads,

@@ -11,7 +11,6 @@ pooled session, and stores the answer.
 
 import logging
 import time
-import warnings
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,14 +110,6 @@ class ConversationService:
                 self._tasks = None
                 await self.running.stop_all()
                 tasks.cancel_scope.cancel()
-
-    @property
-    def shelf(self) -> KeyValueStore:
-        """Deprecated name of `key_values`."""
-        warnings.warn(
-            "`conversations.shelf` is deprecated: use `conversations.key_values`", DeprecationWarning, stacklevel=2
-        )
-        return self.key_values
 
     @property
     def default_agent(self) -> str | None:
