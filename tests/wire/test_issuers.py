@@ -1,5 +1,6 @@
 """Several authorization servers, opaque tokens, groups and roles, and tokens for one endpoint alone."""
 
+import io
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from tests.hostile.attacks import attack
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
 from tests.wire.test_visibility import small
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.errors import BadConfiguration, Forbidden
 from toolpost.endpoints.auth import oauth_keys
+from toolpost.parts.approvals.voter import identify_voter
 from toolpost.store import AuditFilter
 from toolpost.upstreams.credentials import fetch
 
@@ -300,6 +302,19 @@ async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project
     assert "https://tools.example.com/.well-known/oauth-protected-resource/mcp/server/one" in challenge
     assert metadata["resource"] == f"{RESOURCE}/server/one"
     assert other["resource"] == RESOURCE
+
+
+@attack("client", "votes at the command line with a token for one endpoint", "only tokens for the gateway prove a voter")
+async def test_a_token_for_one_endpoint_does_not_vote(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = project.load('[callers.ada]\nsubjects = ["ada"]\n', more='audience_of = "endpoint"')
+
+    async def identify(audience: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO(project.issuer.token(audience)))
+        return (await identify_voter(config, None)).id
+
+    assert await identify(RESOURCE) == "ada"
+    with pytest.raises(Forbidden, match="not that of a caller who may vote"):
+        await identify(f"{RESOURCE}/server/one")
 
 
 # Fetched documents

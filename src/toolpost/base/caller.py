@@ -85,6 +85,9 @@ class Caller:
     is_read_only: bool = False
     """Whether its token is for read-only tools alone, whatever else the caller may do with another token."""
 
+    is_from_login: bool = False
+    """Whether its token is from a login here: its person has let a client call tools, and not vote or administrate."""
+
     acted_by: CallerId | None = None
     """The administrator who calls with the rights of this caller, to see what it sees; None if the caller calls itself."""
 

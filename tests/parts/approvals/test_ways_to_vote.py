@@ -69,10 +69,16 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def toolpost(project: Path, *arguments: str, fails: bool = False, token: str = "") -> str:
+async def toolpost(project: Path, *arguments: str, fails: bool = False, token: str = "", **env: str) -> str:
     def run() -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            loaded_toolpost(*arguments), cwd=project, capture_output=True, text=True, timeout=60, input=token
+            loaded_toolpost(*arguments),
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            input=token,
+            env={**os.environ, **env},
         )
 
     ended = await asyncio.to_thread(run)
@@ -126,6 +132,11 @@ async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: 
         issued = await toolpost(project, *approve, token="tpd-AAAA", fails=True)
         for_another = await toolpost(project, *approve, "--as", "ben", token="token-of-ann", fails=True)
         phrase = await toolpost(project, *approve, "--as", "ben", token="passphrase of ben", fails=True)
+        # Who runs the command chooses its environment, and would be compared with their own words.
+        absent = await toolpost(
+            project, *approve, token="chosen", fails=True, TOKEN_THAT_IS_NOT_SET_HERE="chosen", TOOLPOST_TOKEN="other"
+        )
+        chosen = await toolpost(project, *approve, "--as", "ben", token="chosen", fails=True, TOOLPOST_TOKEN="chosen")
         called = await toolpost(
             project, "call", "approvals__consensus_vote", f"round_id={found}", "choice=approve", fails=True
         )
@@ -141,7 +152,10 @@ async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: 
     assert "issued to an agent" in issued
     assert "`ann`, who may not vote for `ben`" in for_another
     assert "not that of a caller" in phrase, "a passphrase is typed"
+    assert "cannot be verified here" in absent
+    assert "tokens of absent, token cannot be verified here" in chosen
     assert "cannot vote" in called
+    assert "toolpost approvals" not in called, "an agent would try the command"
     assert before.votes == []
     assert "ben (cast by root) says approve" in for_ben
     assert "ben (cast by root): approve" in shown
@@ -152,7 +166,7 @@ async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: 
 async def test_an_administrator_who_asks_votes_for_no_one(project: Path) -> None:
     async with served(requiring(url=f"sqlite:{project / 'store.db'}"), bank([])) as (app, _):
         opened = await approvals_of(app).open_proposal(
-            text="a", digest="d", caller="root", voters=("ann", "ben"), needed=1, expires_s=600
+            text="a", digest="d", caller="root", voters=("ann", "ben", "root"), needed=2, expires_s=600
         )
         found = str(opened.round.id)
         own = await toolpost(project, "approvals", "approve", found, "--as", "ann", token="token-of-root", fails=True)

@@ -162,11 +162,14 @@ def open_gateway(tmp_path: Path) -> OpenGateway:
         store: str | None = None,
         plugins: Sequence[Plugin] = (),
         http: str = "",
+        *,
+        bundled: bool = False,
     ) -> AsyncIterator[Gateway]:
         port = free_port()
         config = config_of(tmp_path, store or f"sqlite:{tmp_path / 'store.db'}", port, text, callers, http)
         plugins = plugins or [plugin_of(BEHAVIOURS)]
-        async with open_app(config, plugins=plugins, bundled=False, parts=[LoginPart()]) as app, open_http(app) as url:
+        parts = None if bundled else [LoginPart()]
+        async with open_app(config, plugins=plugins, bundled=bundled, parts=parts) as app, open_http(app) as url:
             async with httpx2.AsyncClient(follow_redirects=False, timeout=20) as browser:
                 yield Gateway(app, url.removesuffix("/mcp"), browser)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -13,6 +14,7 @@ from tests.parts.login.conftest import PASSPHRASE, Gateway, OpenGateway, Pkce
 from tests.wire.callers import ERAS, names
 from toolpost import Plugin
 from toolpost.base.passphrase import hash_passphrase
+from toolpost.parts.approvals.service import Approvals
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -99,10 +101,35 @@ async def test_the_page_says_what_a_scope_allows_and_a_person_can_allow_less(ope
     assert more["scope"] == "tools:read"
 
 
+@attack("client", "votes in the name of the person who logged in", "FORBIDDEN: a login is for tools, and a vote is not")
+async def test_a_client_that_logged_in_does_not_vote(open_gateway: OpenGateway, tmp_path: Path) -> None:
+    (tmp_path / "ada").write_text("token-of-ada")
+    people = f'[callers.ada]\npassphrase_hash = "{hash_passphrase(PASSPHRASE)}"\ntoken_file = "ada"\n'
+    settings = f'[plugins]\nbundled = ["approvals"]\n{people}'
+    async with open_gateway(callers=settings, plugins=[shop], bundled=True) as gateway:
+        opened = await gateway.app.service(Approvals).open_proposal(
+            text="a", digest="d", caller="eve", voters=("ada",), needed=1, expires_s=600
+        )
+        vote = {"round_id": str(opened.round.id), "choice": "approve"}
+        _, tokens = await gateway.log_in()
+        async with client_of(gateway, tokens["access_token"], "auto") as client:
+            refused = await client.call_tool("approvals__consensus_vote", vote)
+        async with client_of(gateway, "token-of-ada", "auto") as client:
+            taken = await client.call_tool("approvals__consensus_vote", vote)
+
+    assert refused.structured_content is not None
+    assert refused.structured_content["error"]["code"] == "FORBIDDEN"
+    assert "that logged in may not vote" in refused.structured_content["error"]["message"]
+    assert not taken.is_error
+
+
 @attack(
     "caller", "uses a session of its person's other client with a token for reading", "404, as for one of a stranger"
 )
-async def test_a_session_belongs_to_the_scopes_it_was_opened_with(open_gateway: OpenGateway) -> None:
+async def test_a_session_belongs_to_the_scopes_it_was_opened_with(
+    open_gateway: OpenGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "ada").write_text("token-of-ada")
     hello = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -114,7 +141,7 @@ async def test_a_session_belongs_to_the_scopes_it_was_opened_with(open_gateway: 
         },
     }
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "shop__buy", "arguments": {}}}
-    async with open_gateway(callers=callers(), plugins=[shop]) as gateway:
+    async with open_gateway(callers=f'{callers()}token_file = "ada"\n', plugins=[shop]) as gateway:
         (_, whole), (_, reading) = await gateway.log_in(), await gateway.log_in(scope="tools:read")
 
         async def send(token: str, message: object, **headers: str) -> httpx2.Response:
@@ -128,6 +155,9 @@ async def test_a_session_belongs_to_the_scopes_it_was_opened_with(open_gateway: 
         await send(whole["access_token"], initialized, **{"mcp-session-id": session})
         other = await send(reading["access_token"], call, **{"mcp-session-id": session})
         own = await send(whole["access_token"], call, **{"mcp-session-id": session})
+        of_person = (await send("token-of-ada", hello)).headers["mcp-session-id"]
+        by_client = await send(whole["access_token"], call, **{"mcp-session-id": of_person})
 
     assert other.status_code == 404
+    assert by_client.status_code == 404, "the person may vote in it, and the client may not"
     assert "bought" in own.text

@@ -444,7 +444,13 @@ class Roster:
     ) -> Admission:
         login = claims[1].login if claims is not None else None
         is_read_only = login is not None and login.is_read_only
-        admitted = Caller(id=caller, transport="http", is_admin=known.is_admin, is_read_only=is_read_only)
+        admitted = Caller(
+            id=caller,
+            transport="http",
+            is_admin=known.is_admin,
+            is_read_only=is_read_only,
+            is_from_login=login is not None,
+        )
         return Admission(
             admitted,
             scopes=self._scopes(known, is_read_only=is_read_only),

@@ -164,5 +164,6 @@ class Sessions:
 
 
 def _belongs(session: Session, caller: Caller, view: View) -> bool:
-    is_same = session.caller.id == caller.id and session.caller.is_read_only == caller.is_read_only
-    return is_same and session.view == view.path
+    known = session.caller
+    rights = known.id, known.is_read_only, known.is_from_login
+    return rights == (caller.id, caller.is_read_only, caller.is_from_login) and session.view == view.path

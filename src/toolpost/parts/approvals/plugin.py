@@ -175,7 +175,12 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
             # `toolpost call` asks for no proof of who calls.
             raise Forbidden(
                 "`toolpost call` cannot vote: it does not prove who votes.",
-                hint="vote with `toolpost approvals`, or as a caller with a token",
+                hint="voters vote over HTTP with their token, or prove who they are at a terminal",
+            )
+        if ctx.caller.is_from_login:
+            raise Forbidden(
+                "A client that logged in may not vote in the name of its person.",
+                hint="the person votes with their own token, or passphrase",
             )
         cast = await approvals.vote(
             parse_round_id(round_id), choice, by=ctx.caller, signature=sig_b64, signed_at=signed_at

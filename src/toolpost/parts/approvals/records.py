@@ -349,11 +349,9 @@ def no_round(found: int | str) -> NotFound:
 
 def may_not_vote(found: Round, voter: str) -> Forbidden:
     """Return the error for someone who may not vote in a round."""
-    hint = (
-        "the requester may not vote on their own call unless the rule says `requester_may_vote = true`"
-        if voter == found.caller
-        else f"those who may: {', '.join(found.voters)}"
-    )
+    hint = f"may vote: {', '.join(found.voters)}"
+    if voter == found.caller:
+        hint = f"who asks for a call does not decide on it, or votes for others; {hint}"
     return Forbidden(f"`{voter}` may not vote in round {found.id}.", hint=hint)
 
 

@@ -59,7 +59,7 @@ class ApprovalRule:
         if needed > len(voters):
             raise Forbidden(
                 f"The rule `{self.name}` needs {needed} approvals, and {len(voters)} callers other than `{requester}` may vote.",
-                hint=f"add voters to approvals.rules.{self.name}, or set requester_may_vote = true",
+                hint=f"an operator names more voters in approvals.rules.{self.name}",
             )
         return voters, needed
 

@@ -221,7 +221,8 @@ class Approvals:
                 # Like a round that does not exist: others learn neither of it nor who may vote in it.
                 raise records.no_round(found)
             raise records.may_not_vote(before.round, by.id)
-        if cast_by is not None and cast_by == before.round.caller and cast_by not in before.round.voters:
+        if cast_by is not None and cast_by == before.round.caller:
+            # Also one who may vote on it: with the votes of all others the quorum would be their own.
             raise records.may_not_vote(before.round, cast_by)
         vote = replace(await self._sign(before, choice, by.id, signature, signed_at), cast_by=cast_by)
         current, votes, is_new = await self._store.scripts.run(lambda: records.cast(found, vote))

@@ -4,8 +4,9 @@ Every program of the same user has access to the store, the agent whose call wai
 command line is no proof.
 """
 
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,14 @@ from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.refusal import Refused
 from toolpost.members import members_of
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
-from toolpost.settings import Config
+from toolpost.settings import CallerSettings, Config
 from toolpost.settings.callers import read_caller_token, read_passphrase
 
 TOKEN_LIMIT: Final = 16 * 1024
 """Characters of stdin that are read."""
+
+VOTE_PATH: Final = "/api/approvals/vote"
+"""The path of the HTTP API whose rules for tokens hold here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,22 +88,34 @@ async def _identify_by_token(config: Config, asked: str | None, token: str) -> P
     return ProvenVoter(id=CallerId(asked), cast_by=found)
 
 
-async def _admit(config: Config, token: str) -> Admission:
-    """Authenticate a token as the HTTP endpoint does, but for those that gateways issue: they are for calls alone."""
-    readable, unreadable = {}, []
-    for name, caller in config.callers.items():
-        try:
-            read_caller_token(name, caller, project=Path(config.project))
-        except BadConfiguration:
-            # Set for the gateway, and not in this shell.
-            unreadable.append(name)
-        else:
-            readable[name] = caller
-    roster = Roster(members_of(msgspec.structs.replace(config, callers=readable)))
+def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
+    if caller.token_env is not None:
+        return False
     try:
-        return roster.find(token.encode()) or await roster.verify(token.encode())
+        read_caller_token(name, caller, project=Path(config.project))
+    except BadConfiguration:
+        return False  # the file of another user of this machine
+    return True
+
+
+async def _admit(config: Config, token: str) -> Admission:
+    """Authenticate a token as `/api/approvals/vote` does, but for tokens that gateways issue, and those of the environment.
+
+    Who runs the command chooses its environment: such a token would be compared with itself.
+    """
+    kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
+    unproven = [name for name in config.callers if name not in kept]
+    members = members_of(msgspec.structs.replace(config, callers=kept))
+    if os.environ.get("TOOLPOST_TOKEN"):
+        members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
+        unproven.append("token")
+    roster = Roster(members)
+    try:
+        admission = roster.find(token.encode()) or await roster.verify(token.encode())
+        roster.check_endpoint(admission, VOTE_PATH)
     except Refused as error:
         hint = "use the token of a caller of [callers]"
-        if unreadable:
-            hint += f"; that of {', '.join(unreadable)} cannot be read here: set its environment variable"
+        if unproven:
+            hint += f"; tokens of {', '.join(unproven)} cannot be verified here: those callers vote over HTTP"
         raise Forbidden("The token on stdin is not that of a caller who may vote.", hint=hint) from error
+    return admission

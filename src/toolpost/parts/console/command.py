@@ -82,13 +82,13 @@ async def _issue(config: Config, port: int) -> str | None:
             return None
         raise NotFound(
             f"There is no store at {shown_url(config.store_url)} that could keep a secret.",
-            hint="open the address that `toolpost serve` printed",
+            hint="start `toolpost serve` at a terminal, which prints an address to open",
         )
     try:
         gateway = read_gateway_id(config)
     except OSError as error:
         raise NotFound(
-            f"The id of the gateway cannot be read: {error}.", hint="open the address that `toolpost serve` printed"
+            f"The id of the gateway cannot be read: {error}.", hint="start `toolpost serve` at a terminal, which prints an address to open"
         ) from error
     async with open_store(config.store_url) as store:
         return await ConsoleSessions(store, gateway).issue(port)

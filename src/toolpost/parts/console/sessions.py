@@ -50,7 +50,7 @@ _KEY: Final = "console"
 _ENDED: Final = "ended "
 """Begins the ids of items that are no secrets, but sessions that were ended before their time."""
 _OWNER: Final = CallerId("local")
-_HINT: Final = "open the address that `toolpost serve` printed, or run `toolpost console`"
+_HINT: Final = "run `toolpost console`, or open the address that `toolpost serve` prints at a terminal"
 
 
 class ConsoleSessions:
