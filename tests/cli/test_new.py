@@ -46,7 +46,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ("origin", "requirement"),
     [
         (None, "toolpost"),
-        ({"url": "file:///home/ada/tool%20post", "dir_info": {"editable": True}}, "toolpost @ file:///home/ada/tool%20post"),
+        (
+            {"url": "file:///home/ada/tool%20post", "dir_info": {"editable": True}},
+            "toolpost @ file:///home/ada/tool%20post",
+        ),
         ({"url": "https://x.test/toolpost.whl", "archive_info": {}}, "toolpost @ https://x.test/toolpost.whl"),
         (
             {"url": "https://x.test/t.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}, "subdirectory": "py"},
