@@ -36,7 +36,7 @@ def test_a_new_project_is_tested_locked_and_served_as_it_is(run: Run, tmp_path: 
     assert checked.returncode == 0, checked.stderr
     (elsewhere := tmp_path / "elsewhere").mkdir()
     called = run_in("toolpost", "call", "weather-maps__greet", "name=Ada", where=elsewhere)
-    assert called.stdout == '"Hello Ada"\n', "found by its entry point"
+    assert called.stdout == "Hello Ada\n", "found by its entry point"
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
