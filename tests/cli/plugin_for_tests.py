@@ -155,6 +155,12 @@ async def plainly(count: int = 2) -> list[int]:
     return list(range(count))
 
 
+@plugin.tool(style="plain")
+async def say(text: str) -> str:
+    """Return a text."""
+    return text
+
+
 @plugin.tool
 async def steer() -> str:
     """Try to steer the \x1b[31mterminal."""

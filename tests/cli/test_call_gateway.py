@@ -32,6 +32,7 @@ CALLS = (
     ("demo__album", "--save", "shots"),
     ("demo__plainly", "count=0"),
     ("demo__plainly", "count=-1"),
+    ("demo__say", 'text=say "hi"\nü'),
     ("pics__snap",),
     ("pics__spoil", "--save", "shots"),
 )

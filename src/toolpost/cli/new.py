@@ -4,11 +4,13 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import partial
+from importlib.metadata import distribution
 from pathlib import Path
 from string import Template
 from typing import Final
 
 import click
+import msgspec
 
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode
@@ -30,7 +32,7 @@ version = "0.1.0"
 description = "Tools for MCP clients, served by Toolpost."
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = ["toolpost"]
+$dependencies
 
 [project.optional-dependencies]
 dev = ["pytest"]
@@ -41,7 +43,7 @@ $name = "$module:plugin"
 
 [tool.hatch.build.targets.wheel]
 packages = ["src/$module"]
-
+$hatch_metadata
 [tool.pytest.ini_options]
 testpaths = ["tests"]
 """,
@@ -129,10 +131,10 @@ jobs:
     "README.md": """\
 # $package
 
-Tools for MCP clients, served by [Toolpost](https://pypi.org/project/toolpost/) under `${name}__`.
+Tools for MCP clients, served by Toolpost under `${name}__`.
 
 ```sh
-pip install -e '.[dev]'   # in the environment that Toolpost is in
+pip install -e '.[dev]'   # installs Toolpost too, if it is not there
 toolpost dev              # serve it, and reload it when a file is saved
 pytest                    # call its tools as a client does
 toolpost lock             # accept changes of its tools; commit toolpost.lock
@@ -140,7 +142,33 @@ python -m build           # a wheel to publish
 ```
 """,
 }
-"""What is created, by path; `$name` is the plugin, `$package` its distribution, `$module` what is imported."""
+"""What is created, by path; `$name` is the plugin, `$package` its distribution, `$module` what is imported.
+
+`$dependencies` and `$hatch_metadata` say where Toolpost is from (`_describe_origin`)."""
+
+_FROM_INDEX: Final[Mapping[str, str]] = {"dependencies": 'dependencies = ["toolpost"]', "hatch_metadata": ""}
+_FROM_ADDRESS: Final[Mapping[str, str]] = {
+    "dependencies": """\
+# Where the Toolpost that made this project was installed from. Other machines may need another address, such as
+# "toolpost @ git+https://…"; a package index takes only "toolpost".
+dependencies = [$requirement]""",
+    "hatch_metadata": """\
+
+[tool.hatch.metadata]
+allow-direct-references = true  # the address of Toolpost above
+""",
+}
+
+
+class _Vcs(msgspec.Struct):
+    vcs: str
+    commit_id: str
+
+
+class _DirectUrl(msgspec.Struct):
+    url: str
+    vcs_info: _Vcs | None = None
+    subdirectory: str | None = None
 
 
 @click.command(
@@ -164,7 +192,12 @@ def new(name: str, folder: Path | None) -> ExitCode:
     except ContractRefused as refusal:
         raise InvalidRequest(refusal.message) from refusal
     folder = folder or Path(f"toolpost-{name}")
-    words = {"name": name, "package": f"toolpost-{name}", "module": f"toolpost_{name.replace('-', '_').lower()}"}
+    words = {
+        "name": name,
+        "package": f"toolpost-{name}",
+        "module": f"toolpost_{name.replace('-', '_').lower()}",
+        **_describe_origin(distribution("toolpost").read_text("direct_url.json")),
+    }
     files = {
         folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
     }
@@ -180,6 +213,23 @@ def new(name: str, folder: Path | None) -> ExitCode:
     click.echo(f"created {folder}: {len(files) + lock.exists()} files")
     click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest && toolpost dev")
     return ExitCode.OK
+
+
+def _describe_origin(direct_url: str | None) -> dict[str, str]:
+    """Return the lines by which pip finds Toolpost, by the `direct_url.json` of its installation (PEP 610).
+
+    There is none if it came from a package index: then its name is enough.
+    """
+    if direct_url is None:
+        return dict(_FROM_INDEX)
+    origin = msgspec.json.decode(direct_url, type=_DirectUrl)
+    address = origin.url
+    if origin.vcs_info is not None:
+        address = f"{origin.vcs_info.vcs}+{address}@{origin.vcs_info.commit_id}"
+    if origin.subdirectory:
+        address += f"#subdirectory={origin.subdirectory}"
+    requirement = msgspec.json.encode(f"toolpost @ {address}").decode()  # a string of JSON is one of TOML
+    return {key: Template(text).substitute(requirement=requirement) for key, text in _FROM_ADDRESS.items()}
 
 
 def _write_lock(folder: Path) -> None:

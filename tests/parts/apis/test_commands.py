@@ -74,6 +74,34 @@ def test_an_import_adds_the_api_and_keeps_the_rest_of_the_file(folder: Path) -> 
     assert "deny" not in settings(folder)["apis"]["shop"]
 
 
+def test_a_login_asks_for_the_scopes_of_the_selected_operations(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PETS_CLIENT_ID", "toolpost")
+    flow = {
+        "authorizationUrl": "https://pets.example/auth",
+        "tokenUrl": "https://pets.example/token",
+        "scopes": {"pets:read": "see pets", "pets:write": "change pets", "admin": "everything"},
+    }
+    described = describe(
+        {"method": "get", "path": "/pets", "operationId": "listPets", "security": [{"oauth": ["pets:read"]}]},
+        {"method": "post", "path": "/pets", "operationId": "addPet", "security": [{"oauth": ["pets:write"]}]},
+        servers=[{"url": "https://pets.example/v1"}],
+        components={"securitySchemes": {"oauth": {"type": "oauth2", "flows": {"authorizationCode": flow}}}},
+    )
+    (folder / "api.json").write_text(json.dumps(described))
+    for words, scopes in (
+        ((), ["pets:read", "pets:write"]),
+        (("--allow", "listPets"), ["pets:read"]),
+        (("--deny", "GET *"), ["pets:write"]),
+    ):
+        assert run("import", "openapi", "api.json", "--force", *words).exit_code == 0
+        assert settings(folder)["apis"]["pets"]["auth"]["scopes"] == scopes, words
+
+    (folder / "toolpost.toml").write_text((folder / "toolpost.toml").read_text().replace("GET *", "POST *"))
+    checked = " ".join(run("doctor").stdout.split())
+    assert "logins ask for scopes that no selected operation needs: pets:write" in checked
+    assert "logins do not ask for scopes that selected operations need: pets:read" in checked
+
+
 @pytest.mark.anyio
 async def test_an_import_from_a_url_keeps_a_copy(folder: Path, api: FakeApi) -> None:
     from anyio import to_thread

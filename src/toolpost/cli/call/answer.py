@@ -44,6 +44,12 @@ def parse_answer(answer: Answer, *, is_timed_out: bool = False) -> CallAnswer:
         return _parse_server_result(payload, encoded=answer.payload, call_id=answer.call.id)
     is_wrapped = answer.style is ResultStyle.ENVELOPE
     error = (payload["error"] if is_wrapped else payload) if answer.is_error else None
+    if error is None and answer.call.tool.contract.answers_text:
+        # Shown as clients get it: the text itself.
+        block = {"type": "text", "text": payload}
+        return CallAnswer(
+            encoded=answer.payload, call_id=answer.call.id, content=[block, *answer.content], has_content_encoded=True
+        )
     return CallAnswer(
         encoded=answer.payload,
         call_id=answer.call.id,

@@ -16,6 +16,7 @@ from toolpost.cli.call.answer import CallAnswer
 from toolpost.cli.call.arguments import parse_words
 from toolpost.cli.call.gateway import call_gateway, mcp_url
 from toolpost.cli.call.in_process import RequestedCall, call_in_process
+from toolpost.cli.call.questions import NO_TERMINAL
 from toolpost.cli.examples import examples
 from toolpost.cli.exits import ExitCode, exit_code_of
 from toolpost.cli.failures import as_clause, issues_in, show_error, tell
@@ -127,8 +128,8 @@ def call(
     """Call a tool.
 
     ARGUMENTS are key=value (parsed as the type that the tool declares), key:=json, one JSON object, @FILE, or - for stdin;
-    later ones override earlier ones. The call passes all middleware and is audited, as caller `cli`; with --url, as the caller
-    that the token belongs to.
+    later ones override earlier ones. A tool that asks its user asks at the terminal. The call passes all middleware and is
+    audited, as caller `cli`; with --url, as the caller that the token belongs to.
     """
     refuse_plugins_beside_url(url, plugins)
     request = RequestedCall(tool=name, words=parse_words(arguments), limit_s=limit_s, quiet=quiet)
@@ -165,6 +166,8 @@ def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = 
         if not has_log and not is_debugging():
             hint = "--debug shows the traceback"
     details = error.get("details", {})
+    if error["code"] == ErrorCode.CAPABILITY_MISSING and details.get("capability") == "elicitation":
+        message, hint = "the tool asks its user a question, and there is no terminal to answer it at", NO_TERMINAL
     if hint and isinstance(url := details.get("url"), str):
         # Details are not shown; the address of a login is all that a person needs of them.
         hint = hint.replace("`details.url`", url)

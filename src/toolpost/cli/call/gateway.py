@@ -18,14 +18,24 @@ from toolpost.cli.call.answer import CallAnswer, make_failed_answer, parse_resul
 from toolpost.cli.call.arguments import arguments_of
 from toolpost.cli.call.in_process import RequestedCall, cancel_on_signal
 from toolpost.cli.call.progress import ShowProgress, open_progress
+from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
 from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.options import is_debugging
 from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
-from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolFailed, UnknownTool, UpstreamUnavailable
+from toolpost.contracts.errors import (
+    CallCancelled,
+    CapabilityMissing,
+    ErrorCode,
+    ToolFailed,
+    UnknownTool,
+    UpstreamUnavailable,
+)
 from toolpost.discovery.automatic import AUTOMATIC_EVAL
 from toolpost.middleware import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
+from toolpost.protocol.rpc import Resumption
+from toolpost.providers.input_required import Fields, answer_input_requests, is_input_required, write_resumption
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.client import HttpClient
 from toolpost.upstreams.http.transport import HttpTransport
@@ -64,13 +74,26 @@ class GatewayClient:
                 return reader.items
 
     async def call_tool(
-        self, name: str, arguments: JsonObject, *, mirrored: Headers = (), show: ShowProgress | None = None
+        self,
+        name: str,
+        arguments: JsonObject,
+        *,
+        mirrored: Headers = (),
+        show: ShowProgress | None = None,
+        terminal: TerminalChannel | None = None,
     ) -> CallAnswer:
-        """Call a tool; cancelling this coroutine cancels the call."""
+        """Call a tool, which may ask the person at the `terminal`; cancelling this coroutine cancels the call."""
         fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
         on_progress = None if show is None else _make_progress_listener(show)
+        options = {"name": name, "mirrored": mirrored, "on_progress": on_progress, "client_channel": terminal}
+
+        async def resume(resumption: Resumption) -> Fields:
+            return _parse_fields(await self._ask("tools/call", fields + write_resumption(resumption), **options))
+
         try:
-            raw = await self._ask("tools/call", fields, name=name, mirrored=mirrored, on_progress=on_progress)
+            raw = await self._ask("tools/call", fields, **options)
+            if terminal is not None and b'"input_required"' in raw and is_input_required(parsed := _parse_fields(raw)):
+                raw = encode(await answer_input_requests(parsed, terminal, "gateway", resume))
         except UpstreamUnavailable as error:
             raise UpstreamUnavailable(
                 f"Lost the connection to the gateway at {self.url} before it answered: {error.message}.",
@@ -125,7 +148,11 @@ async def call_gateway(gateway: RunningGateway, request: RequestedCall) -> CallA
 
         with cancel_on_signal(cancel, limit_s=request.limit_s) as is_timed_out:
             async with open_client(gateway) as client:
-                return await _call(client, request)
+                try:
+                    return await _call(client, request)
+                except CapabilityMissing as error:
+                    # In the stateless era an error of the protocol; for the command line the answer of the tool all the same.
+                    return make_failed_answer(error)
     cancelled = CallCancelled(f"The call was cancelled: {reason}.")
     return make_failed_answer(cancelled, is_timed_out=is_timed_out.is_set())
 
@@ -138,10 +165,11 @@ async def _call(client: GatewayClient, request: RequestedCall) -> CallAnswer:
     async def attempt(arguments: JsonObject, mirrored: Headers = ()) -> CallAnswer:
         if is_automatic:
             wrapped = {"toolName": request.tool, "arguments": arguments}
-            return await client.call_tool(AUTOMATIC_EVAL, wrapped, show=show)
-        return await client.call_tool(request.tool, arguments, mirrored=mirrored, show=show)
+            return await client.call_tool(AUTOMATIC_EVAL, wrapped, show=progress.show, terminal=terminal)
+        return await client.call_tool(request.tool, arguments, mirrored=mirrored, show=progress.show, terminal=terminal)
 
-    with open_progress(request.tool, quiet=request.quiet) as show, _hint_at_tool_list(client.url):
+    with open_progress(request.tool, quiet=request.quiet) as progress, _hint_at_tool_list(client.url):
+        terminal = open_terminal_channel(request.tool, progress.pause)
         schema = _schema_of(definition)
         arguments = arguments_of(request.words, schema)
         answer = await attempt(arguments, _mirrored_headers(schema, arguments))
@@ -184,6 +212,13 @@ def _schema_in(answer: CallAnswer) -> JsonObject | None:
 def _schema_of(definition: object) -> JsonObject:
     schema = definition.get("inputSchema") if isinstance(definition, dict) else None
     return schema if isinstance(schema, dict) else {}
+
+
+def _parse_fields(raw: bytes) -> Fields:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise ToolFailed(f"The gateway's answer is not a result: {error}.") from error
 
 
 def _make_progress_listener(show: ShowProgress) -> ProgressListener:

@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from toolpost.base.caller import OPERATOR
+from toolpost.base.caller import OPERATOR, Caller, ClientInfo
 from toolpost.cli.call.answer import CallAnswer, parse_answer
 from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
+from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
 from toolpost.cli.gateway import find_tool, open_quiet_app, require_named_plugins, warn_of_problems
 from toolpost.cli.signals import on_signals
+from toolpost.protocol.era import LATEST_HANDSHAKE
 from toolpost.settings import Config
+from toolpost.upstreams.handshake import CLIENT
 
 INTERRUPTED: Final = "interrupted by Ctrl-C or SIGTERM"
 """The reason of the cancellation, as the error names it."""
@@ -35,13 +38,27 @@ async def call_in_process(config: Config, request: RequestedCall) -> CallAnswer:
             warn_of_problems(app)
         contract = find_tool(app, app.gateway.catalog, request.tool).contract
         arguments = arguments_of(request.words, contract.definition["inputSchema"])
-        with open_progress(contract.name, quiet=request.quiet) as show:
+        with open_progress(contract.name, quiet=request.quiet) as progress:
+            terminal = open_terminal_channel(contract.name, progress.pause)
             call = app.gateway.admit(
-                caller=OPERATOR, name=request.tool, arguments=arguments, on_progress=show, wants_whole_result=True
+                caller=_caller_at(terminal),
+                name=request.tool,
+                arguments=arguments,
+                on_progress=progress.show,
+                client_channel=terminal,
+                wants_whole_result=True,
             )
             with cancel_on_signal(call.cancel, limit_s=request.limit_s) as is_timed_out:
                 answer = await app.gateway.call(call)
         return parse_answer(answer, is_timed_out=is_timed_out.is_set())
+
+
+def _caller_at(terminal: TerminalChannel | None) -> Caller:
+    """Return the caller of a call from the command line, which can be asked if it is at a terminal."""
+    if terminal is None:
+        return OPERATOR
+    client = ClientInfo(**CLIENT, revision=LATEST_HANDSHAKE, capabilities=terminal.capabilities)
+    return replace(OPERATOR, takes_server_requests=True, client=client)
 
 
 @contextmanager

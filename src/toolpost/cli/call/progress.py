@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -19,21 +20,31 @@ _LEAST_ROOM: Final = 10
 ShowProgress = Callable[[ProgressNotification], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgressDisplay:
+    """Where the progress of a call is shown."""
+
+    show: ShowProgress | None = None
+    """None if it is not shown."""
+    pause: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Hides the bar, so that the terminal is free for something else."""
+
+
 @contextmanager
-def open_progress(tool: str, *, quiet: bool) -> Iterator[ShowProgress | None]:
-    """Yield a function that shows progress, or None with `quiet`."""
+def open_progress(tool: str, *, quiet: bool) -> Iterator[ProgressDisplay]:
+    """Yield what shows the progress of a call; with `quiet`, it shows none."""
     if quiet:
-        yield None
+        yield ProgressDisplay()
     elif sys.stderr.isatty():
-        with _open_bar(tool) as show:
-            yield show
+        with _open_bar(tool) as display:
+            yield display
     else:
 
         def show_line(note: ProgressNotification) -> None:
             total = "" if note.total is None else f"/{note.total:g}"
             click.echo(f"progress: {note.progress:g}{total}{_format_message(note)}", err=True)
 
-        yield show_line
+        yield ProgressDisplay(show=show_line)
 
 
 def _format_message(note: ProgressNotification) -> str:
@@ -41,7 +52,7 @@ def _format_message(note: ProgressNotification) -> str:
 
 
 @contextmanager
-def _open_bar(tool: str) -> Iterator[ShowProgress]:
+def _open_bar(tool: str) -> Iterator[ProgressDisplay]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -64,4 +75,12 @@ def _open_bar(tool: str) -> Iterator[ShowProgress]:
             text = cut(f"{cut(tool, room // 2)}{_format_message(note)}" if note.message else tool, room)
             bar.update(task, completed=note.progress, total=note.total, description=escape(text))
 
-        yield show
+        @contextmanager
+        def pause() -> Iterator[None]:
+            bar.stop()
+            try:
+                yield
+            finally:
+                bar.start()
+
+        yield ProgressDisplay(show=show, pause=pause)

@@ -23,7 +23,7 @@ from toolpost.parts.apis.doctor import SHOWN, describe
 from toolpost.parts.apis.document import Document, load_document
 from toolpost.parts.apis.operations import find_base
 from toolpost.parts.apis.settings import ApiSettings, check_api, is_url
-from toolpost.parts.apis.tools import ApiTools, make_tools
+from toolpost.parts.apis.tools import LOGIN_TYPES, ApiTools, make_tools
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.variables import make_variable_name
 
@@ -135,7 +135,6 @@ def import_openapi(
     return ExitCode.OK
 
 
-_LOGIN_TYPES: Final = ("oauth2", "openIdConnect")
 _CONFIGURATION: Final = "/.well-known/openid-configuration"
 
 
@@ -176,15 +175,9 @@ def _find_login(name: str, made: ApiTools) -> JsonObject | None:
     Like `base`, they are written down once, where an operator sees them: later nothing that a document says leads a login, or
     what it grants, elsewhere.
     """
-    wanted: dict[str, list[str]] = {}
-    for tool in made.tools:
-        for scheme, asked in (tool.operation.security or ({},))[0].items():
-            if made.schemes.get(scheme, {}).get("type") in _LOGIN_TYPES:
-                wanted.setdefault(scheme, []).extend(map(str, asked))
-    if not wanted:
+    if (wanted := made.login_scopes) is None:
         return None
-    scheme = max(wanted, key=lambda each: len(wanted[each]))
-    scopes = list(dict.fromkeys(wanted[scheme]))
+    scheme, scopes = wanted
     common: JsonObject = {"resource": ""} | ({"scopes": scopes} if scopes else {})
     described = made.schemes[scheme]
     if isinstance(url := described.get("openIdConnectUrl"), str):
@@ -206,7 +199,7 @@ def _print_report(made: ApiTools, entry: str, variables: dict[str, str]) -> None
         tell("note", f"{variable}: set it before Toolpost starts; the key of `{scheme}`", color="cyan")
     if "auth" in entry:
         tell("note", "it takes OAuth tokens: check `auth`, then log in with `toolpost login`", color="cyan")
-    elif any(scheme.get("type") in _LOGIN_TYPES for scheme in made.schemes.values()):
+    elif any(scheme.get("type") in LOGIN_TYPES for scheme in made.schemes.values()):
         tell("note", "it takes OAuth tokens: set `auth` of the API, then `toolpost login`", color="cyan")
     for omission in made.omitted[:SHOWN]:
         warn(f"{omission.shown} is left out: {omission.reason}")

@@ -1,6 +1,6 @@
 """What `toolpost doctor` says of APIs: whether their documents can be read, and what becomes of their operations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,12 @@ from toolpost.parts.apis.settings import ApiSettings, enabled_apis, resolve_api
 from toolpost.parts.apis.tools import ApiTools, make_tools
 from toolpost.settings import Config
 from toolpost.settings.callers import is_trustworthy
+from toolpost.upstreams.spec import ServerSpec
 
 SHOWN: Final = 20
+
+_OF_NO_OPERATION: Final = frozenset({"openid", "profile", "email", "offline_access"})
+"""Scopes of OpenID Connect, which concern the login itself."""
 
 
 class ApisDoctor(PartDoctor):
@@ -44,11 +48,25 @@ async def _check(config: Config, name: str, api: ApiSettings) -> list[Diagnosis]
     if 0 < api.budget_tokens < made.tokens:
         hint = 'select operations with `allow` and `deny`, or set results = "off"'
         found.append(warning("apis", f"`{name}`: its tools take about {made.tokens:,} tokens to list", hint=hint))
+    found += _check_scopes(name, spec, made)
     if made.omitted:
         lines = tuple(f"{each.shown}: {each.reason}" for each in made.omitted[:SHOWN])
         message = f"`{name}`: {len(made.omitted)} operations are left out"
         found.append(replace(warning("apis", message), lines=lines))
     return found
+
+
+def _check_scopes(name: str, spec: ServerSpec, made: ApiTools) -> Iterator[Diagnosis]:
+    """Compare the scopes of the settings with those of the operations: `allow` and `deny` may have changed since the import."""
+    if spec.auth is None or spec.auth.scopes is None or (wanted := made.login_scopes) is None:
+        return
+    asked, needed = spec.auth.scopes, wanted[1]
+    if unused := [scope for scope in asked if scope not in needed and scope not in _OF_NO_OPERATION]:
+        message = f"`{name}`: logins ask for scopes that no selected operation needs: {', '.join(unused)}"
+        yield warning("apis", message, hint=f"remove them from apis.{name}.auth.scopes")
+    if missing := [scope for scope in needed if scope not in asked]:
+        message = f"`{name}`: logins do not ask for scopes that selected operations need: {', '.join(missing)}"
+        yield warning("apis", message, hint=f"add them to apis.{name}.auth.scopes")
 
 
 def describe(made: ApiTools) -> str:

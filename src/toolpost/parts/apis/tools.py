@@ -27,6 +27,9 @@ RESULT_KEY: Final = "result"
 CHARACTERS_PER_TOKEN: Final = 4
 """An estimate: between 3 and 5 for JSON, depending on the model."""
 
+LOGIN_TYPES: Final = ("oauth2", "openIdConnect")
+"""The types of security schemes that people log in for."""
+
 Converters = Mapping[Direction, Converter]
 """One for each direction: each converts a schema once, for all tools that use it."""
 
@@ -68,6 +71,19 @@ class ApiTools:
     def tokens(self) -> int:
         """About how many tokens all tools take in a listing."""
         return sum(tool.tokens for tool in self.tools)
+
+    @property
+    def login_scopes(self) -> tuple[str, list[str]] | None:
+        """The security scheme of the logins that most tools need, and the scopes that they ask for; None if they need none."""
+        wanted: dict[str, list[str]] = {}
+        for tool in self.tools:
+            for scheme, asked in (tool.operation.security or ({},))[0].items():
+                if self.schemes.get(scheme, {}).get("type") in LOGIN_TYPES:
+                    wanted.setdefault(scheme, []).extend(asked)
+        if not wanted:
+            return None
+        scheme = max(wanted, key=lambda each: len(wanted[each]))
+        return scheme, list(dict.fromkeys(wanted[scheme]))
 
 
 def make_tools(
