@@ -80,7 +80,7 @@ async def test_every_failed_call_is_logged_once(way: Way, caplog: pytest.LogCapt
             logged[what] = [
                 (record.levelno, record.__dict__["fields"])
                 for record in caplog.records
-                if record.message in ("call failed", "tool failed")
+                if record.message in ("call failed", "tool failed", "unknown tool")
             ]
 
     for what, (name, _, code, level) in FAILURES.items():

@@ -447,6 +447,7 @@ def _assemble(
             Relay(
                 AllProviders(lambda: host.plugins.contents, servers.providers),
                 companions=parts.companions(host.plugins),
+                refusals=gateway.refusals,
             ),
             store.audit,
             rounds,

@@ -21,6 +21,7 @@ from toolpost.contracts.errors import (
     InvalidArguments,
     InvalidResult,
     ToolpostError,
+    UnknownTool,
     UpstreamRefused,
 )
 from toolpost.discovery import EVERYTHING, Catalog, View
@@ -37,6 +38,7 @@ from toolpost.middleware import (
 )
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
+from toolpost.refusals import Refusals
 from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.gateway")
@@ -98,6 +100,7 @@ class Gateway:
         self.catalog = catalog
         self.automatic_mcp = automatic_mcp
         self.metrics = metrics
+        self.refusals = Refusals(metrics.names_refused)
         self._uses = uses
         self.pipeline = pipeline
         self._calls: set[Call] = set()
@@ -227,7 +230,11 @@ class Gateway:
     def _finish(self, call: Call, answer: Answer) -> Answer:
         self._release(call)
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
-        if answer.is_error:
+        if isinstance(answer.error, UnknownTool):
+            # Of `automatic_eval`, which has been asked for it.
+            call.is_logged = True
+            self.note_unknown_tool(answer.error, call.caller, call=call.id, trace=call.trace_id)
+        elif answer.is_error:
             _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
         if call.caller.thread is not None and self._conversations is not None:
             self._conversations.note_call(answer)
@@ -255,6 +262,12 @@ class Gateway:
         if self._calls and answer_s:
             with anyio.move_on_after(answer_s):
                 await self._idle.wait()
+
+    def note_unknown_tool(self, error: UnknownTool, caller: Caller, *, is_served: bool = True, **fields: Any) -> None:
+        """Note a request for a tool that does not exist, that the caller may not see, or that its endpoint does not serve."""
+        name = str(error.details.get("tool"))
+        is_hidden = is_served and self.catalog.has(name)
+        self.refusals.note_unknown("tool", name, caller, is_hidden=is_hidden, code=error.code.value, **fields)
 
     def _note_former_name(self, call: Call, name: str) -> None:
         """Warn of a former name, in each answer, and once in the log."""

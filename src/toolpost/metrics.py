@@ -246,6 +246,11 @@ class Metrics:
             "toolpost_connections_refused_total", "Connections refused or closed for a limit, by which.", label="why"
         )
         self.tokens_rejected = Counter("toolpost_tokens_rejected_total", "Requests whose token was refused (401).")
+        self.names_refused = Counter(
+            "toolpost_names_refused_total",
+            "Requests for a tool, resource, prompt or endpoint that does not exist or is not visible to the caller.",
+            label="kind",
+        )
         self.searches = Counter(
             "toolpost_searches_total", "Answers of automatic_mcp, by how sure they are.", label="match"
         )

@@ -62,3 +62,28 @@ async def test_a_client_before_2025_11_25_gets_no_empty_event() -> None:
 
     assert b"data" not in logs.open("s", primes=False).prime()
     assert logs.open("t", primes=True).prime() == b"id: t:0\r\nretry: 1000\r\ndata: \r\n\r\n"
+
+
+async def test_what_ended_calls_keep_is_bounded_for_the_whole_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "ENDED_BYTES", 1_000)
+    logs = EventLogs()
+    running = logs.open("running", primes=False)
+    running.add(b"x" * 2_000)
+    for number in range(20):
+        logs.open(str(number), primes=False).end(b"x" * 100)
+    logs.open("last", primes=False)
+
+    kept = [number for number in range(20) if logs.find(f"{number}:0") is not None]
+    assert kept == list(range(20 - len(kept), 20))
+    assert 0 < len(kept) * 100 <= 1_000
+    assert logs.find("running:0") is not None
+
+
+async def test_logs_of_ended_calls_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = EventLogs()
+    logs.open("ended", primes=False).end(b"1")
+    logs.open("running", primes=False).add(b"1")
+    monkeypatch.setattr(event_log, "KEPT_S", -1.0)
+    logs.remove_expired()
+
+    assert (logs.find("ended:0"), logs.find("running:0") is None) == (None, False)

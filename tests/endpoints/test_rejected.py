@@ -4,18 +4,18 @@ import logging
 
 import pytest
 
-from toolpost.endpoints.auth import rejected
+from toolpost.base import log_limit
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.metrics import Metrics
 
 
 def test_one_line_stands_for_many_requests(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now, metrics = [100.0], Metrics()
-    monkeypatch.setattr("toolpost.endpoints.auth.rejected.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("toolpost.base.log_limit.time.monotonic", lambda: now[0])
     tokens = RejectedTokens(metrics.tokens_rejected)
     for _ in range(50):
         tokens.note("/mcp", "unknown token")
-    now[0] += rejected.INTERVAL_S
+    now[0] += log_limit.INTERVAL_S
     tokens.note("/mcp", "unknown token")
     monkeypatch.undo()
 

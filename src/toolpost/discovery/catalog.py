@@ -147,6 +147,10 @@ class Catalog:
                 found.setdefault(tool.contract.terms.name, []).append(tool)
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether a tool has this name or alias, quarantined ones included."""
+        return any(ToolName(name) in known for known in (self._tools, self._aliases, self._quarantined))
+
     def provides(self, tool: ProvidedTool) -> bool:
         """Whether a tool that was found before can be called, with the same contract: not gone, and not quarantined."""
         now = self._tools.get(tool.contract.name) or self._nested.get(tool.contract.name)

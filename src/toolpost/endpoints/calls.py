@@ -3,7 +3,6 @@
 Everything else goes through the official SDK (`sdk/`), which stays the authority on the protocol.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
@@ -13,7 +12,6 @@ import msgspec
 from anyio import to_thread
 
 from toolpost.base.caller import Caller
-from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.base.trace_context import parse_traceparent
 from toolpost.contracts.envelope import ResultStyle
@@ -30,8 +28,6 @@ from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, R
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required
 from toolpost.upstreams.server_requests import ClientChannel
-
-_log = logging.getLogger("toolpost.endpoints")
 
 METHODS: Final = frozenset({"tools/call", "tools/list"})
 
@@ -173,6 +169,17 @@ class CallHandler:
     def _refuse(self, error: UnknownTool, request_id: bytes, meta: JsonObject, caller: Caller) -> ProtocolError:  # noqa: ARG002
         return ProtocolError(INVALID_PARAMS, error.message, data=error.as_object(), request_id=request_id)
 
+    def note_refused(self, error: ProtocolError, caller: Caller, request_id: str | None = None) -> None:
+        """Note a request that is answered with a protocol error: an unknown tool, malformed parameters, not JSON.
+
+        `request_id` is what its response has in the header `X-Request-Id`, over HTTP.
+        """
+        if isinstance(unknown := error.__cause__, UnknownTool):
+            is_served = self.listing.serves(str(unknown.details.get("tool")))
+            self.gateway.note_unknown_tool(unknown, caller, is_served=is_served, request=request_id)
+        else:
+            self.gateway.refusals.note(caller, code=error.code, reason=error.message[:200], request=request_id)
+
     def try_fast_path(
         self,
         request_id: bytes,
@@ -298,25 +305,6 @@ class ObservedCallHandler(CallHandler):
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         self.observer.end_session(transport, revision, seconds)
-
-
-def log_refused(error: ProtocolError, caller: Caller, request_id: str | None = None) -> None:
-    """Log a request that was answered with a protocol error: an unknown tool, malformed parameters, not JSON.
-
-    `request_id` is what its response has in the header `X-Request-Id`, over HTTP.
-    """
-    facts = error.data if isinstance(error.data, dict) else {}
-    event(
-        _log,
-        logging.INFO,
-        "call failed" if "code" in facts else "request refused",
-        tool=(facts.get("details") or {}).get("tool"),
-        code=facts.get("code", error.code),
-        reason=error.message[:200],
-        request=request_id,
-        caller=caller.id,
-        thread=caller.thread,
-    )
 
 
 def _bound_to(name: str, arguments: JsonObject) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from toolpost.base.caller import Caller, parse_client_info
 from toolpost.base.ids import JsonObject
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.calls import METHODS, CallHandler, log_refused
+from toolpost.endpoints.calls import METHODS, CallHandler
 from toolpost.endpoints.client_session import HandshakeClient, HandshakeClientChannel
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LazySdk
@@ -92,7 +92,7 @@ class ClientConnection:
                 try:
                     await self._take(raw, sdk)
                 except ProtocolError as error:
-                    log_refused(error, self._caller)
+                    self._handler.note_refused(error, self._caller)
                     self._send(error.as_response())
                 except Exception as error:  # noqa: BLE001 (a bug must not end the connection)
                     self._send(rpc.internal_error(error).as_response())

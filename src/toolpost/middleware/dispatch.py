@@ -12,6 +12,7 @@ from toolpost.contracts.errors import (
     InvalidArguments,
     ToolFailed,
     ToolpostError,
+    UnknownTool,
     UpstreamRefused,
 )
 from toolpost.middleware.call import Call
@@ -46,7 +47,8 @@ async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
             await checking
         return CheckedResult(encoded, returned.content, facts=returned.facts)
     except ToolpostError as error:
-        _log_failure(call, error)
+        if not isinstance(error, UnknownTool):  # of `automatic_eval`; the gateway logs it, within a limit
+            _log_failure(call, error)
         raise
 
 

@@ -25,6 +25,7 @@ from toolpost.protocol.era import MISSING_CAPABILITY
 from toolpost.protocol.era import has_stateless_envelope as is_stateless
 from toolpost.protocol.rpc import ProtocolError, Resumption
 from toolpost.providers.requester import Requester
+from toolpost.providers.unknown_name import UnknownName
 from toolpost.shares import FairQueue
 from toolpost.upstreams.transport import ServerRefused
 
@@ -147,7 +148,8 @@ class PluginContents:
 
     async def _read(self, uri: str, params: JsonObject, requester: Requester) -> JsonObject:
         if (found := self._find(uri)) is None:
-            raise ServerRefused(INVALID_PARAMS, f"No resource has the URI {uri[:200]}", {"uri": uri[:200]})
+            message = f"No resource has the URI {uri[:200]}"
+            raise UnknownName("resource", uri, INVALID_PARAMS, message, {"uri": uri[:200]})
         resource, values = found
         write = partial(resource.write, uri)
         return {"contents": await self._run(resource, "resources/read", values, params, requester, write)}
@@ -162,7 +164,7 @@ class PluginContents:
         if (prompt := self._prompts.get(name)) is None:
             near = nearest_name(name, self._prompts)
             hint = f"; did you mean `{self.name}__{near}`?" if near else ""
-            raise ServerRefused(INVALID_PARAMS, f"Unknown prompt `{name[:128]}`{hint}")
+            raise UnknownName("prompt", name, INVALID_PARAMS, f"Unknown prompt `{name[:128]}`{hint}")
         return prompt
 
     async def _run(

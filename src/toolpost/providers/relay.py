@@ -37,6 +37,8 @@ from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.requester import Requester
 from toolpost.providers.resource_owners import Account, ResourceOwners
 from toolpost.providers.servers import ServerProvider
+from toolpost.providers.unknown_name import UnknownName
+from toolpost.refusals import Refusals
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.server_requests import ClientChannel, has_client
 from toolpost.upstreams.supervisor import Supervisor
@@ -73,9 +75,16 @@ class Subscription:
 class Relay:
     """Everything but tools of the plugins and servers of one gateway."""
 
-    def __init__(self, providers: Mapping[str, RelayProvider], *, companions: frozenset[str] = frozenset()) -> None:
-        """`companions` are plugins that every caller sees."""
+    def __init__(
+        self,
+        providers: Mapping[str, RelayProvider],
+        *,
+        companions: frozenset[str] = frozenset(),
+        refusals: Refusals,
+    ) -> None:
+        """`companions` are plugins that every caller sees; `refusals` notes what is asked for and refused."""
         self.providers = providers
+        self.refusals = refusals
         self.companions = companions
         self._without: set[tuple[str, str, str]] = set()
         """Servers, owners of credentials, and methods that the server does not know for them: they are not requested again."""
@@ -84,7 +93,7 @@ class Relay:
         """Return a relay for the servers with these names alone."""
 
     def _select(self, names: frozenset[str]) -> "Relay":
-        part = Relay(_SelectedServers(self.providers, names), companions=self.companions)
+        part = Relay(_SelectedServers(self.providers, names), companions=self.companions, refusals=self.refusals)
         part._resource_owners, part._without = self._resource_owners, self._without
         return part
 
@@ -211,13 +220,14 @@ class Relay:
         return Account(server, self._owner_for(server, requester.caller))
 
     async def _ask_owner(self, uri: str, requester: Requester, act: Callable[[str], Awaitable[_T]]) -> tuple[str, _T]:
-        refusal = make_unknown_resource_error(uri, requester)
+        refusal: ServerRefused = make_unknown_resource_error(uri, requester)
         owner = await self.find_owner(uri, requester)
         for server in self._list_guesses() if owner is None else [owner]:
             try:
                 return server, await act(server)
             except ServerRefused as refused:
-                refusal = refusal if owner is None else refused
+                # Plain from here on: a server was asked, so that there is an audit entry.
+                refusal = ServerRefused(refusal.code, refusal.message, refusal.data) if owner is None else refused
         raise refusal
 
     async def find_owner(self, uri: str, requester: Requester) -> str | None:
@@ -464,17 +474,17 @@ class _SelectedServers(Mapping[str, RelayProvider]):
         return sum(1 for _ in self)
 
 
-def make_unknown_resource_error(uri: str, requester: Requester) -> ServerRefused:
+def make_unknown_resource_error(uri: str, requester: Requester) -> UnknownName:
     """Make the error for a URI that no server lists, with the code of the client's era."""
     code = INVALID_PARAMS if has_stateless_envelope(requester.meta) else RESOURCE_NOT_FOUND
     message = f"No server lists the resource {uri[:200]}, nor a template for it"
     hint = f"list what there is; a server that does not list all of its own is named in _meta: `server` in {META_KEY}"
-    return ServerRefused(code, message, {"uri": uri[:200], "hint": hint})
+    return UnknownName("resource", uri, code, message, {"uri": uri[:200], "hint": hint})
 
 
-def make_unknown_prompt_error(name: str) -> ServerRefused:
+def make_unknown_prompt_error(name: str) -> UnknownName:
     """Make the error for a prompt that does not exist or is not visible: it must not tell which."""
-    return ServerRefused(INVALID_PARAMS, f"Unknown prompt `{name[:128]}`")
+    return UnknownName("prompt", name, INVALID_PARAMS, f"Unknown prompt `{name[:128]}`")
 
 
 def _parse_fields(raw: bytes, server: str) -> Fields:

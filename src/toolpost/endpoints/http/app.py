@@ -17,7 +17,7 @@ from toolpost.base.trace_context import continue_from_headers
 from toolpost.contracts.errors import ErrorCode, NotFound, QueueOverloaded
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.calls import METHODS, CallHandler, log_refused, progress_token
+from toolpost.endpoints.calls import METHODS, CallHandler, progress_token
 from toolpost.endpoints.client_session import HandshakeClientChannel
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import ServerConnection
@@ -241,8 +241,12 @@ class HttpEndpoint:
         if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
             admission = await self._access.admit(request)
             request.view = view.within(admission.scopes).of_owner(admission.view.owner)
-            await self._handler.prepare(request.view)
-            self._handler.gateway.catalog.narrow(request.view)
+            try:
+                await self._handler.prepare(request.view)
+                self._handler.gateway.catalog.narrow(request.view)
+            except NotFound:
+                self._handler.gateway.refusals.note_unknown("endpoint", request.path, admission.caller)
+                raise
             if request.method == "POST":
                 await self._post(request, admission)
             elif (lost := self._find_lost_stream(request, admission.caller)) is not None:
@@ -314,7 +318,7 @@ class HttpEndpoint:
             elif not await self._answer_without_sdk(message, request, caller):
                 await self._sdk.serve(request, caller, request.replay(body), message)
         except ProtocolError as error:
-            log_refused(error, caller, request.id)
+            self._handler.note_refused(error, caller, request.id)
             await send_json(request.send, error.as_response(), status=_status_of(error.code, request.version))
 
     async def _answer_without_sdk(self, message: Message, request: HttpRequest, caller: Caller) -> bool:

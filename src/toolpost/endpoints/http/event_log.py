@@ -2,7 +2,8 @@
 
 In that era a dropped connection is not a cancellation: the call goes on, and its events are added to the log of its stream. A
 client reconnects with `GET` and `Last-Event-ID`, is sent what came after that event, and follows the stream to its end. A log
-is kept while its call runs and for `KEPT_S` afterwards; a session has `LOGS_LIMIT` logs of `SIZE_LIMIT` bytes each.
+is kept while its call runs and for `KEPT_S` afterwards; a session has `LOGS_LIMIT` logs of `SIZE_LIMIT` bytes each, and of calls
+that have ended `ENDED_BYTES` in all.
 """
 
 import time
@@ -14,6 +15,7 @@ import anyio
 KEPT_S: Final = 300.0
 LOGS_LIMIT: Final = 32
 SIZE_LIMIT: Final = 1024 * 1024
+ENDED_BYTES: Final = 4 * 1024 * 1024
 RETRY_MS: Final = 1_000
 
 
@@ -28,7 +30,8 @@ class EventLog:
         self.ended_at: float | None = None
         self._primes = primes
         self._events: list[bytes] = []
-        self._size = 0
+        self.size = 0
+        """Bytes of the events that are kept."""
         self._more = anyio.Event()
 
     def prime(self) -> bytes:
@@ -40,9 +43,10 @@ class EventLog:
         """Return a message as an event, and keep it. A stream larger than `SIZE_LIMIT` can no longer be resumed."""
         event = b"id: %b:%d\r\nevent: message\r\ndata: %b\r\n\r\n" % (self.id.encode(), len(self._events) + 1, raw)
         self._events.append(event)
-        self._size += len(event)
-        if self._size > SIZE_LIMIT:
+        self.size += len(event)
+        if self.size > SIZE_LIMIT:
             self._events = [b""] * len(self._events)
+            self.size = 0
         self._notify()
         return event
 
@@ -81,13 +85,23 @@ class EventLogs:
 
     def open(self, stream_id: str, *, primes: bool) -> EventLog:
         """Begin the log of a stream; expired logs, then the oldest, make room."""
-        oldest = time.monotonic() - KEPT_S
-        for log in [log for log in self._logs.values() if log.ended_at is not None and log.ended_at < oldest]:
-            del self._logs[log.id]
+        self.remove_expired()
+        ended = [log for log in self._logs.values() if log.ended_at is not None]
+        excess = sum(log.size for log in ended) - ENDED_BYTES
+        for log in ended:
+            if excess > 0:
+                excess -= log.size
+                del self._logs[log.id]
         while len(self._logs) >= LOGS_LIMIT:
             del self._logs[next(iter(self._logs))]
         opened = self._logs[stream_id] = EventLog(stream_id, primes=primes)
         return opened
+
+    def remove_expired(self) -> None:
+        """Remove the logs of calls that ended `KEPT_S` ago."""
+        oldest = time.monotonic() - KEPT_S
+        for log in [log for log in self._logs.values() if log.ended_at is not None and log.ended_at < oldest]:
+            del self._logs[log.id]
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
         """Return the log of an event and its number there; None if it is unknown or can no longer be resumed."""

@@ -157,6 +157,11 @@ class Sessions:
         """Return the ids of sessions whose callers have been removed."""
         return [session.id for session in self._sessions.values() if not is_known(session.caller.id)]
 
+    def remove_expired_logs(self) -> None:
+        """Remove what is kept for clients that lost a connection long ago: one that has left opens no other stream."""
+        for session in self._sessions.values():
+            session.logs.remove_expired()
+
     def list_idle(self) -> list[str]:
         """Return the ids of sessions that have not been used for `IDLE_S`."""
         oldest = time.monotonic() - IDLE_S

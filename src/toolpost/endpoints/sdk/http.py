@@ -59,6 +59,7 @@ class SdkHttp:
             task_status.started()
             while True:
                 await anyio.sleep(SWEEP_S)
+                self._sessions.remove_expired_logs()
                 for session_id in self._sessions.list_idle():
                     await self.end(session_id)
 

@@ -26,6 +26,8 @@ from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
 from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
+from toolpost.providers.unknown_name import UnknownName
+from toolpost.refusals import NAME_LIMIT, Refusals
 from toolpost.shares import Shares
 from toolpost.store import AuditEntry, AuditLog, Outcome
 from toolpost.upstreams.server_requests import ClientChannel
@@ -177,24 +179,29 @@ class RelayHandlers:
                 slot = journal.enter(draft | {"source": server})
 
         requester = replace(requester, call_id=call_id, operation=timed_read, enter=enter if is_extension else None)
-        server, result, code = "", None, ErrorCode.HANDLER_ERROR
+        server, result, code, is_recorded = "", None, ErrorCode.HANDLER_ERROR, True
         outcome: Outcome = "error"
         try:
             server, result = await timed_read.run(lambda: read(raw_params, requester))
         except ToolpostError as error:
             code, outcome = error.code, "refused" if isinstance(error, Forbidden) else "error"
             raise
+        except UnknownName:
+            # As for an unknown tool: nothing was read, and a flood of names does not fill the audit. The log has it.
+            is_recorded = False
+            raise
         finally:
-            await self._audit.append(
-                AuditEntry(
-                    **draft,
-                    source=server or timed_read.source,
-                    outcome=outcome if result is None else "ok",
-                    code=code.value if result is None else None,
-                    duration_ms=round((time.monotonic() - began) * 1000, 3),
-                    result=None if result is None else quick_digest(result),
+            if is_recorded:
+                await self._audit.append(
+                    AuditEntry(
+                        **draft,
+                        source=server or timed_read.source,
+                        outcome=outcome if result is None else "ok",
+                        code=code.value if result is None else None,
+                        duration_ms=round((time.monotonic() - began) * 1000, 3),
+                        result=None if result is None else quick_digest(result),
+                    )
                 )
-            )
             if journal is not None and slot is not None:
                 journal.leave(slot)
         return result
@@ -238,6 +245,17 @@ def _bypass_models(handler: Handler) -> Handler:
     return answer
 
 
+def _note_refused(refusals: Refusals, context: Any, refusal: ServerRefused | ProtocolError) -> None:
+    caller = VIEWER.get().caller
+    if isinstance(refusal, UnknownName):
+        refusals.note_unknown(refusal.kind, refusal.name, caller)
+        return
+    params = context.params or {}
+    name = params.get("uri") or params.get("name")
+    named = name[:NAME_LIMIT] if isinstance(name, str) else None
+    refusals.note(caller, method=context.method, target=named, code=refusal.code)
+
+
 def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
     """Count a request as a call in flight, and convert errors: a server's own passes unchanged, ours has its code in `data`."""
 
@@ -250,6 +268,7 @@ def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
             with calls.held(VIEWER.get().caller.id):
                 return await handler(context, params)
         except (ServerRefused, ProtocolError) as refusal:
+            _note_refused(relay.refusals, context, refusal)
             raise MCPError(refusal.code, refusal.message, refusal.data) from refusal
         except ToolpostError as error:
             raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error

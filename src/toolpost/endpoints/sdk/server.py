@@ -47,6 +47,9 @@ from toolpost.upstreams.server_requests import ROOTS_CHANGED
 
 EVENTS_KEPT: Final = 100
 """How many events of the SDK's streams can be replayed, per session."""
+EVENTS_BYTES: Final = 64 * 1024
+"""Their size. A session that its client has left holds them for half an hour: without this bound, every one of them held the
+last hundred resources that it had read. A read that cannot be resumed can be repeated."""
 
 logging.getLogger("mcp").setLevel(logging.WARNING)
 
@@ -213,14 +216,19 @@ class RecentEvents(EventStore):
     """The latest events of one session's SDK streams, for a client that reconnects."""
 
     def __init__(self) -> None:
-        self._events: OrderedDict[str, tuple[str, mcp_types.JSONRPCMessage | None]] = OrderedDict()
+        self._events: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        """Stream and message of each event, the oldest first. Bytes take a fraction of what the SDK's models do."""
+        self._size = 0
 
     async def store_event(self, stream_id: str, message: mcp_types.JSONRPCMessage | None) -> str:
-        """Store an event and return its id; the oldest is dropped."""
+        """Store an event and return its id; the oldest make room, and one that is too large is not stored itself."""
         event_id = secrets.token_urlsafe(16)
-        self._events[event_id] = (stream_id, message)
-        if len(self._events) > EVENTS_KEPT:
-            self._events.popitem(last=False)
+        raw = b"" if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        self._events[event_id] = (stream_id, raw)
+        self._size += len(raw)
+        while len(self._events) > EVENTS_KEPT or self._size > EVENTS_BYTES:
+            # Only ever from the beginning: what follows an event that is stored is complete.
+            self._size -= len(self._events.popitem(last=False)[1][1])
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
@@ -229,8 +237,9 @@ class RecentEvents(EventStore):
             return None
         stream_id = self._events[last_event_id][0]
         is_later = False
-        for event_id, (stream, message) in tuple(self._events.items()):
-            if is_later and stream == stream_id and message is not None:
+        for event_id, (stream, raw) in tuple(self._events.items()):
+            if is_later and stream == stream_id and raw:
+                message = mcp_types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
                 await send_callback(EventMessage(message, event_id))
             is_later = is_later or event_id == last_event_id
         return stream_id

@@ -44,6 +44,7 @@ from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.providers.relay import Relay, Subscription
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
+from toolpost.refusals import NAME_LIMIT
 from toolpost.shares import EndpointShares
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -259,7 +260,12 @@ class Subscribers:
                     subscribed.append(await relay.subscribe(str(uri), Requester(caller=viewer.caller)))
                 except (ServerRefused, ToolpostError) as error:
                     # As with an unknown resource: the subscription is acknowledged, and never notified.
-                    event(_log, logging.INFO, "resource not followed", uri=str(uri)[:200], reason=str(error))
+                    self._relay.refusals.note(
+                        viewer.caller,
+                        method="subscriptions/listen",
+                        target=str(uri)[:NAME_LIMIT],
+                        reason=str(error)[:200],
+                    )
             _SUBSCRIPTION.set(subscription)
             with subscription.scope:
                 if self._tasks is None or not named:
