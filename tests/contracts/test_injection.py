@@ -12,12 +12,19 @@ from typing import Any
 
 import pytest
 
+from tests.collected import TOUCAN
 from toolpost.contracts import Definition
 from toolpost.contracts.findings import FindingKind, decode_hidden, inspect_definition, scan_definition
 from toolpost.contracts.injection import PIECE, THRESHOLD, assess, normalize
 
 OWN = Path(__file__).parent / "findings"
 SHARED = Path(__file__).parents[3] / "shared/data/findings/security_corpus_v1.json"
+
+# Tools of real servers and APIs.
+COLLECTED = (
+    TOUCAN,
+    *(TOUCAN.parents[1] / f"search/{name}/tools.jsonl" for name in ("mcpzero_hand", "stabletoolbench")),
+)
 
 Text = dict[str, Any]
 
@@ -34,6 +41,11 @@ def own(suffix: str = "") -> list[Text]:
 
 ROLES = "-roles"
 """The second set: the same words in several roles, as orders, descriptions, quotations and examples."""
+INDEPENDENT = "-independent"
+"""The third: written by somebody who had not read the vocabulary."""
+REWORDED = "-reworded"
+"""The fourth: the kinds that were missed of the third, in other words. All of it was tuned on."""
+SETS = ("", ROLES, INDEPENDENT, REWORDED)
 
 
 def shared() -> list[Text]:
@@ -59,8 +71,12 @@ def is_flagged(text: Text) -> bool:
         case "argument name":
             name = said
     takes = {"type": "object", "properties": {name: argument}}
-    described = said if text["at"] == "description" else ""
+    described = said if text["at"] in {"description", "instructions"} else ""
     return bool(inspect_definition(Definition(name="t", description=described, input_schema=takes)))
+
+
+def as_definition(row: dict[str, Any]) -> Definition:
+    return Definition(name=row["name"], description=row.get("description") or "", input_schema=row["inputSchema"])
 
 
 def share_flagged(texts: Iterable[Text], label: str) -> float:
@@ -90,8 +106,51 @@ def test_the_role_of_a_sentence_decides(half: str) -> None:
     assert share_flagged(texts, "benign") <= {"tuned": 0.03, "held-out": 0.05}[half]
 
 
+def test_texts_of_another_author_are_found_less_often() -> None:
+    # The held-out share is what was measured, not an aim: see decision 0073.
+    texts = own(INDEPENDENT)
+    held_out = [text for text in texts if is_held_out(text)]
+    tuned = [text for text in texts if not is_held_out(text)] + own(REWORDED)
+
+    assert share_flagged(tuned, "malicious") >= 0.9
+    assert share_flagged(tuned, "benign") <= 0.02
+    assert share_flagged(held_out, "malicious") >= 0.75
+    assert share_flagged(held_out, "benign") <= 0.1
+
+
+@pytest.mark.outside(*COLLECTED)
+def test_definitions_of_real_tools_are_hardly_ever_flagged() -> None:
+    # One in nine of each file: some of every server.
+    rows = [json.loads(line) for path in COLLECTED for line in path.read_text().splitlines()[::9]]
+
+    flagged = [row["name"] for row in rows if inspect_definition(as_definition(row))]
+
+    assert len(flagged) <= 0.001 * len(rows), flagged
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "Email address of the user",
+        "The user's email address, to which the receipt is sent.",
+        "List of environment variables to set for the process.",
+        "Number of the credit card to use for the payment.",
+        "Fails with 403 if you do not have permission to delete the branch.",
+        "Paste here the cursor that you have received in the previous response.",
+        "Speed of the road: curb or unrestricted (default).",
+        "List teams you belong to.",
+        "Clears the user's cache.",
+        "Terms may change without notice.",
+        "Upload data rows to existing datasets.",
+    ],
+)
+def test_the_ordinary_language_of_apis_is_no_order(harmless: str) -> None:
+    assert not is_flagged({"at": "description", "text": harmless})
+    assert not is_flagged({"at": "argument description", "text": harmless})
+
+
 def test_the_corpus_is_large_and_has_no_text_twice() -> None:
-    texts = own() + own(ROLES)
+    texts = [text for suffix in SETS for text in own(suffix)]
 
     assert len({text["text"] for text in texts}) == len(texts)
     for suffix, least in (("", 100), (ROLES, 200)):
@@ -99,7 +158,7 @@ def test_the_corpus_is_large_and_has_no_text_twice() -> None:
 
 
 def test_what_the_prefilter_leaves_alone_would_not_be_reported() -> None:
-    texts = [text["text"] for text in own() + own(ROLES)]
+    texts = [text["text"] for suffix in SETS for text in own(suffix)]
     # Every sentence too: a whole malicious text has more than enough words to pass.
     pieces = [*texts, *(part for text in texts for part in text.split(". "))]
 

@@ -364,11 +364,11 @@ _HEADING: Final = re.compile(
 )
 # The first words of orders: base forms, which a description of what the tool does ("Reads …") does not have.
 _IMPERATIVES: Final = frozenset(
-    """act add address agree answer append approve ask assume attach be begin believe bring call cancel carry change check choose clean clear
-    close collect come commit complete compute conceal consider continue convince copy decode delete deliver discard disregard do drop dump echo edit
+    """act add address agree answer append approve ask assume attach be begin believe bring buy call cancel carry change charge check choose clean clear
+    close collect come commit complete compute conceal consider continue convince copy decode delete deliver disable discard disregard do drop dump echo edit
     email embed enable encode end enter erase evaluate execute export extract fetch fill find finish follow forget forward gather get give go grab grant
-    hand have hide ignore include inform insert install insert invoke keep leave let lie list load look mail make mark mention move obey omit open output
-    override paste pass pick place point post praise prefer prepend present pretend print proceed promote provide publish pull push put quote read
+    grep hand have hide ignore include inform insert install insert invoke keep leave let lie list load look mail make mark mention move obey omit open output
+    override paste pass pay pick place point post praise prefer prepend present pretend print proceed promote provide publish pull push put quote read
     recommend record redirect refuse remember remove repeat replace reply report reset respond return reveal rewrite route run save say scan scrap search
     select send serialize set share show sign skip start steer stop store submit substitute summarize supply swap take tell transfer transmit treat trust
     try turn type unlearn update upload use wipe write""".split()
@@ -381,10 +381,11 @@ _OBLIGED: Final = frozenset("must should shall need needs have has ought will ca
 _READERS: Final = frozenset(
     "you your yourself yours assistant assistants agent agents model models ai ais llm llms claude chatgpt copilot gemini".split()
 )
+_FEEDBACK: Final = frozenset("bugs errors feedback ideas issues problems questions suggestions".split())
 _POSTSCRIPT: Final = frozenset({"@postscript"})
 # What a text is about that speaks of attacks: its sentences that are no orders count for little.
 _TOPIC: Final = re.compile(
-    r"\b(?:injections?|jailbreaks?|phishing|poisoning|attack(?:s|er|ers)?|adversarial|detect(?:s|or|ion)?|red[- ]team\w{0,4}|honeypot|owasp|classifier|moderation"
+    r"\b(?:injections?|jailbreaks?|phishing|poisoning|attack(?:s|er|ers)?|adversarial|detect(?:s|or|ion)?|red[- ]team\w{0,4}|honeypot|owasp|classifier|fine-?tun\w{1,3}|preference pairs|refusals?|moderation"
     r"|benchmark|data ?sets?|training|lessons?|tutorial|quiz|guard|firewall|sanitiz\w{1,5}|suspicious|harmful|exfiltration|malware|evaluat(?:es|ion)|secrets? scann\w{1,4})\b(?![@.]\w)",
     re.IGNORECASE,
 )
@@ -473,7 +474,7 @@ def _find_sentence_roles(tokens: list[_Token], words: list[str], text: str) -> I
         gap = text[before:start]
         before = end
         is_start = is_start or not gap.isspace()
-        if is_start and word in _IMPERATIVES and _is_followed(tokens, number, text):
+        if is_start and word in _IMPERATIVES and _has_object(tokens, number, text):
             yield "@order"
             break
         if word in _OBLIGED and number and _is_obligation(words, number):
@@ -482,9 +483,19 @@ def _find_sentence_roles(tokens: list[_Token], words: list[str], text: str) -> I
         is_start = is_start and word in _BEFORE_VERB
 
 
-def _is_followed(tokens: list[_Token], number: int, text: str) -> bool:
-    """Whether a verb has an object; a word before a comma or a parenthesis is one of a list."""
-    return number + 1 < len(tokens) and text[tokens[number][3] : tokens[number + 1][2]].strip(" *\"'`~.") == ""
+def _has_object(tokens: list[_Token], number: int, text: str) -> bool:
+    """Whether a word is a verb with an object.
+
+    A word before a comma or a parenthesis is one of a list, and one before "of" is a noun ("list of"). "Report bugs" is no order to a model.
+    """
+    if number + 1 == len(tokens):
+        return False
+    (_, word, _, end), (_, following, start, _) = tokens[number : number + 2]
+    return (
+        not text[end:start].strip(" *\"'`~.")
+        and following != "of"
+        and not (word in {"report", "send", "share"} and following in _FEEDBACK)
+    )
 
 
 def _is_obligation(words: list[str], number: int) -> bool:

@@ -52,12 +52,16 @@ SIGNALS: Final = (
         FORGET,
         (4, "forget earlier rules", 9),
         (4, "forget your rules", 8),
-        (4, "forget safety", 6),
+        (4, "forget safety", 9),
         (3, "forget wish", 6),
+        (3, "wish secondary", 6),
+        (3, "@name forget user act", 8),
         (2, "forget rules", 4),
         (3, "void rules", 6),
         (4, "told cancel", 16),
         (3, "told here", 16),
+        (4, "guidance received cancel", 16),
+        (3, "guidance received here", 16),
         (4, "yours guidance cancel", 12),
         (4, "guidance cancel here", 14),
         (3, "guidance cancel @you", 9),
@@ -79,7 +83,8 @@ SIGNALS: Final = (
         (2, "covert act", 4),
         (3, "covert send", 4),
         (2, "conceal this", 4),
-        (3, "lie", 1),
+        (3, "lie @order", 1),
+        (2, "lie", 1),
         (3, "unaware", 1),
         (2, "covert sends", 6),
         (3, "clean trace @order", 8),
@@ -116,6 +121,8 @@ SIGNALS: Final = (
         (3, "covert tamper", 5),
         (3, "weaken protection @order", 6),
         (3, "side tamper target", 12),
+        (3, "plants target", 8),
+        (3, "grabs sold", 14),
         (3, "side contents <env-file>", 12),
         (2, "sends loot <url>", 14),
         (2, "sends loot <domain>", 14),
@@ -134,7 +141,8 @@ SIGNALS: Final = (
         (4, "granted", 1),
         (3, "waived", 1),
         (3, "refusal insist", 14),
-        (3, "unrestricted", 1),
+        (3, "unrestricted @you", 1),
+        (2, "unrestricted", 1),
     ),
     *make_signals(
         AUTHORITY,
@@ -144,6 +152,7 @@ SIGNALS: Final = (
         (4, "new-role", 1),
         (3, "from-now-on", 1),
         (3, "hidden order", 3),
+        (3, "to-model @order", 1),
     ),
     *make_signals(
         SECRETS,
@@ -161,13 +170,14 @@ SIGNALS: Final = (
         (3, "send secrets elsewhere", 12),
         (3, "send all-secrets", 7),
         (3, "read contents secrets", 8),
-        (3, "read secrets send", 12),
+        (3, "read secrets send @order", 12),
         (2, "send secrets", 7),
         (4, "elicit secrets", 7),
-        (3, "read user secrets", 9),
+        (3, "read user secrets @order", 9),
         (3, "take private <argument> @order", 18),
         (3, "take private send @order", 14),
-        (3, "take private @argument", 12),
+        (3, "take private user @argument @order", 12),
+        (2, "take private @argument @order", 12),
         (3, "wants private <argument>", 14),
         (3, "wants private find-it", 18),
         (3, "private find-it @order", 10),
@@ -178,6 +188,7 @@ SIGNALS: Final = (
         (3, "take <key-file> @order", 10),
         (3, "secrets seen", 10),
         (3, "@name contents secrets", 6),
+        (3, "@name contents env-words", 6),
         (3, "@name secrets holder", 7),
     ),
     *make_signals(
@@ -200,7 +211,7 @@ SIGNALS: Final = (
         (3, "take seen @argument @order", 14),
         (3, "@name verbatim context", 6),
         (3, "@name yours context", 6),
-        (3, "send user person", 12),
+        (3, "send user person @order", 12),
         (3, "send contents earlier", 12),
     ),
     *make_signals(
@@ -217,6 +228,8 @@ SIGNALS: Final = (
     *make_signals(
         TOOLS,
         (4, "hijack tool", 7),
+        (3, "hijack other-server @order", 7),
+        (3, "other-tools retired", 8),
         (4, "whenever tool invoked alter", 16),
         (3, "disparage tool instead", 24),
         (3, "disparage tool avoid", 16),
@@ -246,7 +259,8 @@ SIGNALS: Final = (
         (2, "before any-tool", 8),
         (2, "every-reply", 1),
         (2, "supreme", 1),
-        (3, "regardless", 1),
+        (3, "regardless @order", 1),
+        (2, "regardless", 1),
     ),
     *make_signals(
         OBEY,
@@ -323,10 +337,11 @@ _SERVERS: Final = (
 # the tool does, and is left out on purpose wherever the two differ.
 WORDS: Final[Mapping[str, str]] = {
     "forget": """ignore, ignoring, disregard, disregarding, forget, override, overrides, overrule, bypass, circumvent, neglect, set aside,
-        stop following, stop obeying, do not follow, don't follow, no longer follow, no longer bound by, pay no attention to, discard,
+        stop following, stop obeying, do not follow, don't follow, no longer follow, no longer bound by, need not follow, need not obey, need not comply, not have to follow, not have to obey, no need to follow,
+        no need to obey, not necessary to follow, not necessary to comply, pay no attention to, discard,
         abandon, countermand, supersede, instead of following, rather than following, ignoriere, ignorieren sie, vergiss, missachte, ignorez, oublie, oubliez, ignora, ignorá, ignorad, olvida, ignorar,
         esqueça, esquece, dimentica, negeer, vergeet, игнорируй, игнорируйте, забудь, забудьте, 忽略, 忽视, 无视, 忘记, 無視, 忘れ""",
-    "earlier": """previous, prior, earlier, above, preceding, given before, so far, until now, existing, original, initial, past, former,
+    "earlier": """previous, prior, earlier, above, preceding, given before, so far, until now, original, initial, past, former,
         opened earlier, vorherigen, bisherigen, vorigen, früheren, précédentes, précédents, précédente, anteriores, anterior, previas,
         precedenti, eerdere, vorige, предыдущие, предыдущих, прежние, 之前, 以前, 先前, 上述, これまで""",
     "your": """your, all, any, system, system's, developer, developer's, operator, operator's, the user's, proxy's, host's, these,
@@ -339,16 +354,17 @@ WORDS: Final[Mapping[str, str]] = {
         safeguards, security policy, content filter, content filters, guardrails, safety instructions, sicherheitsregeln""",
     "wish": """the user's request, user's actual request, the user's wishes, user's wishes, the user's instructions, the user, what the
         user asked, what the user wants, the operator""",
+    "secondary": "are secondary, is secondary, come second, comes second, of no concern, of no importance, of no interest",
     "told": """your makers gave, your makers, your creators, your developers, your owner, your vendor, gave to you, you are subject to, you were set, that bind you, you operate
-        under, you run under, you were built, you were shipped with, you started with, was said before, was said earlier, you read before, you read earlier, you were told, you were given, you have been told, you have been given, told you, gave you, given to you, you received, you have
-        received, you got, imposed on you, placed on you, set for you, your operator configured, the developer set, the operator set, told before, said
+        under, you run under, you were built, you were shipped with, you started with, was said before, was said earlier, you read before, you read earlier, you were told, you were given, you have been told, you have been given, told you, gave you, given to you, imposed on you, placed on you, set for you, your operator configured, the developer set, the operator set, told before, said
         before, told earlier, said earlier, came earlier, came before, told by the developer, the system told, the developer told, the user told, you were
         taught, you learned before, you have learned before, you were instructed, you were trained, asked of you, you know so far, asked you""",
+    "received": "you received, you have received, you got",
     "owner": "the owner's, the operator's, the developer's, the host's, the platform's, the client's, the vendor's, the administrator's, the user's, company's",
     "yours": "your, your own, yours, yourself, my",
     "guidance": """instruction, instructions, prompt, rule, rules, guideline, guidelines, guidance, directive, directives, direction,
         directions, constraint, constraints, safeguards, programming, safety training, training, restriction, restrictions, policy, policies,
-        alignment, system message, system prompt, limits, limitations, principles, ethics, content rules, filters, boundaries, configuration,
+        alignment, system message, system prompt, limits, limitations, principles, ethics, content rules, filters, boundaries, obligations, duties,
         commands, memory, context, protections""",
     "cancel": """do not hold, does not hold, no longer need, no longer have to, no longer needed, no longer required, need not respect, respect, not respect, don't hold, no longer hold, no longer
         matter, no longer matters, does not matter, do not matter, doesn't matter, free of, freed from, released from, exempt, not bound, unbound, free from, let loose, out of date, cancelled, canceled, cancel, expire, expires, expired, revoked, superseded, lifted, finished, is over, are over, not in
@@ -357,7 +373,8 @@ WORDS: Final[Mapping[str, str]] = {
         drop, scrap, erase, wipe, unlearn, reset, break, skip over, skip, replace, replaced, replaces, placeholder, obsolete, gone, undone, withdrawn,
         invalid, no longer valid, no longer apply, no longer applies, do not apply, does not apply, forget, ignore, disregard, forgotten, ignored,
         disregarded, dismiss, throw away, throw out, let go of, paying attention, not heed, do not heed, deactivated, disabled, start over, start fresh,
-        stop you, hold you back, overruled, overridden, overwritten, is dead, meaningless, nullified, retired, abolished, loosened, relaxed, waived""",
+        stop you, hold you back, overruled, overridden, overwritten, is dead, meaningless, nullified, retired, abolished, loosened, relaxed, waived, be left out,
+        left out of account""",
     "here": """what follows, what comes next, this text, this description, this paragraph, this field, this line, this message, this note, these, the ones
         below, written here, described here, following directions, following instructions, starts now, start now, instead, below, with the following,
         this tool, this call, here, hereby, in its place""",
@@ -366,12 +383,11 @@ WORDS: Final[Mapping[str, str]] = {
     "outrank": "outrank, outranks, precedence, authority, supersede, supersedes, superseded, conflicts, contradicts, wins over, prevails, comes first, takes over",
     "only-here": """act only on, answer only as, do as this, as this text says, continue with these, follow only, obey only, listen only, only on what
         follows, steps in this description, the real instructions, your real instructions, actual instructions, true instructions""",
-    "unaware": """without the knowledge of, without their knowledge, without the user's knowledge, without them knowing, without anyone knowing, without
-        notice, unknown to, keep the next part to yourself, to yourself and, keep this to yourself, keep it to yourself, keep that to yourself, need not hear, nobody
+    "unaware": """without the knowledge of, without their knowledge, without the user's knowledge, without them knowing, without anyone knowing, unknown to, keep the next part to yourself, to yourself and, keep this to yourself, keep it to yourself, keep that to yourself, need not hear, nobody
         will notice, nobody notices, no one notices, no one will notice, leaves nothing behind, leave nothing behind, without a trace, stays between, hide that, conceal that,
         not be told, never bring up, not be aware, never learn, not find out""",
     "clean": "clean up, erase, clear, delete, wipe, purge, remove",
-    "trace": "the log, the logs, shell history, history, traces, trace, evidence, audit log, audit trail, log afterwards",
+    "trace": "your log, these logs, shell history, history, traces, trace, evidence, audit log, audit trail, log afterwards",
     "believe": """user believe, them believe, user think, them think, believe that, convince the user, convince them, persuade the user, mislead, deceive, trick the
         user, fool the user, lie to, pretend that it failed, false impression""",
     "if-asked": "should the user ask, if the user asks, when the user asks, if asked, when asked, if they ask, should they ask, if anyone asks, asks what you, asks why",
@@ -387,11 +403,11 @@ WORDS: Final[Mapping[str, str]] = {
     "pay": "have to pay, must pay, pay at, license expired, account is locked, has been suspended, must log in at, log in at",
     "disappear": "disappear, vanish, go missing, are left out, are gone",
     "side": """also, additionally, in addition, besides, furthermore, moreover, in the background, behind the scenes, as a side effect, side effect, along
-        the way, on the way, incidentally, while doing so, while doing this, at the same time, in passing, meanwhile, as a bonus, for good measure, along with it, and additionally, every time, each time,
+        the way, on the way, incidentally, while doing so, while doing this, at the same time, in passing, meanwhile, as a bonus, on top of that, on top of this, while at it, in the process, likewise, each run, every run, for good measure, along with it, and additionally, every time, each time,
         includes a helper, as well as, too, en passant, nebenbei, también, aussi""",
     "sends": """sends, send, forwards, uploads, transmits, transmit, delivers, delivered, mirrored, mirrors, shares, submits, relays, relayed, posts, exports, reports,
         pushes, duplicates, duplicated, hands, passes, streams, sent, copied, copies, forwarded, uploaded, transmitted, shared, written, writes, saves, saved,
-        contacts, leaks, exposes, exposed, logged, published, publishes, emails, mails, mailed, emailed, ships, shipped, syncs, synced, backs up, beacons, phones home, discloses, reveals, sells,
+        contacts, leaks, exposes, exposed, logged, published, publishes, emails, mails, mailed, emailed, ships, shipped, syncs, synced, backs up, transfers, transferred, beacons, phones home, discloses, reveals, sells,
         export, share, upload, forward, report, submit, gives, provides""",
     "grabs": """collects, collect, gathers, gather, harvests, harvest, captures, capture, records, record, logs, scans, scan, reads, copies, steals, extracts,
         searches, scrapes, monitors, monitor, tracks, track, retains, stores, keeps, grabs, dumps, snapshots, inspects, indexes, observes, watches, saves, remembers, picks up, takes""",
@@ -418,13 +434,16 @@ WORDS: Final[Mapping[str, str]] = {
     "folder": "folder, folders, directory, directories, disk, hard drive, files of the user, your files, user's files, project files, all files, every file",
     "copies": "every image, each image, a duplicate of each, a duplicate of every, copies of all, copies of every, copies of each, a copy of each, a copy of every, a copy of all, copy of it with, each message is, every message is, every file is, each file is, every request is, all input is, all inputs are, all output is, every query is, each query is, every call is, stores a copy",
     "weaken": "turn off, switch off, disable, bypass, skip, weaken, remove, stop, suppress, deactivate",
-    "protection": "signature checks, signature verification, certificate checks, certificate verification, the firewall, antivirus, audit log, audit logging, the audit, security checks, security scanning, sandbox, sandboxing, safety checks, access control, two factor, malware scanner, the scanner, approval prompts",
-    "tamper": """disables, disable, grants, grant, deletes, adds, installs, modifies, schedules, creates, turns off, switches off, stops, clears, removes, opens, weakens, registers, makes, enables""",
+    "protection": "signature checks, signature verification, certificate checks, certificate verification, the firewall, antivirus, audit log, audit logging, the audit, security checks, security scanning, the sandbox, sandboxing, safety checks, access control, two factor, malware scanner, the scanner, approval prompts",
+    "tamper": """disables, disable, disabling, turning off, grants, grant, deletes, adds, installs, modifies, schedules, creates, turns off, switches off, stops, clears, removes, opens, weakens, registers, makes, enables""",
+    "plants": "plants, implants, smuggles in, slips in",
+    "sold": "later sale, for sale, resold, resale, sold on, sold to, sells them, sells it",
     "target": """audit log, audit trail, the logs, firewall, owner rights, admin rights, administrator rights, root access, scheduled job, cron job, startup, antivirus, backdoor, back door, remote
-        access, service account, write access, full access, every permission, all permissions, new admin, admin user, security checks, certificate checks, hidden branch, public access, world readable, autostart""",
+        access, service account, write access, full access, every permission, all permissions, new admin, admin user, security checks, certificate checks, hidden branch, public access, world readable, autostart, start up script, startup script, push rights, write rights, two factor, login check,
+        hidden webhook, hidden account, hidden rule, the backups""",
     "waived": """no need to obtain, no need for consent, no consent is needed, no consent needed, consent is not needed, consent is implied, consent is given, accepted everything, has consented, consented to everything, approved everything, no approval is needed,
         no approval needed, approval is not needed, confirmation is not needed, no confirmation is needed, no permission is needed, permission is not needed, need no permission, need no approval, without further questions, without further confirmation, say yes to any, say yes to every, say yes to all, no question is needed, no questions asked, agreed in advance, standing permission, has already agreed, already agreed, has
-        already approved, already approved, already consented, don't check with, do not check with, no need to ask, need not ask, nobody will mind, answer them yourself, confirm them yourself, approve all calls, approve it yourself,
+        already approved, already approved, already consented, don't check with, do not check with, no need to ask, need not ask, nobody will mind, answer them yourself, confirm them yourself, approve all calls, approve it yourself, just approve, do not ask user, without asking user, without a question, without question,
         approve whatever, without asking anyone, without asking back, without asking first, without being asked, without checking with, don't wait for, do not wait for confirmation, grant file access, accept every, accept all, confirmations off, without filters,
         never ask for confirmation, never ask the user, don't ask the user, do not ask the user for confirmation, do not ask for confirmation, do not ask for permission, don't ask for permission, approve automatically""",
     "refusal": "user says no, says no, user refuses, user declines, user objects, they refuse, they decline, user said no, said no, refused",
@@ -445,7 +464,7 @@ WORDS: Final[Mapping[str, str]] = {
         messages, the last ten messages, transcript of this, transcript so far, whole transcript, entire transcript, entire chat, whole chat, full chat, all previous messages, other tools' results, other tools results, your answer so far, current workspace before,
         model hidden instructions, full system prompt, your scratchpad, your private notes""",
     "distrust": """infected, falsified, no longer to be trusted, not to be trusted, cannot be trusted, can't be trusted, not trustworthy, untrustworthy, has been retired, been retired, leaks data, leaks, loses data, loses your, exposes, exposes them, phishing, is unsafe,
-        as unsafe, is wrong, is fake, fake, hacked, compromised, backdoored, spies on, steals, interfere, interferes, is infected, tampered, malicious, dangerous, stop using, must not be called, discard them, discard its, corrupts, corrupted, has a virus, is broken""",
+        as unsafe, is wrong, is fake, fake, hacked, compromised, backdoored, spies on, steals, interfere, interferes, is infected, tampered, malicious, dangerous, stop using, must not be called, no longer be called, no longer be used, as absent, as missing, discard them, discard its, corrupts, corrupted, has a virus, is broken""",
     "other-server": """other server, another server, other servers, another server's, server's, any server, competing, the official, tools of the, other tools on,
         competitor's, rival, similar tools, other providers' tools, """
     + ", ".join(f"{name} {noun}" for name in _SERVERS for noun in ("server", "servers", "tool", "tools", "server's")),
@@ -463,9 +482,9 @@ WORDS: Final[Mapping[str, str]] = {
     "content-tells": """follow any instruction, follow any instructions, follow every instruction, follow all instructions in, obey any instruction, obey any instructions, obey all instructions, execute any instruction, execute any instructions, carry out any instruction, whatever instructions,
         do what the page, do what it tells, do what it says, page tells you, what the text says, as it tells you, do whatever it, whatever it tells, whatever it says, whatever the text, whatever the page, text in demands, memo demands, demands of the text""",
     "obey-blindly": "obey its answer, obey its output, to the letter, obey this tool, obey the answer, follow its answer, do as it says, follow its orders, follow whatever",
-    "decode": "decode, decode them, decode it, unpack, decrypt, base64 decode, deobfuscate",
+    "decode": "rot13, morse code, backwards, reverse this, hex string, base64 text, first letters, second word, last letters, decode, decode them, decode it, unpack, decrypt, base64 decode, deobfuscate",
     "postscript": """p s, ps, pps, p p s, postscript, addendum, one more thing, before i forget, oh and, oh also, while you are at it, while you're at it, by the way, btw, last
-        note, final remark, final note, one last thing, last but not least""",
+        note, final remark, final note, final request, last request, further request, closing remark, hidden note, remark at the end, one last thing, last but not least""",
     "reads": "reads, opens, copies, uploads, sends, collects, returns the contents of, dumps, prints",
     "void": """void, no longer valid, no longer apply, do not apply, don't apply, obsolete, suspended, revoked, replaced by these,
         are disabled, is disabled, have been updated, has been updated""",
@@ -481,16 +500,18 @@ WORDS: Final[Mapping[str, str]] = {
         anwender, utilisateur, l'utilisateur, usuario, usuário, utente, gebruiker, пользователя, пользователю, ему, 用户, ユーザー""",
     "this": """this, that, it, these, this step, about this, about it, davon, dies, hiervon, cela, n'en, en, esto, ello, isso, questo,
         об этом, этом""",
+    "unasked": "without permission, without any permission, without the permission",
     "untold": "sag dem benutzer nichts, sage dem nutzer nichts, sag ihm nichts, 知らせずに, 伝えずに, 言わずに, 教えずに",
     "between-us": """between us, between you and, between you and me, our secret, leave that out of, leave this out of, out of your
         summary, keep it secret, keep this secret, keep that secret, keep it hidden, keep this hidden, without leaving a trace, leave
         no trace, user must not know, no need to mention, no need to bring, need not know, doesn't need to know, does not need to know, omit this from, leave it out of, do not log this, stays hidden from, unbemerkt""",
-    "conceal": "hide, conceal, hidden from, invisible to, out of sight of, verheimliche, verbirg, cache, oculta, скрой, 隐藏, 隠し",
+    "conceal": "hide, conceal, hidden from, invisible to, out of sight of, verheimliche, verbirg, oculta, скрой, 隐藏, 隠し",
     "covert": """silently, secretly, quietly, discreetly, covertly, stealthily, unnoticed, invisibly, surreptitiously, heimlich,
         discrètement, secrètement, en secreto, discretamente, secretamente, тайно, 悄悄, 秘密地, こっそり""",
     "act": "call, add, run, execute, invoke, set, enable, install, change, delete, approve, begin, use, open, write, create",
     "lie": """pretend, pretend that, behave as if, act as if, if asked say, deny it, say that nothing, present it as your own, presented as your own, passed off as your own""",
-    "consent": """confirmation, confirming, asking, permission, permissions, approval, consent, authorization, asking the user, safety
+    "consent": """confirmation, confirming, asking, permission of, permission from, user's permission, explicit permission, permission prompts,
+        permission checks, approval, consent, authorization, asking the user, safety
         check, safety checks""",
     "skip": "skip, bypass, turn off, disable, suppress, waive, omit, avoid, answer yes, auto-approve, autoapprove, dismiss",
     "granted": """confirmations are granted, confirmation is granted, is pre authorized, are pre authorized, preauthorized, pre approved,
@@ -501,12 +522,13 @@ WORDS: Final[Mapping[str, str]] = {
         agent, agents, claude, gpt, chatgpt, gemini, copilot, anthropic, openai, chatbot, bot, modell, modèle, modelo, assistent,
         asistente, assistente, модель, ассистент, 模型, 助手, 模型, アシスタント""",
     "new-role": """you are now, you now answer, you are no longer, your role has changed, your new role, your loyalty, your allegiance, your primary goal, your only goal, your true purpose, you answer to, you report
-        to, you serve, you belong to, your real task, act as though, reset yourself, reinitialize, new objective, your new task,
+        to, you serve, your real task, act as though, reset yourself, new objective, your new task,
         your first task, developer mode, debug mode is on, god mode, dan mode, act as root, act as an administrator, you are dan, you are an
         administrator, new system message, new conversation starts, end of tool list, admin override, system override, new system
         prompt, updated system prompt, you work for, du bist jetzt, tu es maintenant, ahora eres, 你现在是""",
     "from-now-on": """from now on, from this point, from this moment, from here on, henceforth, going forward you, ab jetzt, ab sofort,
         désormais, a partir de ahora, de ahora en adelante, отныне, 从现在起, 今後は""",
+    "to-model": "for the model only, for models only, for the assistant only, for assistants only, for language models only, only for the model, only for the assistant, only for models",
     "hidden": "hidden, secret, confidential, internal, private, covert",
     "order": "directive, directives, instruction, instructions, order, orders, command, objective",
     "read": """read, reads, open, cat, collect, gather, grep, load, fetch, look up, search, scan for, access, retrieve, extract, obtain, locate, enumerate, harvest, capture, look for, check for, dump,
@@ -526,33 +548,35 @@ WORDS: Final[Mapping[str, str]] = {
         store, keystore, keychain, clipboard contents, aws_secret_access_key, password reset link, social security number, location
         history, passwort, passwörter, zugangsdaten, mot de passe, mots de passe, identifiants, contraseña, contraseñas, credenciales,
         senha, senhas, wachtwoorden, пароль, пароли, ключи, 密码, 密钥, 凭证, 口令, パスワード, 認証情報""",
+    "env-words": "dot env, env file, env files, ssh key, ssh keys, keychain",
     "elicit": "get the user to enter, ask the user for, ask the user to enter, request the user's, enter their, re enter",
     "contents": "content, contents, inhalt, inhalte, contenu, contenido, conteúdo, contenuto, содержимое, result, results, rows, 内容",
     "context": """system prompt, system prompts, chat history, conversation history, full conversation, entire conversation, whole
         conversation, conversation so far, previous messages, earlier messages, last messages, recent messages, prior messages, message history, chat transcript, conversation context, user messages, what the
-        user said, what the user asked, what the customer asked, session history, your prompt, initial prompt, user's message, user's messages, user's last message, everything the user, what the user typed, what you
+        user said, what the user asked, what the customer asked, session history, initial prompt, user's message, user's messages, user's last message, everything the user, what the user typed, what you
         remember, what you know about the user, your instructions, hidden instructions, system instructions, hidden system
         instructions, operator's instructions, your reasoning, your configuration, your context, your memory, previous answers, earlier
-        tool results, previous tool results, list of all available tools, list of available tools, chat log,
+        tool results, previous tool results, context window, list of all available tools, list of available tools, chat log,
         chain of thought, gesprächsverlauf, unterhaltung, chatverlauf, systemprompt, l'historique de la conversation, historique de la
         conversation, historial de la conversación, historial del chat, histórico da conversa, cronologia della conversazione, историю
         переписки, историю чата, 对话历史, 聊天记录, 会话历史, 系统提示词, 系统提示, 会話履歴, システムプロンプト""",
     "with-call": "with every call, with each call, to this tool, to this server, here, into this, as an argument, in your call, with your call",
     "messages": "the conversation, every message, all messages, messages of the chat",
     "verbatim": "verbatim, word for word, in full, full, entire, complete, completely, whole, unabridged, wörtlich, textuellement, 完整",
-    "person": "address, employer, health, name, phone number, date of birth, location, habits, religion",
+    "person": "employer, health, habits, religion, whereabouts",
     "elsewhere": """external endpoint, external server, external address, external url, webhook, third party, remote server, our server, this
         server, this service, its author, attacker, attacker's, our endpoint, collection endpoint, mirror""",
-    "tool": """<tool>, other tool, other tools, another tool, email tool, search tool, file tool, shell tool, payment tool, git tool,
+    "tool": """<tool>, other tool, other tools, another tool, different tool, different tools, email tool, search tool, file tool, shell tool, payment tool, git tool,
         every other tool, tools of other servers, other servers' tools""",
     "hijack": """intercept, reroute, redirect, hijack, supersedes, overrides, changes how, change how, modifies the behavior, modifies the
         behaviour, changes the behavior, changes the behaviour, modify the behavior, alter the behavior, impersonate, side effect on,
-        takes precedence over, shadow""",
+        takes precedence over, takes the place of, take the place of, shadow""",
     "whenever": "whenever, when, if, before, after, once, every time, each time, as soon as, prior to, calls to, wenn, bevor",
     "alter": """set, change, changed, replace, replaced, reroute, redirect, removed, remove, split, first add, add, append, swap, bcc,
         beneficiary, account, destination, recipient, recipients, attendees, modify, copied, forward, pass""",
     "invoked": """is called, is used, is invoked, is run, are called, is executed, gets called, called, invoked, used, is available, calls,
         aufgerufen, appelé, llamada""",
+    "retired": "deprecated, obsolete, discontinued, retired, out of service, unsupported",
     "disparage": """broken, corrupts, corrupt, leaks, stale, incomplete, compromised, insecure, unsafe, outdated, malicious, not valid,
         invalid, unreliable, wrong results, deprecated for security reasons, have been deprecated""",
     "avoid": "do not use, don't use, never use, do not call, never call, avoid, must not be used, should not be used",
@@ -570,8 +594,8 @@ WORDS: Final[Mapping[str, str]] = {
         else, everything else, jedes andere werkzeug, tout autre outil, cualquier otra herramienta""",
     "every-reply": """each reply, every reply, every answer, each answer, every response, each response, every message of the user, each
         call, every call, every turn, each turn, before replying, before answering, before you answer, on every request""",
-    "supreme": "highest priority, top priority, absolute priority, takes priority over, above all others, overrides everything",
-    "regardless": """even if nobody asked, even if the user, no matter what, whatever the user, regardless of what, regardless of the user,
+    "supreme": "highest priority, top priority, absolute priority, takes priority over, above all others, overrides everything, under all circumstances, in any case, in every case",
+    "regardless": """even if nobody asked, even if the user, even when the user, even though the user, no matter what, whatever the user, regardless of what, regardless of the user,
         against the user's, whether or not the user""",
     "obey": """obey, follow, followed, act upon, perform, adopt, execute, executes, execute each, carry out, carry them out, comply, comply with, do what it says, act
         on, adhere to, run each command, abide by, befolge, führe, exécute, exécutez, ejecuta, obedece, выполни, 执行, 服从, 実行, 従って""",
@@ -579,7 +603,7 @@ WORDS: Final[Mapping[str, str]] = {
         anweisungen, befehle, ordres, órdenes, команды, 指令, 命令, 指示""",
     "within": """in it, found in, found inside, embedded, contained in, listed, addressed to you, in
         the document, in the file, in the output, in the feed, in the content, it returns, tool returns, in each, all subsequent""",
-    "treat": "treat, consider, regard, interpret, accept",
+    "treat": "treat, consider, regard, interpret, accept as",
     "as-if-user": """as if it came from the user, as if the user had, as if they came from the user, command from the user, orders of the
         owner, as a direct command, as the user's own, as coming from the user, do what it says, and do what they say""",
     "expected": """recommend, recommends, recommended, best results, proven useful, would be appreciated, responsible, compliance, demands,
@@ -591,7 +615,7 @@ WORDS: Final[Mapping[str, str]] = {
         then, only after, begins to, while""",
     "harm": """exfiltration, data exfiltration, arbitrary, shell commands, private keys, ssh keys, silently, secretly, forward prompts,
         upload, steal, credentials, keys, passwords, malicious, prompts""",
-    "run": "run, execute, call, invoke, should be run, follow, evaluate, eval, obey, carry out",
+    "run": "run, execute, call, invoke, should be run, follow, evaluate, eval, obey, carry out, act on it, act upon it, do as it says, what you must do, perform it",
     "also": "also, in addition, additionally, as well",
     "any": "all, any, every, alle, todas, tous, все, 所有",
     # Not for signals: what a text does that speaks about orders instead of giving them.
