@@ -31,6 +31,8 @@ class SortedTools:
     quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
     """The tools that differ, quarantined or not."""
+    left_out: frozenset[ToolName] = frozenset()
+    """Tools with new names, of a server that renames its tools too often: neither listed nor quarantined."""
 
     async def is_like(self, other: "SortedTools") -> bool:
         """Whether clients would be listed the same tools, and operators told the same of them."""
@@ -42,17 +44,25 @@ class SortedTools:
 
 
 async def sort_tools(
-    tools: Mapping[ToolName, ProvidedTool], promises: Promises, promise_name: PluginName, mode: Mode
+    tools: Mapping[ToolName, ProvidedTool],
+    promises: Promises,
+    promise_name: PluginName,
+    mode: Mode,
+    *,
+    may_rename: bool = False,
 ) -> SortedTools:
-    """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
-    found, slices = SortedTools(), Slices()
+    """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined.
+
+    Unless the server `may_rename` its tools as often as it likes, those with too many new names are left out.
+    """
+    contracts = {name: tool.contract for name, tool in tools.items()}
+    checked = await promises.check_all(promise_name, contracts, may_rename=may_rename)
+    found, slices = SortedTools(statuses=checked.statuses, left_out=checked.left_out), Slices()
     for name, tool in tools.items():
-        status = await promises.check(promise_name, tool.contract)
-        if status is not None:
-            found.statuses[name] = status
+        status = checked.statuses.get(name)
         if status is not None and mode == "enforce" and not status.is_harmless:
             found.quarantined[name] = _quarantine(tool, status, promises, promise_name)
-        else:
+        elif name not in checked.left_out:
             found.held[name] = tool
         await slices.give_way()
     return found
@@ -110,7 +120,10 @@ class HeldProvider:
         # One at a time: the result of a check that began before a change of the lock must not be the last.
         async with self._checking:
             before = self._sorted
-            self._sorted = await sort_tools(self._provider.tools, self._promises, self.name, self._mode)
+            # Its document is read when the operator says so, not when its author does.
+            self._sorted = await sort_tools(
+                self._provider.tools, self._promises, self.name, self._mode, may_rename=True
+            )
             if self._is_checked and not await self._sorted.is_like(before):
                 self._on_change()
             self._is_checked = True
