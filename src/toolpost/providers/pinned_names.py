@@ -79,10 +79,11 @@ class PinnedNames:
         """Why the server is degraded; None if it is not."""
         if not self.left_out and (not self._is_over or self._is_hour_over):
             return None
-        return (
-            f"it keeps renaming its tools; at most {RENAMES_LIMIT:,} names in an hour may replace others, and {NAMES_LIMIT:,} are"
-            f" kept for a day: {self.left_out:,} tools with new names are left out"
+        left_out = f"{self.left_out:,} tools with new names are left out" if self.left_out else "tools were left out"
+        limits = (
+            f"at most {RENAMES_LIMIT:,} names in an hour may replace others, and {NAMES_LIMIT:,} are kept for a day"
         )
+        return f"it keeps renaming its tools; {limits}: {left_out}"
 
     @property
     def _is_hour_over(self) -> bool:

@@ -186,12 +186,8 @@ class Promises:
         pinned = self._pinned.get(server)
         return pinned.problem if pinned is not None else None
 
-    async def check_all(
-        self, server: PluginName, contracts: Mapping[ToolName, Contract], *, may_rename: bool
-    ) -> CheckedTools:
-        """Compare all tools of a listing with their promises, and pin those without. Unless the server `may_rename` its tools as
-        often as it likes, new names beyond the limit are left out.
-        """
+    async def check_all(self, server: PluginName, contracts: Mapping[ToolName, Contract]) -> CheckedTools:
+        """Compare all tools of a listing with their promises, and pin those without; too many new names are left out."""
         slices = Slices()
         definitions: dict[ToolName, Definition] = {}
         pins: dict[ToolName, Pin] = {}
@@ -208,7 +204,7 @@ class Promises:
                 del self._judged[server][name]
         olds = await self._find_olds(server, pins)
         new = {name: pin for name, pin in pins.items() if pinned.get(name) is None and not self._has_lock_of(name)}
-        taken = new if may_rename else self._take_new(server, new)
+        taken = self._take_new(server, new)
         for name in taken:
             self._pin(server, name, definitions[name], pins[name])
             await slices.give_way()

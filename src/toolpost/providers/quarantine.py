@@ -44,19 +44,11 @@ class SortedTools:
 
 
 async def sort_tools(
-    tools: Mapping[ToolName, ProvidedTool],
-    promises: Promises,
-    promise_name: PluginName,
-    mode: Mode,
-    *,
-    may_rename: bool = False,
+    tools: Mapping[ToolName, ProvidedTool], promises: Promises, promise_name: PluginName, mode: Mode
 ) -> SortedTools:
-    """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined.
-
-    Unless the server `may_rename` its tools as often as it likes, those with too many new names are left out.
-    """
+    """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
     contracts = {name: tool.contract for name, tool in tools.items()}
-    checked = await promises.check_all(promise_name, contracts, may_rename=may_rename)
+    checked = await promises.check_all(promise_name, contracts)
     found, slices = SortedTools(statuses=checked.statuses, left_out=checked.left_out), Slices()
     for name, tool in tools.items():
         status = checked.statuses.get(name)
@@ -108,6 +100,11 @@ class HeldProvider:
         """Under which its tools are pinned."""
         return self.name
 
+    @property
+    def degraded(self) -> str | None:
+        """Why some of its tools are left out; None if none are."""
+        return self._promises.find_problem(self.name) if self._sorted.left_out else None
+
     def is_quarantined(self, name: ToolName) -> bool:
         return name in self._sorted.quarantined
 
@@ -120,10 +117,7 @@ class HeldProvider:
         # One at a time: the result of a check that began before a change of the lock must not be the last.
         async with self._checking:
             before = self._sorted
-            # Its document is read when the operator says so, not when its author does.
-            self._sorted = await sort_tools(
-                self._provider.tools, self._promises, self.name, self._mode, may_rename=True
-            )
+            self._sorted = await sort_tools(self._provider.tools, self._promises, self.name, self._mode)
             if self._is_checked and not await self._sorted.is_like(before):
                 self._on_change()
             self._is_checked = True
