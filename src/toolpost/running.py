@@ -158,6 +158,7 @@ class App:
         servers = {name: provider.state.value for name, provider in self.servers.providers.items()}
         is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.plugin_host.plugins)
         is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
+        is_whole = is_whole and not any(provider.degraded for provider in self.servers.providers.values())
         return {
             "status": "ok" if is_whole else "degraded",
             "version": __version__,

@@ -206,3 +206,14 @@ def test_two_definitions_with_anything_inside_are_compared(invoke: Run, tmp_path
 
     assert ended.code == 0
     assert ended.json["drifts"][0]["verdict"] == "breaking"
+
+
+def test_doctor_names_a_server_that_keeps_renaming_its_tools(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    pin(tmp_path, LOOKUP, *(OTHER | {"name": f"other{number}"} for number in range(999)))
+    maps.lists(LOOKUP)
+    before = invoke("doctor", "maps")
+    pin(tmp_path, OTHER | {"name": "other999"})
+    ended = invoke("doctor", "maps")
+
+    assert "renaming" not in before.out
+    assert "degraded: it keeps renaming its tools; 1,000 names that were new within the last hour are gone" in ended.out

@@ -15,6 +15,7 @@ import pytest
 from mcp import Client
 
 from tests.cli.conftest import Run, Server
+from toolpost.cli.servers.command import print_servers
 
 SMALL = Path(__file__).parent / "servers" / "small.py"
 SECRET = "hush-hush-123"
@@ -66,6 +67,14 @@ def test_servers_are_shown_as_they_are(gateway: Server, invoke: Run) -> None:
         ("bad", "inputSchema/properties/a/type")
     ]
     assert set(reports["dies"]) >= {"transport", "pids", "inFlight", "restarts", "lastError", "lastWords", "tools"}
+
+
+def test_a_degraded_server_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    print_servers([{"name": "maps", "state": "ready", "tools": 3, "degraded": "it keeps renaming its tools"}])
+
+    (row,) = capsys.readouterr().out.splitlines()[1:]
+    assert "ready, degraded" in row
+    assert "it keeps renaming its tools" in row
 
 
 def test_server_that_is_down_is_shown_with_its_last_words_and_without_its_secret(gateway: Server, invoke: Run) -> None:

@@ -4,6 +4,7 @@ functions, plugin_host   the functions of a plugin; plugins loaded, started and 
 servers, server_host     the tools of a server; all servers of a gateway, also when the configuration changes
 owned                    the providers of a server whose callers have credentials of their own
 promises, quarantine     tools compared with their lock or pin, and kept from callers if they changed
+pinned_names             the pins of a server in memory, and how often it may rename its tools
 findings                 definitions scanned for text that may be meant for the model
 plugin_contents          resources, prompts and completions of a plugin
 relay, requester         resources, prompts and completions of all plugins and servers; who requests them

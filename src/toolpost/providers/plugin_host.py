@@ -322,7 +322,10 @@ class PluginHost:
 
     async def _hold(self, plugin: LoadedPlugin) -> None:
         if plugin.contracts != "trusted" and self._holder is not None and isinstance(plugin.provider, FunctionProvider):
-            plugin.provider = await self._holder.hold(plugin.provider, plugin.contracts)
+            plugin.provider = held = await self._holder.hold(plugin.provider, plugin.contracts)
+            if held.degraded is not None:
+                plugin.state = "degraded"
+                plugin.problems.append(f"plugin `{plugin.name}` is degraded: {held.degraded}")
 
     async def reload(
         self, candidate: PluginCandidate, *, apply_servers: Callable[[], Awaitable[None]] | None = None

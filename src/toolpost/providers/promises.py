@@ -3,11 +3,14 @@
 A pin is the definition that was seen first; it is written for each tool that the lock does not name. A tool that differs is
 judged (`contracts.compatibility`): on the event loop it is only compared, the judgement is made in a thread or, if it may take
 long, in a process. Until it is done the status is pending. What follows from a status is decided in `servers`.
+
+Of pins only digests are in memory (`pinned_names`); the definition of one that differs is read from the store.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import anyio
@@ -17,9 +20,11 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
+from toolpost.contracts.compatibility.definition import find_server_of_instructions
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
+from toolpost.providers.pinned_names import NAMES_LIMIT, Pin, PinnedNames
 from toolpost.store import Pins
 from toolpost.upstreams.lists import Slices, are_same
 
@@ -29,12 +34,17 @@ Mode = Literal["observe", "enforce"]
 
 SHOWN_RULES: Final = 10
 
+RETRY_S: Final = 5.0
+"""After how long pins are written or read again, if the store was unavailable."""
+
+Promise = Literal["lock", "pin"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContractStatus:
     """How a tool differs from what it promised."""
 
-    promise: Literal["lock", "pin"]
+    promise: Promise
     """Where the promise is written: in the lock file, or in the store since the tool was first seen."""
     promised: Definition
     judgement: Judgement | None
@@ -68,6 +78,7 @@ class _Pair:
     """A tool as it was promised, and as it is now."""
 
     server: PluginName
+    promise: Promise
     old: Definition
     new: Definition
 
@@ -79,6 +90,25 @@ class _PairVerdict:
     judgement: Judgement
     old: DefinitionScan
     new: DefinitionScan
+
+
+@dataclass(kw_only=True)
+class _Unsaved:
+    """Changes of the pins of a server that the store does not have yet."""
+
+    fresh: dict[ToolName, Definition] = field(default_factory=dict)
+    dropped: set[ToolName] = field(default_factory=set)
+    seen: set[ToolName] = field(default_factory=set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedTools:
+    """The tools of a listing, compared with their promises."""
+
+    statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
+    """The tools that differ."""
+    left_out: frozenset[ToolName] = frozenset()
+    """Tools with new names, of a server that renames its tools too often."""
 
 
 async def _ignore(_server: PluginName) -> None:
@@ -108,11 +138,15 @@ class Promises:
         self._judge_slowly = judge_slowly
         self._locked = locked
         self._pins = pins
-        self._pinned: dict[PluginName, dict[ToolName, Definition]] = {}
-        self._fresh: dict[PluginName, dict[ToolName, Definition]] = {}
+        self._pinned: dict[PluginName, PinnedNames] = {}
+        self._unsaved: dict[PluginName, _Unsaved] = {}
+        self._saving: dict[PluginName, _Unsaved] = {}
+        """What is being written to the store."""
+        self._unread: set[PluginName] = set()
+        """Servers with changed tools whose pins could not be read."""
         # By server too: where callers have credentials of their own, a tool is listed under one name for each of them.
         self._unjudged: dict[tuple[PluginName, ToolName], _Pair] = {}
-        self._judged: dict[tuple[PluginName, ToolName], tuple[_Pair, _PairVerdict]] = {}
+        self._judged: dict[PluginName, dict[ToolName, tuple[_Pair, _PairVerdict]]] = {}
         self._requested = anyio.Event()
         self._settled = anyio.Event()
         self._is_judging = False
@@ -130,15 +164,56 @@ class Promises:
 
     async def recall(self, server: PluginName) -> None:
         """Load the pins of a server from the store; must be called before its tools are checked."""
-        found: dict[ToolName, Definition] = {}
+        await self._pins.trim(server, NAMES_LIMIT)
+        found = await self._pins.measure(server, _measure_pin)
         slices = Slices()
-        for name, written in (await self._pins.of_server(server)).items():
-            try:
-                found[ToolName(name)] = Definition.from_json(written)
-            except msgspec.ValidationError as error:
-                event(_log, logging.WARNING, "pin not readable", server=server, tool=name, reason=str(error))
+        for name, pin in found.items():
+            if not isinstance(pin, Pin):
+                event(_log, logging.WARNING, "pin not readable", server=server, tool=name, reason=pin)
             await slices.give_way()
-        self._pinned[server] = found
+        readable = {ToolName(name): pin for name, pin in found.items() if isinstance(pin, Pin)}
+        fresh = {name: Pin.of(definition) for name, definition in self._list_fresh(server).items()}
+        # All at once: a server that runs may be listing its tools.
+        self._drop(server, self._pinned.setdefault(server, PinnedNames()).replace(readable | fresh))
+
+    def forget(self, server: PluginName) -> None:
+        """Remove the pins of a server from memory, once they are saved."""
+        self._pinned.pop(server, None)
+        self._judged.pop(server, None)
+
+    def find_problem(self, server: PluginName) -> str | None:
+        """Return why tools of a server are or were left out, within the last hour; None if none were."""
+        pinned = self._pinned.get(server)
+        return pinned.problem if pinned is not None else None
+
+    async def check_all(self, server: PluginName, contracts: Mapping[ToolName, Contract]) -> CheckedTools:
+        """Compare all tools of a listing with their promises, and pin those without; too many new names are left out."""
+        slices = Slices()
+        definitions: dict[ToolName, Definition] = {}
+        pins: dict[ToolName, Pin] = {}
+        for name, contract in contracts.items():
+            definitions[name] = Definition.from_contract(contract)
+            pins[name] = Pin.of(definitions[name])
+            await slices.give_way()
+        pinned = self._pinned.setdefault(server, PinnedNames())
+        if gone := pinned.begin_listing(definitions):
+            self._unsaved_of(server).seen.update(gone)
+            self._requested.set()
+        for name in self._judged.get(server, {}).keys() - definitions.keys():
+            if find_server_of_instructions(name) is None:
+                del self._judged[server][name]
+        olds = await self._find_olds(server, pins)
+        new = {name: pin for name, pin in pins.items() if pinned.get(name) is None and not self._has_lock_of(name)}
+        taken = self._take_new(server, new)
+        for name in taken:
+            self._pin(server, name, definitions[name], pins[name])
+            await slices.give_way()
+        statuses: dict[ToolName, ContractStatus] = {}
+        for name, (promise, old) in olds.items():
+            if (status := await self._compare(server, promise, old, definitions[name])) is not None:
+                statuses[name] = status
+            await slices.give_way()
+        return CheckedTools(statuses=statuses, left_out=frozenset(new.keys() - set(taken)))
 
     async def check(self, server: PluginName, contract: Contract) -> ContractStatus | None:
         """Return how a tool differs from its promise; None if it does not. A tool without a promise is pinned."""
@@ -146,16 +221,25 @@ class Promises:
 
     async def check_definition(self, server: PluginName, new: Definition) -> ContractStatus | None:
         """The same for a definition, such as that of a server's instructions."""
-        name = ToolName(new.name)
-        promised = self._find_promise(server, name)
-        if promised is None:
-            self._pin(server, name, new)
-            return None
-        promise, old = promised
+        name, pin = ToolName(new.name), Pin.of(new)
+        pinned = self._pinned.setdefault(server, PinnedNames())
+        pinned.note_seen(name)
+        for promise, old in (await self._find_olds(server, {name: pin})).values():
+            return await self._compare(server, promise, old, new)
+        if pinned.get(name) is None:
+            self._pin(server, name, new, pin)
+        return None
+
+    async def _compare(
+        self, server: PluginName, promise: Promise, old: Definition | None, new: Definition
+    ) -> ContractStatus | None:
+        if old is None:
+            # Its pin cannot be read now: it differs, and is judged later.
+            return ContractStatus(promise=promise, promised=new, judgement=None)
         is_promise_kept = is_same_promise(old, new)
         if is_promise_kept and old.meta == new.meta:
             return None
-        verdict = self._verdict(name, _Pair(server=server, old=old, new=new))
+        verdict = self._verdict(ToolName(new.name), _Pair(server=server, promise=promise, old=old, new=new))
         if verdict is None:
             return ContractStatus(promise=promise, promised=old, judgement=None)
         brought = (await self.names()).inspect_change(verdict.old, verdict.new)
@@ -170,10 +254,15 @@ class Promises:
 
     async def run(self) -> None:
         while True:
-            await self._requested.wait()
+            with anyio.move_on_after(RETRY_S if self._unsaved or self._unread else math.inf) as waited:
+                await self._requested.wait()
             self._requested = anyio.Event()
             self._is_judging = True
-            for server in await self._judge_all():
+            servers = await self._judge_all()
+            if waited.cancelled_caught:
+                servers |= self._unread
+                self._unread.clear()
+            for server in servers:
                 await self.on_judged(server)
             self._is_judging = False
             self._settled.set()
@@ -187,40 +276,114 @@ class Promises:
                 await self._settled.wait()
 
     async def save(self) -> None:
-        """Write new pins to the store; a failure is logged."""
-        while self._fresh:
-            server, tools = self._fresh.popitem()
+        """Write new pins to the store; a failure is logged, and they are written again later."""
+        while self._unsaved:
+            server, changes = self._unsaved.popitem()
+            self._saving[server] = changes
             try:
-                await self._pins.add(server, await _write_all(tools))
-            except anyio.get_cancelled_exc_class():
-                # Kept for the save at the end of the process.
-                self._fresh[server] = tools | self._fresh.get(server, {})
-                raise
-            except Exception as error:  # noqa: BLE001 (the pins are in force until this process ends)
+                written = await _write_all(changes.fresh)
+                await self._pins.add(server, written, drop=changes.dropped, seen=changes.seen)
+            except BaseException as error:
+                self._unsaved[server] = _merge(changes, self._unsaved.get(server))
+                if not isinstance(error, Exception):
+                    raise  # Cancelled: written by the save at the end of the process.
                 event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
+                return
+            finally:
+                del self._saving[server]
+            if not changes.fresh:
                 continue
             event(
                 _log,
                 logging.INFO,
                 "tools seen for the first time, and pinned",
                 server=server,
-                tools=len(tools),
+                tools=len(changes.fresh),
                 hint="not in the lock" if self.has_lock else "there is no lock; run `toolpost lock` to create one",
             )
 
-    def _find_promise(self, server: PluginName, name: ToolName) -> tuple[Literal["lock", "pin"], Definition] | None:
-        if self._locked is not None and (locked := self._locked.get(name)) is not None:
-            return "lock", locked.definition
-        pinned = self._pinned.get(server, {}).get(name)
-        return None if pinned is None else ("pin", pinned)
+    def _has_lock_of(self, name: ToolName) -> bool:
+        return self._locked is not None and name in self._locked
 
-    def _pin(self, server: PluginName, name: ToolName, definition: Definition) -> None:
-        for kept in (self._pinned, self._fresh):
-            kept.setdefault(server, {})[name] = definition
+    def _unsaved_of(self, server: PluginName) -> _Unsaved:
+        return self._unsaved.setdefault(server, _Unsaved())
+
+    def _list_fresh(self, server: PluginName) -> dict[ToolName, Definition]:
+        """Return the pins that the store may not have yet."""
+        found: dict[ToolName, Definition] = {}
+        for unsaved in (self._saving, self._unsaved):
+            if (changes := unsaved.get(server)) is not None:
+                found |= changes.fresh
+        return found
+
+    def _take_new(self, server: PluginName, new: Mapping[ToolName, Pin]) -> Sequence[ToolName]:
+        pinned = self._pinned[server]
+        was_degraded = pinned.problem is not None
+        taken = pinned.select_new(new)
+        if pinned.left_out and not was_degraded:
+            hint = "if that is meant, `toolpost lock` accepts the tools that it has now"
+            event(_log, logging.WARNING, "server is degraded", server=server, reason=pinned.problem, hint=hint)
+        return taken
+
+    async def _find_olds(
+        self, server: PluginName, pins: Mapping[ToolName, Pin]
+    ) -> dict[ToolName, tuple[Promise, Definition | None]]:
+        """Return what was promised of the tools that may differ from it; None for a pin that cannot be read now.
+
+        Another gateway of the same store may have dropped a pin that this one has: it is forgotten.
+        """
+        found: dict[ToolName, tuple[Promise, Definition | None]] = {}
+        unread: list[ToolName] = []
+        fresh, judged, pinned = self._list_fresh(server), self._judged.get(server, {}), self._pinned[server]
+        for name, pin in pins.items():
+            if self._locked is not None and (locked := self._locked.get(name)) is not None:
+                found[name] = "lock", locked.definition
+            elif (known := pinned.get(name)) is None or known == pin:
+                continue
+            elif (definition := fresh.get(name)) is not None:
+                found[name] = "pin", definition
+            elif (pair := judged.get(name)) is not None and pair[0].promise == "pin":
+                found[name] = "pin", pair[0].old
+            else:
+                unread.append(name)
+        if unread:
+            found |= await self._read_pins(server, unread)
+        return found
+
+    async def _read_pins(
+        self, server: PluginName, names: Sequence[ToolName]
+    ) -> dict[ToolName, tuple[Promise, Definition | None]]:
+        try:
+            found = await self._pins.of_server(server, names)
+            olds = {ToolName(name): Definition.from_json(written) for name, written in found.items()}
+        except Exception as error:  # noqa: BLE001 (the tools count as changed until the store can be read)
+            event(_log, logging.WARNING, "pins could not be read", server=server, reason=str(error))
+            self._unread.add(server)
+            self._requested.set()
+            return dict.fromkeys(names, ("pin", None))
+        for name in names:
+            if name not in olds:
+                self._pinned[server].remove(name)
+        return {name: ("pin", old) for name, old in olds.items()}
+
+    def _pin(self, server: PluginName, name: ToolName, definition: Definition, pin: Pin) -> None:
+        self._unsaved_of(server).fresh[name] = definition
+        self._drop(server, self._pinned[server].add(name, pin))
         self._requested.set()
 
+    def _drop(self, server: PluginName, names: Sequence[ToolName]) -> None:
+        """Drop pins for which there is no more room."""
+        for name in names:
+            unsaved = self._unsaved_of(server)
+            if unsaved.fresh.pop(name, None) is None:
+                unsaved.dropped.add(name)
+            self._judged.get(server, {}).pop(name, None)
+            self._unjudged.pop((server, name), None)
+        if names:
+            self._requested.set()
+
     def _verdict(self, name: ToolName, pair: _Pair) -> _PairVerdict | None:
-        known = self._judged.get((pair.server, name))
+        known = self._judged.get(pair.server, {}).get(name)
         if known is not None and known[0] == pair:
             return known[1]
         self._unjudged[pair.server, name] = pair
@@ -234,7 +397,7 @@ class Promises:
             judgement, old, new = await anyio.to_thread.run_sync(_judge_if_quick, pair)
             if judgement is None:
                 judgement = await self._judge_slowly(pair.server, pair.old, pair.new)
-            self._judged[pair.server, name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
+            self._judged.setdefault(pair.server, {})[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
             findings = (await self.names()).inspect_change(old, new)
             servers.add(pair.server)
             event(
@@ -257,6 +420,22 @@ async def _write_all(tools: dict[ToolName, Definition]) -> dict[str, Json]:
         written[name] = tool.to_json()
         await slices.give_way()
     return written
+
+
+def _merge(before: _Unsaved, after: _Unsaved | None) -> _Unsaved:
+    """Return what is unsaved after a save failed, during which more has changed."""
+    if after is None:
+        return before
+    fresh = {name: one for name, one in before.fresh.items() if name not in after.dropped}
+    return _Unsaved(fresh=fresh | after.fresh, dropped=before.dropped | after.dropped, seen=before.seen | after.seen)
+
+
+def _measure_pin(written: Json) -> Pin | str:
+    """Return a pin in the store, or why it cannot be read."""
+    try:
+        return Pin.of(Definition.from_json(written))
+    except msgspec.ValidationError as error:
+        return str(error)
 
 
 def _judge_if_quick(pair: _Pair) -> tuple[Judgement | None, DefinitionScan, DefinitionScan]:

@@ -31,6 +31,8 @@ class SortedTools:
     quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
     """The tools that differ, quarantined or not."""
+    left_out: frozenset[ToolName] = frozenset()
+    """Tools with new names, of a server that renames its tools too often: neither listed nor quarantined."""
 
     async def is_like(self, other: "SortedTools") -> bool:
         """Whether clients would be listed the same tools, and operators told the same of them."""
@@ -45,14 +47,14 @@ async def sort_tools(
     tools: Mapping[ToolName, ProvidedTool], promises: Promises, promise_name: PluginName, mode: Mode
 ) -> SortedTools:
     """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
-    found, slices = SortedTools(), Slices()
+    contracts = {name: tool.contract for name, tool in tools.items()}
+    checked = await promises.check_all(promise_name, contracts)
+    found, slices = SortedTools(statuses=checked.statuses, left_out=checked.left_out), Slices()
     for name, tool in tools.items():
-        status = await promises.check(promise_name, tool.contract)
-        if status is not None:
-            found.statuses[name] = status
+        status = checked.statuses.get(name)
         if status is not None and mode == "enforce" and not status.is_harmless:
             found.quarantined[name] = _quarantine(tool, status, promises, promise_name)
-        else:
+        elif name not in checked.left_out:
             found.held[name] = tool
         await slices.give_way()
     return found
@@ -97,6 +99,11 @@ class HeldProvider:
     def promise_name(self) -> PluginName:
         """Under which its tools are pinned."""
         return self.name
+
+    @property
+    def degraded(self) -> str | None:
+        """Why some of its tools are left out; None if none are."""
+        return self._promises.find_problem(self.name) if self._sorted.left_out else None
 
     def is_quarantined(self, name: ToolName) -> bool:
         return name in self._sorted.quarantined

@@ -254,6 +254,7 @@ class ServerHost:
         return provider
 
     def _forget_owner(self, provider: ServerProvider) -> None:
+        self.promises.forget(provider.promise_name)
         if self._authorizations is not None:
             self._authorizations.forget(provider.spec)
 

@@ -214,7 +214,7 @@ class ServerProvider:
         reports = [supervisor.report() for supervisor in self.supervisors]
         first, *others = sorted(reports, key=lambda report: report.last_error_at or 0.0, reverse=True)
         if not others:
-            return first
+            return replace(first, degraded=self.degraded)
         memory = [report.memory_bytes for report in reports if report.memory_bytes is not None]
         return replace(
             first,
@@ -225,7 +225,14 @@ class ServerProvider:
             in_flight=sum(report.in_flight for report in reports),
             restarts=sum(report.restarts for report in reports),
             oddities=sum(report.oddities for report in reports),
+            degraded=self.degraded,
         )
+
+    @property
+    def degraded(self) -> str | None:
+        """Why some of its tools are left out, for all owners together; None if none are, or were within the last hour."""
+        problems = (self._promises.find_problem(one.promise_name) for one in self.owned or (self,))
+        return next((problem for problem in problems if problem is not None), None)
 
     @property
     def description(self) -> str:
@@ -306,11 +313,12 @@ class ServerProvider:
             was_unchecked = self.is_unchecked
             has_new_description, before, self.profile = profile.description != self.description, self.profile, profile
             if build == self.build and await are_same(definitions, self.definitions):
-                if profile.instructions != before.instructions:
+                was_sorted = self._sorted
+                if profile.instructions != before.instructions or self._sorted.left_out:
                     self._use(*await self._sort(self._compiled))
                 self._is_live = self._is_live or is_live
                 self._note_seen(is_live=is_live)
-                if was_unchecked and not self.is_unchecked:
+                if (was_unchecked and not self.is_unchecked) or not await self._sorted.is_like(was_sorted):
                     self._on_change(self)
                 elif has_new_description:
                     self._on_described()

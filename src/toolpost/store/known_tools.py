@@ -4,17 +4,22 @@ Definitions are compared with their pins where no lock names them. A server may 
 and decoded in a thread.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from anyio import to_thread
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.store.scripts import NOW, Many, Row, Script, Statement, TableAccess, reads, writes
+from toolpost.store.scripts import NOW, Many, Row, Script, Statement, TableAccess, marks, reads, writes
+
+Measure = TypeVar("Measure")
 
 KEPT_S: Final = 24 * 60 * 60
+
+_AT_ONCE: Final = 500
+"""How many names one query has."""
 
 _REMEMBER: Final = (
     "INSERT INTO known_tools (server, owner, seen_at, definitions, build, description, offers)"
@@ -25,7 +30,13 @@ _REMEMBER: Final = (
 _RECALL: Final = (
     "SELECT definitions, build, description, offers FROM known_tools WHERE server = ?1 AND owner = ?2 AND seen_at > ?3"
 )
-_PIN: Final = "INSERT INTO pins (server, tool, pinned_at, definition) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
+_PIN: Final = (
+    "INSERT INTO pins (server, tool, pinned_at, seen_at, definition) VALUES (?1, ?2, ?3, ?3, ?4) ON CONFLICT DO NOTHING"
+)
+_UNPIN: Final = "DELETE FROM pins WHERE server = ?1 AND tool = ?2"
+_NEWEST: Final = (
+    "SELECT tool FROM pins WHERE server = ?1 ORDER BY seen_at DESC, pinned_at DESC, tool LIMIT CAST(?2 AS BIGINT)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,31 +95,74 @@ class KnownTools(TableAccess):
 
 
 class Pins(TableAccess):
-    """The first definition of every tool, as JSON."""
+    """The first definition of every tool, as JSON. How many are kept is decided by `providers.pinned_names`."""
 
-    async def of_server(self, server: str) -> Mapping[str, Json]:
-        """Return the pinned definitions of a server, by the names of its tools."""
-        rows = await self._find(server)
+    async def of_server(self, server: str, tools: Sequence[str] | None = None) -> dict[str, Json]:
+        """Return the pinned definitions of a server, or of these tools alone, by name; the ones that were seen last come last."""
+        rows = await (self._find(server) if tools is None else self._find_some(server, tools))
         return await to_thread.run_sync(lambda: {tool: msgspec.json.decode(definition) for tool, definition in rows})
 
-    async def add(self, server: str, tools: Mapping[str, Json]) -> None:
-        """Pin tools; one that is pinned already stays as it is."""
-        encoded = await to_thread.run_sync(lambda: [(tool, _encode(definition)) for tool, definition in tools.items()])
-        await self._insert(server, encoded)
+    @reads
+    def list_recent(self, server: str, age_s: float) -> Script[list[str]]:
+        """Return the tools of a server that were pinned within so many seconds."""
+        ((now,),) = yield NOW
+        rows = yield Statement("SELECT tool FROM pins WHERE server = ?1 AND pinned_at > ?2", (server, now - age_s))
+        return [tool for (tool,) in rows]
 
-    @writes(durable=False)
-    def drop(self, server: str, tools: Sequence[str]) -> Script[None]:
-        """Delete pins: the definitions that are listed next are pinned instead."""
-        yield Many("DELETE FROM pins WHERE server = ?1 AND tool = ?2", [(server, tool) for tool in tools])
+    async def measure(self, server: str, measure: Callable[[Json], Measure]) -> dict[str, Measure]:
+        """Return what a function makes of each pinned definition, in the same order; they are decoded one by one."""
+        rows = await self._find(server)
+        return await to_thread.run_sync(lambda: {tool: measure(msgspec.json.decode(written)) for tool, written in rows})
+
+    async def add(
+        self, server: str, tools: Mapping[str, Json], *, drop: Collection[str] = (), seen: Collection[str] = ()
+    ) -> None:
+        """Pin tools; one that is pinned already stays as it is.
+
+        Before that, the pins of `drop` are deleted: definitions that are listed next are pinned instead. `seen` are pinned
+        tools that a server has listed until now.
+        """
+        encoded = await to_thread.run_sync(lambda: [(tool, _encode(definition)) for tool, definition in tools.items()])
+        await self._change(server, encoded, drop, seen)
+
+    async def trim(self, server: str, limit: int) -> None:
+        """Delete all pins of a server but the `limit` that were seen last."""
+        if await self._count(server) > limit:
+            await self._delete_oldest(server, limit)
 
     @reads
     def _find(self, server: str) -> Script[list[Row]]:
-        return (yield Statement("SELECT tool, definition FROM pins WHERE server = ?1", (server,)))
+        query = "SELECT tool, definition FROM pins WHERE server = ?1 ORDER BY seen_at, pinned_at, tool DESC"
+        return (yield Statement(query, (server,)))
+
+    @reads
+    def _find_some(self, server: str, tools: Sequence[str]) -> Script[list[Row]]:
+        found: list[Row] = []
+        for start in range(0, len(tools), _AT_ONCE):
+            names = tools[start : start + _AT_ONCE]
+            query = f"SELECT tool, definition FROM pins WHERE server = ?1 AND tool IN ({marks(len(names), after=1)})"  # noqa: S608 (marks)
+            found += yield Statement(query, (server, *names))
+        return found
+
+    @reads
+    def _count(self, server: str) -> Script[int]:
+        ((count,),) = yield Statement("SELECT count(*) FROM pins WHERE server = ?1", (server,))
+        return int(count)
 
     @writes(durable=False)
-    def _insert(self, server: str, tools: Sequence[tuple[str, str]]) -> Script[None]:
+    def _change(
+        self, server: str, tools: Sequence[tuple[str, str]], drop: Collection[str], seen: Collection[str]
+    ) -> Script[None]:
         ((now,),) = yield NOW
+        yield Many(_UNPIN, [(server, tool) for tool in drop])
         yield Many(_PIN, [(server, tool, now, definition) for tool, definition in tools])
+        yield Many(
+            "UPDATE pins SET seen_at = ?3 WHERE server = ?1 AND tool = ?2", [(server, tool, now) for tool in seen]
+        )
+
+    @writes(durable=False)
+    def _delete_oldest(self, server: str, limit: int) -> Script[None]:
+        yield Statement(f"DELETE FROM pins WHERE server = ?1 AND tool NOT IN ({_NEWEST})", (server, limit))  # noqa: S608 (a constant)
 
 
 def _encode(definition: Json) -> str:

@@ -44,7 +44,7 @@ TABLES: Final = (
         key=("server", "owner"),
         columns=("server", "owner", "seen_at", "definitions", "build", "description", "offers"),
     ),
-    Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition")),
+    Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition", "seen_at")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
     Table(name="bus_tasks", key=("id",), columns=_TASK),
     Table(name="bus_archive", key=("id",), columns=(*_TASK, "ended_by")),

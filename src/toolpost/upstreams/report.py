@@ -39,6 +39,8 @@ class ServerReport:
     """What can be done about the last error."""
     oddities: int = 0
     """How many of its messages on stdio made no sense."""
+    degraded: str | None = None
+    """Why some of its tools are left out; None if none are."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from toolpost.cli.lock.states import list_tools
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.apis import served
+from toolpost.providers import pinned_names
 from toolpost.reload import apply_config, follow_lock
 from toolpost.running import App
 from toolpost.settings import load_config
@@ -72,6 +73,25 @@ async def test_a_changed_file_is_served_and_a_broken_one_is_not(
             file.write_text(json.dumps(describe(get("/cats"))))
             await until(lambda: names_of(app) == ["pets__cats"])
             assert app.health()["plugins"]["pets"]["state"] == "healthy"
+
+
+async def test_a_document_may_not_rename_its_tools_as_often_as_it_likes(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned_names, "RENAMES_LIMIT", 2)
+    file = tmp_path / "pets.json"
+    async with open_gateway(describe(*(get(f"/dog{number}") for number in range(5))), api.url, tmp_path) as app:
+        assert len(names_of(app)) == 5
+        assert app.health()["plugins"]["pets"]["state"] == "healthy"
+        file.write_text(json.dumps(describe(*(get(f"/cat{number}") for number in range(5)))))
+        await until(lambda: names_of(app) == ["pets__cat0", "pets__cat1"])
+        degraded = app.health()["plugins"]["pets"]
+        file.write_text(json.dumps(describe(*(get(f"/dog{number}") for number in range(5)))))
+        await until(lambda: len(names_of(app)) == 5)
+        assert app.health()["plugins"]["pets"]["state"] == "healthy"
+
+    assert degraded["state"] == "degraded"
+    assert "3 tools with new names are left out" in degraded["problems"][0]
 
 
 async def test_a_document_that_could_not_be_read_at_the_start_is_served_once_it_can(

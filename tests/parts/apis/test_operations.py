@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
 from tests.parts.apis.fake_api import answers, describe, takes
 from toolpost.contracts.errors import CapabilityMissing
+from toolpost.parts.apis import tools
 from toolpost.parts.apis.document import BadDocument, Document, Unusable, parse_document
 from toolpost.parts.apis.operations import find_base, find_operations
 from toolpost.parts.apis.schemas import Converter
 from toolpost.parts.apis.tools import ApiTools, OperationTool, make_tools
+from toolpost.upstreams.lists import ITEMS_LIMIT
 
 
 def document_of(raw: dict[str, Any]) -> Document:
@@ -346,3 +349,38 @@ def test_the_base_is_that_of_the_document_and_relative_to_its_url() -> None:
     )
     assert find_base(document_of(describe()), None) is None
     assert find_base(document_of(describe(servers=[{"url": "file:///etc"}])), None) is None
+
+
+def make_many(count: int) -> Document:
+    return document_of(describe(*({"method": "get", "path": f"/things/{number}"} for number in range(count))))
+
+
+@attack(
+    "repository",
+    "describes an API with tens of thousands of operations",
+    "the time to make tools grows with their number and no faster; 20,000 become tools, as of a server",
+)
+def test_the_cost_of_a_document_grows_with_its_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without the contracts, which take most of the time, and one as long as the other.
+    monkeypatch.setattr(tools, "_make_tool", lambda operation, *_: operation)
+
+    def cost_s(count: int) -> float:
+        document = make_many(count)
+        return thread_cpu_s(lambda: make_tools(document, "things", deny=["/things/*9"]))
+
+    assert_linear(cost_s, small=500)
+
+
+def test_an_api_has_as_many_tools_as_a_server_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = make_many(12)
+    assert ITEMS_LIMIT == tools.ITEMS_LIMIT == 20_000
+    monkeypatch.setattr(tools, "ITEMS_LIMIT", 10)
+    made = make_tools(document, "things")
+    fewer = make_tools(document, "things", deny=["/things/1*"])
+
+    assert [tool.operation.path for tool in made.tools] == [f"/things/{number}" for number in range(10)]
+    (omission,) = made.omitted
+    assert omission.reason == (
+        "the last 2 of 12 operations: an API has at most 10 tools; select operations with `allow` and `deny`"
+    )
+    assert (len(fewer.tools), fewer.omitted) == (9, [])

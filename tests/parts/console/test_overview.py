@@ -11,6 +11,7 @@ from tests.parts.console.test_contracts import bank, change_tool
 from tests.parts.console.test_servers import SECRET, server
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from toolpost.parts.console.api.overview import _list_minutes
+from toolpost.providers.promises import Promises
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -48,6 +49,19 @@ async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite
     assert changed["title"] == "bank__pay has changed and is quarantined"
     assert changed["command"] == "toolpost lock --accept bank__pay"
     assert SECRET not in str(found)
+
+
+async def test_a_degraded_server_is_shown_with_the_reason(site: OpenSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Promises, "find_problem", lambda _self, _server: "it keeps renaming its tools")
+    async with site(server("small", "fine")) as opened:
+        found = (await opened.get("/overview"))["attention"]
+        shown = await opened.get("/server", name="small")
+        listed = (await opened.get("/servers"))["servers"]
+
+    assert [(each["title"], each["text"]) for each in found] == [
+        ("The server small is degraded", "it keeps renaming its tools")
+    ]
+    assert shown["degraded"] == listed[0]["degraded"] == "it keeps renaming its tools"
 
 
 async def test_parts_say_what_waits_for_whom(

@@ -5,6 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.parts.console.conftest import OpenSite
 from toolpost.authoring import Plugin
 from toolpost.base.ids import PluginName
@@ -164,6 +165,43 @@ async def test_definitions_are_kept_as_they_change(store_url: str) -> None:
     assert versions[0].judgement.verdict.value == "breaking"
     assert len(kept) == KEPT
     assert kept[0].number == 3 + KEPT
+
+
+def make_named(name: str, text: str = "") -> Contract:
+    terms = Terms(name=name, description=f"Do it. {text}", input_schema={"type": "object"})
+    return contract_of(terms, plugin=PluginName(name.partition("_")[0]))
+
+
+@attack(
+    "server",
+    "renames or changes its tools again and again, to fill the history of definitions",
+    "20,000 names and 64 MB are kept of a server, the last seen; those of other servers stay",
+)
+async def test_the_names_that_were_seen_last_are_kept(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "NAMES_LIMIT", 10)
+    async with open_store(store_url) as store:
+        await migrate_part(store, store_url, "console", "toolpost.parts.console.migrations")
+
+        async def list_kept() -> list[str]:
+            rows = await store.scripts.read(definitions._read_sizes)
+            return list(dict.fromkeys(tool.partition("__")[2] for tool, _, _ in rows))
+
+        history = DefinitionHistory(store)
+        await history.record([make_named("desk_other")])
+        for number in range(25):
+            await history.record([make_named("shop_always"), make_named(f"shop_{number}")])
+        many = await list_kept()
+        after_restart = DefinitionHistory(store)
+        await after_restart.record([make_named("shop_always"), make_named("shop_25")])
+        restarted = await list_kept()
+        monkeypatch.setattr(definitions, "SIZE_LIMIT_BYTES", 4_000)
+        for number in range(26, 36):
+            await after_restart.record([make_named("shop_always"), make_named(f"shop_{number}", "x" * 1_000)])
+        large = await list_kept()
+
+    assert many == ["desk_other", "shop_always", *(f"shop_{number}" for number in range(16, 25))]
+    assert restarted == ["desk_other", "shop_always", *(f"shop_{number}" for number in range(17, 26))]
+    assert large == ["desk_other", "shop_always", *(f"shop_{number}" for number in range(33, 36))]
 
 
 async def test_a_gateway_records_what_it_serves(

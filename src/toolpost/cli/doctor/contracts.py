@@ -1,15 +1,16 @@
 """Checks of definitions: changes against the lock and the pins, and text that may be addressed to the model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from toolpost.cli.doctor.findings import Diagnosis, Group, problem, warning
-from toolpost.cli.lock.states import read_pinned_tools
+from toolpost.cli.lock.states import read_pinned_tools, read_recent_names
 from toolpost.contracts.compatibility import Definition, Verdict, judge
 from toolpost.contracts.compatibility.definition import find_server_of_instructions
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import NameIndex, inspect_change, inspect_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
+from toolpost.providers.pinned_names import RENAMES_LIMIT, RENAMES_S
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import make_concealer
@@ -37,10 +38,21 @@ class _Baseline:
 async def with_contracts(groups: Sequence[Group], config: Config) -> list[Group]:
     """Add the findings about changed and suspicious definitions to each group."""
     pinned = await read_pinned_tools(config)
+    recent = await read_recent_names(config, RENAMES_S)
     locked, broken = _read_lock(config)
     seen = [tool.name for group in groups for tool in group.definitions]
     baseline = _Baseline(locked=locked, pinned=pinned, names=NameIndex([*seen, *locked, *pinned]))
-    shown = [replace(group, findings=(*group.findings, *_findings(group, config, baseline))) for group in groups]
+    shown = [
+        replace(
+            group,
+            findings=(
+                *group.findings,
+                *_find_renaming(group, recent.get(group.name, ())),
+                *_findings(group, config, baseline),
+            ),
+        )
+        for group in groups
+    ]
     if broken is not None and shown:
         shown[0] = replace(shown[0], findings=(*shown[0].findings, broken))
     return shown
@@ -51,6 +63,20 @@ def _read_lock(config: Config) -> tuple[LockedTools, Diagnosis | None]:
         return read_lock(config.lock_path) or {}, None
     except BadLock as error:
         return {}, problem("lock", error)
+
+
+def _find_renaming(group: Group, recent: Collection[str]) -> Iterator[Diagnosis]:
+    """Warn of a server that keeps renaming its tools; `recent` are the names that it first listed within the last hour."""
+    if group.kind != "server" or not group.definitions:
+        return
+    gone = set(recent) - {tool.name for tool in group.definitions}
+    if len(gone) >= RENAMES_LIMIT // 2:
+        yield warning(
+            "renaming",
+            f"degraded: it keeps renaming its tools; {len(gone):,} names that were new within the last hour are gone",
+            hint=f"the gateway takes {RENAMES_LIMIT:,} names in an hour that come in place of others, and leaves out the rest;"
+            " `toolpost lock` accepts the tools that it has now",
+        )
 
 
 def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Diagnosis]:

@@ -4,10 +4,10 @@ Live means that every plugin is loaded and every server started once. A pin is a
 the store. All three are `{tool name: LockedTool}`; what differs between two of them is decided in `toolpost.contracts.lockfile`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import click
@@ -27,6 +27,8 @@ from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
 from toolpost.store import Pins, open_store, store_exists
+
+Result = TypeVar("Result")
 
 START_S: Final = 60.0
 """How long a server may take to start before its tools count as missing."""
@@ -167,11 +169,24 @@ async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, st
 
 async def read_pinned_tools(config: Config) -> dict[str, LockedTool]:
     """Read the pins of the configured servers and APIs; a store that cannot be read is a warning, and no pins."""
+    return await _read_store(config, lambda pins: read_pins(pins, credential_users(config), warn))
+
+
+async def read_recent_names(config: Config, age_s: float) -> dict[str, list[str]]:
+    """Read the names that each configured server first listed within so many seconds."""
+
+    async def read(pins: Pins) -> dict[str, list[str]]:
+        return {server: await pins.list_recent(server, age_s) for server in config.servers}
+
+    return await _read_store(config, read)
+
+
+async def _read_store(config: Config, read: Callable[[Pins], Awaitable[dict[str, Result]]]) -> dict[str, Result]:
     try:
         if config.store_url == "sqlite::memory:" or not await store_exists(config.store_url):
             return {}
         async with open_store(config.store_url) as store:
-            return await read_pins(store.pins, credential_users(config), warn)
+            return await read(store.pins)
     except ToolpostError as error:
         warn(f"cannot read the pins: {error.message}")
         return {}

@@ -159,7 +159,7 @@ def format_mib(size: Json) -> str:
 def _make_row(report: JsonObject) -> tuple[str, ...]:
     return (
         str(report.get("name")),
-        str(report.get("state")),
+        f"{report.get('state')}, degraded" if report.get("degraded") else str(report.get("state")),
         _format_pids(report),
         format_mib(report.get("memoryBytes")),
         str(report.get("restarts", "-")),
@@ -215,6 +215,8 @@ def _format_last_error(report: JsonObject) -> str:
     facts = [str(error)] if (error := report.get("lastError")) else []
     if error and (moment := report.get("lastErrorAt")):
         facts = [f"{error} ({moment})"]
+    if problem := report.get("degraded"):
+        facts.append(str(problem))
     if count := report.get("oddities"):
         facts.append(f"sent invalid messages, {pluralize(count, 'time')}")
     return "; ".join(facts) or "-"

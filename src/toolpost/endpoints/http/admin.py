@@ -143,6 +143,7 @@ async def report_server(
         "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
         "lastWords": [conceal(line) for line in report.stderr_tail],
         "oddities": report.oddities,
+        "degraded": report.degraded,
         "tags": sorted(provider.spec.tags),
         "tools": len(provider.tools),
         # In a thread: a server decides how many tools there are to tell of.

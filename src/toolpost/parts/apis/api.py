@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from anyio import to_thread
 
@@ -26,6 +26,9 @@ from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.spec import ServerSpec
 
 _log = logging.getLogger("toolpost.apis")
+
+SHOWN_OMISSIONS: Final = 10
+"""How many operations are logged that are left out: the author of a document decides how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +85,11 @@ async def open_api(
         hidden=fixed,
     )
     made = await to_thread.run_sync(make, abandon_on_cancel=True)
-    for omission in made.omitted:
+    for omission in made.omitted[:SHOWN_OMISSIONS]:
         event(_log, logging.WARNING, "operation left out", api=name, operation=omission.shown, reason=omission.reason)
+    if (more := len(made.omitted) - SHOWN_OMISSIONS) > 0:
+        hint = "`toolpost doctor` names more of them"
+        event(_log, logging.WARNING, "more operations left out", api=name, operations=more, hint=hint)
     if 0 < api.budget_tokens < made.tokens:
         event(
             _log,

@@ -16,6 +16,7 @@ from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.parts.apis.document import Document, Unusable
 from toolpost.parts.apis.operations import BODY_KEY, Body, Omission, Operation, find_operations, is_selected
 from toolpost.parts.apis.schemas import DESCRIPTION_LIMIT, FILE, Converter, Direction, shorten
+from toolpost.upstreams.lists import ITEMS_LIMIT
 
 REQUEST_LIMIT_BYTES: Final = 32 * 1024
 ANSWER_LIMIT_BYTES: Final = 16 * 1024
@@ -102,11 +103,20 @@ def make_tools(
     """
     found = find_operations(document, api)
     allowed, denied = list(allow), list(deny)
-    selected = [each for each in found.usable if is_selected(each, allowed, denied)]
+    selected: list[Operation] = []
+    unselected: list[Operation] = []
+    for each in found.usable:
+        (selected if is_selected(each, allowed, denied) else unselected).append(each)
     converters: dict[Direction, Converter] = {each: Converter(document, each) for each in get_args(Direction)}
     tools: list[OperationTool] = []
     omitted = list(found.omitted)
-    for operation in selected:
+    if len(selected) > ITEMS_LIMIT:
+        reason = (
+            f"the last {len(selected) - ITEMS_LIMIT:,} of {len(selected):,} operations: an API has at most {ITEMS_LIMIT:,} tools;"
+            " select operations with `allow` and `deny`"
+        )
+        omitted.insert(0, Omission(method="*", path="*", reason=reason))
+    for operation in selected[:ITEMS_LIMIT]:
         shown = tuple(
             each
             for each in operation.parameters
@@ -119,7 +129,7 @@ def make_tools(
     return ApiTools(
         tools=tools,
         omitted=omitted,
-        unselected=[each for each in found.usable if each not in selected],
+        unselected=unselected,
         schemes=dict(found.schemes),
     )
 

@@ -2,19 +2,23 @@
 
 The store keeps the first definition of a server's tool (its pin) and the lock the accepted one; what came between is kept here,
 the newest `KEPT` of each tool. The tools are looked at when they have changed, not when they are called.
+
+A server may rename its tools again and again: of each, the names that were listed last are kept, `NAMES_LIMIT` at most, with
+`SIZE_LIMIT_BYTES` of definitions.
 """
 
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import msgspec
 from anyio import to_thread
 
 from toolpost.base.events import event
+from toolpost.contracts.apps import SEPARATOR
 from toolpost.contracts.compatibility import Definition, Judgement, is_quick, judge, make_cut_short_judgement
 from toolpost.contracts.contract import Contract
 from toolpost.store import Store
@@ -27,6 +31,9 @@ _log = logging.getLogger("toolpost.console")
 
 KEPT: Final = 20
 """Definitions that are kept of a tool: a server may send another one every second."""
+NAMES_LIMIT: Final = 20_000
+SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""How many names are kept of one server or plugin, and how large all their definitions may be."""
 LOOK_S: Final = 2.0
 BATCH: Final = 500
 """Definitions that are written in one transaction."""
@@ -62,12 +69,56 @@ class _Written:
     text: str
 
 
+class _Latest(NamedTuple):
+    """What is known of a tool without its definitions."""
+
+    digest: str
+    """Of its latest definition."""
+    sizes: tuple[int, ...]
+    """Of each definition that is kept, in bytes."""
+
+
+class KnownNames:
+    """The tools of one server or plugin, the last seen last."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, _Latest] = {}
+        self._size_bytes = 0
+
+    def has(self, tool: str, digest: str) -> bool:
+        """Whether this is the latest definition of a tool, which is then noted as seen last."""
+        if (latest := self._tools.pop(tool, None)) is not None:
+            self._tools[tool] = latest
+        return latest is not None and latest.digest == digest
+
+    def add(self, tool: str, digest: str, size_bytes: int) -> None:
+        """Note a definition as the latest of its tool."""
+        sizes = self._remove(tool)
+        self._tools[tool] = _Latest(digest, (*sizes, size_bytes)[-KEPT:])
+        self._size_bytes += sum(self._tools[tool].sizes)
+
+    def forget_oldest(self) -> list[str]:
+        """Forget the names that there is no room for, those seen longest ago."""
+        forgotten: list[str] = []
+        while len(self._tools) > NAMES_LIMIT or (self._size_bytes > SIZE_LIMIT_BYTES and len(self._tools) > 1):
+            forgotten.append(next(iter(self._tools)))
+            self._remove(forgotten[-1])
+        return forgotten
+
+    def _remove(self, tool: str) -> tuple[int, ...]:
+        latest = self._tools.pop(tool, None)
+        sizes = latest.sizes if latest is not None else ()
+        self._size_bytes -= sum(sizes)
+        return sizes
+
+
 class DefinitionHistory:
     """The definitions of all tools, in a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._latest: dict[str, str] | None = None
+        self._known: dict[str, KnownNames] | None = None
+        """By server or plugin."""
 
     async def run(self, gateway: "Gateway") -> None:
         """Record what changes, until cancelled."""
@@ -84,15 +135,21 @@ class DefinitionHistory:
 
     async def record(self, contracts: Iterable[Contract]) -> int:
         """Store the definitions that are not the latest of their tools; returns how many there were."""
-        if self._latest is None:
-            self._latest = dict(await self._store.scripts.read(_read_latest))
+        if self._known is None:
+            rows = await self._store.scripts.read(_read_sizes)
+            self._known = await to_thread.run_sync(_group, rows)
         # In a thread: a server decides how many tools there are, and how long they are.
         written = await to_thread.run_sync(lambda listed: list(map(_write, listed)), list(contracts))
-        fresh = [each for each in written if self._latest.get(each.tool) != each.digest]
+        known = self._known
+        fresh = [each for each in written if not _find_names(known, each.tool).has(each.tool, each.digest)]
         for start in range(0, len(fresh), BATCH):
             part = fresh[start : start + BATCH]
             await self._store.scripts.run(lambda part=part: _add(part), durable=False)  # type: ignore[misc]
-            self._latest |= {each.tool: each.digest for each in part}
+            for each in part:
+                _find_names(known, each.tool).add(each.tool, each.digest, len(each.text))
+        forgotten = [tool for names in known.values() for tool in names.forget_oldest()]
+        if forgotten:
+            await self._store.scripts.run(lambda: _forget(forgotten), durable=False)
         return len(fresh)
 
     async def of_tool(self, name: str) -> list[Version]:
@@ -122,12 +179,28 @@ def _judge_rows(rows: Sequence[Row]) -> list[Version]:
     return versions[::-1]
 
 
-def _read_latest() -> Script[list[tuple[str, str]]]:
-    rows = yield Statement(
-        "SELECT tool, digest FROM console_definitions AS d"
-        " WHERE number = (SELECT max(number) FROM console_definitions WHERE tool = d.tool)"
+def _find_names(known: dict[str, KnownNames], tool: str) -> KnownNames:
+    return known.setdefault(tool.partition(SEPARATOR)[0], KnownNames())
+
+
+def _group(rows: Sequence[Row]) -> dict[str, KnownNames]:
+    known: dict[str, KnownNames] = {}
+    for tool, digest, size in rows:
+        _find_names(known, tool).add(tool, digest, size)
+    return known
+
+
+def _read_sizes() -> Script[list[Row]]:
+    """Read all definitions but their text, the newest last."""
+    return (
+        yield Statement(
+            "SELECT tool, digest, length(definition) FROM console_definitions ORDER BY seen_at, tool, number"
+        )
     )
-    return [(str(tool), str(digest)) for tool, digest in rows]
+
+
+def _forget(tools: Sequence[str]) -> Script[None]:
+    yield Many("DELETE FROM console_definitions WHERE tool = ?1", [(tool,) for tool in tools])
 
 
 def _read_tool(name: str) -> Script[list[Row]]:

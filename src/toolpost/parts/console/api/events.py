@@ -132,6 +132,7 @@ class _Look:
                 "memoryBytes": report.memory_bytes,
                 "restarts": report.restarts,
                 "lastError": conceal(report.last_error) if report.last_error is not None else None,
+                "degraded": report.degraded,
                 "lines": [conceal(line) for line in report.stderr_tail],
             }
             if output != self._output:

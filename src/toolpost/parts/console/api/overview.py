@@ -86,6 +86,8 @@ async def _list_attention(console: Console, admission: Admission) -> list[Attent
         for provider in console.http.servers.providers.values():
             if provider.state in _DOWN:
                 found.append(_describe_failed(provider))
+            if (problem := provider.degraded) is not None:
+                found.append(_describe_degraded(provider, problem))
         found += _describe_changed(console)
         found += [
             Attention(
@@ -112,6 +114,15 @@ def _describe_failed(provider: ServerProvider) -> Attention:
         # The error quotes the last line: one line alone would be shown twice.
         lines=[] if len(lines) == 1 and lines[0] in text else lines,
         is_urgent=True,
+    )
+
+
+def _describe_degraded(provider: ServerProvider, problem: str) -> Attention:
+    return Attention(
+        title=f"The server {provider.name} is degraded",
+        text=problem,
+        path=f"/servers/{provider.name}",
+        command=f"toolpost doctor {provider.name}",
     )
 
 

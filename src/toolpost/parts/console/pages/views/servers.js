@@ -30,6 +30,7 @@ function List({ go, session }) {
           ${server.state === "stopped" && !server.isHalted ? "starts when it is called · " : ""}${server.transport} · ${count(server.tools, "tool")}${server.pids.length ? ` · pid ${server.pids.join(", ")}` : ""}
           ${server.memoryBytes ? ` · ${bytes(server.memoryBytes)}` : ""}${server.restarts ? ` · ${count(server.restarts, "restart")}` : ""}
         </p>` : null}
+        ${server.degraded ? html`<p class="bad">degraded: <${Message} text=${server.degraded} /></p>` : null}
         ${server.lastError && isDown(server.state) ? html`<p class="bad"><${Message} text=${server.lastError} /></p>` : null}
       </li>`)}
     </ul>
@@ -90,6 +91,7 @@ function Server({ name, go, session }) {
         ${server.refused.length ? ` · ${server.refused.length} refused` : ""}
       </dd>
       <dt>Calls</dt><dd><${Link} to=${`/calls?tool=${encodeURIComponent(`${name}__*`)}`} go=${go}>of its tools<//></dd>
+      ${now.degraded ? html`<dt>Degraded</dt><dd class="bad"><${Message} text=${now.degraded} /></dd>` : null}
       ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> (${time(server.lastErrorAt)})</dd>` : null}
       ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
     </dl>
