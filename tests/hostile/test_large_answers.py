@@ -17,15 +17,19 @@ from anyio import to_thread
 
 from tests.hostile.attacks import answering, attack, longest_stretch_s
 from tests.parts.apis.fake_api import answers, describe, open_gateway, takes
+from tests.parts.approvals.bank import approvals_of, bank, requiring
+from tests.parts.approvals.test_service import subject
 from tests.parts.login.conftest import OpenGateway
 from tests.parts.login.conftest import open_gateway as _open_login
 from tests.parts.results.conftest import limited, open_limited
 from tests.parts.results.test_cost import plugin_with
+from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller
-from toolpost.base.ids import CallerId
+from toolpost.base.ids import META_KEY, CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.middleware import CheckedResult
 from toolpost.parts.models.endpoint import BODY_LIMIT_BYTES, Api, Endpoint, EndpointFailed, ModelPrompt
+from toolpost.parts.results.reader import PAGE_LIMIT_BYTES
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.running import App
@@ -75,10 +79,10 @@ BODIES: dict[str, tuple[int, str, bytes]] = {
 }
 
 
-async def call(app: App, name: str) -> Any:
+async def call(app: App, name: str, arguments: Any = ()) -> Any:
     """Return the result of a call, as an endpoint sends it; not decoded, which would be the test's work on the loop."""
     caller = Caller(id=CallerId("ada"), transport="memory")
-    admitted = app.call_handler.admit(b"1", name, {}, {}, caller=caller, notify=None)
+    admitted = app.call_handler.admit(b"1", name, dict(arguments), {}, caller=caller, notify=None)
     return await app.call_handler.answer(b"1", admitted, STATELESS)
 
 
@@ -249,3 +253,28 @@ async def test_results_that_are_cut(size: int) -> None:
         admitted = app.gateway.admit(caller=caller, name="made__large", arguments={})
         assert (await limiter.limit(admitted, result)) is not result
         assert await longest_stretch_s(lambda: limiter.limit(admitted, result)) < LOOP_S
+
+
+@attack("caller", "opens rounds with arguments of many values", "a list of rounds holds up no other call")
+async def test_a_list_of_large_rounds() -> None:
+    arguments = {"amount": 5, "notes": [{"a": 1, "token": "x"}] * 9_000}
+    async with open_app(requiring(), plugins=[bank([])]) as app, open_http(app) as url:
+        for number in range(60):
+            await approvals_of(app).open_call(subject(arguments=arguments | {"amount": number}), expires_s=600)
+
+        def ask() -> int:
+            with urllib.request.urlopen(f"{url.removesuffix('/mcp')}/api/approvals") as answer:
+                return len(answer.read())
+
+        assert await to_thread.run_sync(ask) > 100_000
+        assert await longest_stretch_s(lambda: to_thread.run_sync(ask)) < LOOP_S
+
+
+@attack("caller", "searches a large result of short lines that all match", "the search holds up no other call")
+async def test_a_search_of_short_lines() -> None:
+    text = "a\n" * 500_000
+    async with open_limited(limited(limit_bytes=20_000), plugin_with(text)) as app:
+        kept = json.loads(await call(app, "made__large"))["result"]["_meta"][META_KEY]["truncated"]["id"]
+        search = {"id": kept, "grep": "a", "limit": PAGE_LIMIT_BYTES}
+        assert b'"matches"' in await call(app, "results__read", search)
+        assert await longest_stretch_s(lambda: call(app, "results__read", search)) < LOOP_S
