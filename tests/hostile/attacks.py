@@ -4,8 +4,12 @@ Wall time says little on a shared machine. A blocked event loop is seen in the C
 the ratio between the costs of two input sizes; 50 ms of wall time are asserted only in soak, where a test runs alone.
 """
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +26,71 @@ def attack(attacker: Attacker, attempt: str, holds: str) -> pytest.MarkDecorator
 def loop_cpu_s(pid: int) -> float:
     """Return the CPU seconds that a process's main thread, which runs its event loop, has used so far (Linux)."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+class LoopStretch:
+    """The longest stretch of CPU time for which an event loop, this thread's, did nothing else; `cpu_s`."""
+
+    def __init__(self) -> None:
+        self.cpu_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._seen = time.thread_time()
+        self._timer = self._loop.call_later(0.001, self._turn)
+
+    def _turn(self) -> None:
+        self._note()
+        self._timer = self._loop.call_later(0.001, self._turn)
+
+    def _note(self) -> None:
+        now = time.thread_time()
+        self.cpu_s, self._seen = max(self.cpu_s, now - self._seen), now
+
+    def end(self) -> None:
+        self._note()
+        self._timer.cancel()
+
+
+async def longest_stretch_s(work: Callable[[], Awaitable[Any]]) -> float:
+    """Return the longest stretch for which `work` holds the event loop: the least of three runs, for one may meet a collection of
+    garbage. What the test itself does must not be on the loop: requests are answered from a thread (`answering`).
+    """
+    found = []
+    for _ in range(3):
+        stretch = LoopStretch()
+        await work()
+        stretch.end()
+        found.append(stretch.cpu_s)
+    return min(found)
+
+
+@contextmanager
+def answering(answers: Mapping[str, Callable[[], tuple[int, str, bytes]]]) -> Iterator[str]:
+    """Serve HTTP from a thread: status, media type and body by path, without the query; 404 for any other. Gives the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            make = answers.get(self.path.partition("?")[0], lambda: (404, "text/plain", b""))
+            status, media_type, body = make()
+            self.send_response(status)
+            self.send_header("content-type", media_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def thread_cpu_s(work: Callable[[], Any]) -> float:

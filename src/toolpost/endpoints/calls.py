@@ -34,6 +34,9 @@ METHODS: Final = frozenset({"tools/call", "tools/list"})
 INLINE_VIEW_TOOLS: Final = 2_000
 """With more tools than this, what a view shows is computed in a thread: 20,000 take 140 ms."""
 
+INLINE_WRITE_BYTES: Final = 1024 * 1024
+"""A longer answer is written in a thread: JSON inside a JSON string takes up to 8 ms for each megabyte."""
+
 Notify = Callable[[bytes], None]
 
 _ENVELOPE_SUCCESS: Final = (
@@ -226,7 +229,9 @@ class CallHandler:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
         if answer.upstream_fields is not None and is_input_required(answer.upstream_fields):
             answer = self._seal_state(answer, answer.upstream_fields, client_channel)
-        return result_response(request_id, write_call_result(answer, revision))
+        if len(answer.payload) > INLINE_WRITE_BYTES:
+            return await to_thread.run_sync(_write_response, request_id, answer, revision)
+        return _write_response(request_id, answer, revision)
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         """Note the end of a client's session on stdio; for `ObservedCallHandler`."""
@@ -305,6 +310,10 @@ class ObservedCallHandler(CallHandler):
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         self.observer.end_session(transport, revision, seconds)
+
+
+def _write_response(request_id: bytes, answer: Answer, revision: Revision) -> bytes:
+    return result_response(request_id, write_call_result(answer, revision))
 
 
 def _bound_to(name: str, arguments: JsonObject) -> str:

@@ -47,7 +47,7 @@ class Validation:
     def check_result(
         self,
         call: Call,
-        result: Json,
+        result: Json | msgspec.Raw,
         encoded: bytes | msgspec.Raw,
         *,
         content_of: Callable[[], Sequence[Json]] = tuple,
@@ -57,9 +57,14 @@ class Validation:
         The error has the tool's result in its details, so that it is not lost.
         """
         schema = call.tool.contract.result_schema
-        if schema is None or (isinstance(result, str) and schema.raw == _ANY_TEXT):
+        is_text = isinstance(result, str) or (
+            isinstance(result, msgspec.Raw) and bytes(memoryview(encoded)[:1]) == b'"'
+        )
+        if schema is None or (is_text and schema.raw == _ANY_TEXT):
             # A long text needs no worker process to be found a text.
             return None
+        if isinstance(result, msgspec.Raw):  # too large to become objects here
+            return self._check_in_worker(call, schema, result, encoded, content_of)
         issues = find_issues_quickly(schema, result, len(memoryview(encoded)))
         if issues is None:
             return self._check_in_worker(call, schema, result, encoded, content_of)
@@ -71,7 +76,7 @@ class Validation:
         self,
         call: Call,
         schema: Schema,
-        result: Json,
+        result: Json | msgspec.Raw,
         encoded: bytes | msgspec.Raw,
         content_of: Callable[[], Sequence[Json]],
     ) -> None:

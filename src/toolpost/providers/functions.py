@@ -160,7 +160,10 @@ def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = (
         value, content = value.data, value.content
     blocks: Sequence[JsonObject] = [_make_block(block) for block in content] if content else ()
     try:
-        plain = value if value is msgspec.UNSET else msgspec.to_builtins(value, str_keys=True)
+        is_ready = value is msgspec.UNSET or isinstance(
+            value, msgspec.Raw
+        )  # JSON text is not made an object for nothing
+        plain = value if is_ready else msgspec.to_builtins(value, str_keys=True)
         if meta:
             meta = msgspec.to_builtins(meta, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from nacl.signing import VerifyKey
 
-from tests.hostile.attacks import attack
+from tests.hostile.attacks import attack, longest_stretch_s
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring
 from tests.proofs import proves
 from tests.ways import STATELESS, Way
@@ -325,6 +325,20 @@ async def test_what_a_stranger_answers_does_not_count_as_received(
         (report,) = await peers.report()
 
     assert report["sent"] == {"round": 0, "vote": 0}, "the peer gets it with the next exchange"
+
+
+@attack(
+    "server", "is a peer that sends two thousand signed events at once", "they are verified and stored beside the loop"
+)
+async def test_many_events_leave_the_loop_to_others(tmp_path: Path, other_url: str) -> None:
+    theirs = await key_of(other_url)
+    async with open_part_store(other_url, "approvals", MIGRATIONS) as store:
+        peer = Peers(Approvals(store), store, {})
+        rounds = [await peer._sign({"kind": "round", "round": number}) for number in range(2_000)]
+    async with gateway(f"sqlite:{tmp_path / 'a.db'}", b=PeerSettings(url=NOWHERE, key=theirs)) as a:
+        peers = peers_of(a)
+        assert await peers._take("b", rounds) == 4 * peers_module.BATCH
+        assert await longest_stretch_s(lambda: peers._take("b", rounds)) < 0.05
 
 
 @attack("server", "is a peer that sends one event after another", "the newest of them are kept, and no others")

@@ -1,4 +1,7 @@
-"""Turns responses into results and errors. Everything in them comes from the API, and is bounded."""
+"""Turns responses into results and errors. Everything in them comes from the API, and is bounded.
+
+A large body stays JSON text (`msgspec.Raw`): as Python objects, 8 MB of `[],` are half a gigabyte. It is read in a thread.
+"""
 
 import base64
 import re
@@ -10,12 +13,24 @@ import msgspec
 from toolpost.authoring import Result
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
-from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, ToolFailed, ToolpostError
+from toolpost.contracts.errors import (
+    InvalidRequest,
+    InvalidResult,
+    NotFound,
+    QueueOverloaded,
+    ToolFailed,
+    ToolpostError,
+)
 from toolpost.parts.apis.client import ApiResponse
 from toolpost.parts.apis.operations import Operation, kind_of, origin_of
+from toolpost.protocol.shape import BadShape, check_shape
 
 MESSAGE_LIMIT: Final = 500
 BODY_LIMIT: Final = 4_000
+INLINE_BYTES: Final = 128 * 1024
+"""A body of this size decodes within 15 ms, whatever is in it."""
+VALUE_LIMIT: Final = 500_000
+"""How many values an answer may have to be checked against an output schema, which takes up to 100 MB."""
 RETRY_LIMIT_S: Final = 3_600.0
 
 _MESSAGE_KEYS: Final = (
@@ -32,11 +47,17 @@ _MESSAGE_KEYS: Final = (
 _LINK: Final = re.compile(r'<([^<>]*)>\s*((?:;[^,<>"]*(?:"[^"]*"[^,<>"]*)*)*)')
 _REL: Final = re.compile(r';\s*rel\s*=\s*"?([^";]*)"?', re.IGNORECASE)
 _NEXT_KEYS: Final = ("next", "next_url", "nextUrl", "nextLink", "@odata.nextLink", "next_page_url")
+_LINKS_BYTES: Final = 8_192
 _PARENTS: Final = ("links", "_links", "paging", "pagination", "meta")
 
 
-def read_answer(operation: Operation, response: ApiResponse, *, is_wrapped: bool, key: str, missing: list[str]) -> Any:
-    """Return the result of a successful response; raises for any other. `missing` are security schemes without a key."""
+def read_answer(
+    operation: Operation, response: ApiResponse, *, is_wrapped: bool, is_checked: bool, key: str, missing: list[str]
+) -> Any:
+    """Return the result of a successful response; raises for any other. `missing` are security schemes without a key.
+
+    With `is_checked`, the result is going to be checked against a schema. Call it in a thread for a body above `INLINE_BYTES`.
+    """
     if response.status >= 400:
         raise make_error(operation, response, missing)
     if response.status >= 300:
@@ -50,27 +71,48 @@ def read_answer(operation: Operation, response: ApiResponse, *, is_wrapped: bool
     if following is not None:
         shown = msgspec.json.encode(following).decode()
         content = [*content, {"type": "text", "text": f"There is a next page: call again with {shown}."}]
-    data = {key: value} if is_wrapped else value
+    if isinstance(value, msgspec.Raw):
+        if is_checked:
+            _check_values(operation, bytes(value))
+        data: Any = msgspec.Raw(b"{%b:%b}" % (msgspec.json.encode(key), value)) if is_wrapped else value
+    else:
+        data = {key: value} if is_wrapped else value
     return Result(data=data, content=content) if content else data
 
 
-def _read_body(response: ApiResponse) -> tuple[Json, list[JsonObject]]:
-    """Return the body as a value, and content blocks for one that is neither JSON nor text."""
+def _check_values(operation: Operation, raw: bytes) -> None:
+    try:
+        check_shape(raw, value_limit=VALUE_LIMIT)
+    except BadShape as error:
+        raise InvalidResult(
+            f"The answer of {operation.shown} cannot be checked against its output schema: it {error}",
+            hint='ask for less at a time, or an operator can set `results = "off"` for the API',
+        ) from error
+
+
+def _read_body(response: ApiResponse) -> tuple[Json | msgspec.Raw, list[JsonObject]]:
+    """Return the body as a value, a large one as JSON text, and content blocks for one that is neither JSON nor text."""
     media_type = response.media_type or "application/json"
     kind = kind_of(media_type)
+    is_large = len(response.body) > INLINE_BYTES
     if kind == "json":
         try:
+            if is_large:
+                response.body.decode("utf-8")  # which a raw value is not searched for
+                return msgspec.json.decode(response.body, type=msgspec.Raw), []
             return msgspec.json.decode(response.body), []
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # Said to be JSON, and is not: shown as the text that it is.
     try:
         if kind != "binary" or media_type == "application/octet-stream":
             text = response.body.decode("utf-8")
-            if "\0" not in text:
-                return text, []
+            if "\0" not in text and (written := _write_text(text, is_large=is_large)) is not None:
+                return written, []
     except UnicodeDecodeError:
         if kind in ("text", "json", "form"):
-            return response.body.decode("latin-1"), []
+            text = response.body.decode("latin-1")
+            if (written := _write_text(text, is_large=is_large)) is not None:
+                return written, []
     encoded = base64.b64encode(response.body).decode()
     about: JsonObject = {"status": response.status, "mediaType": media_type, "bytes": len(response.body)}
     main = media_type.partition("/")[0]
@@ -78,6 +120,14 @@ def _read_body(response: ApiResponse) -> tuple[Json, list[JsonObject]]:
         return about, [{"type": main, "data": encoded, "mimeType": media_type}]
     resource: JsonObject = {"uri": conceal_known(response.url)[:1_000], "mimeType": media_type, "blob": encoded}
     return about, [{"type": "resource", "resource": resource}]
+
+
+def _write_text(text: str, *, is_large: bool) -> str | msgspec.Raw | None:
+    """Return a text, a large one as JSON; None if that is mostly escapes, which are six bytes for one of no text."""
+    if not is_large:
+        return text
+    written = msgspec.json.encode(text)
+    return msgspec.Raw(written) if len(written) <= 2 * len(text.encode()) + 2 else None
 
 
 # Errors
@@ -110,6 +160,8 @@ def make_error(operation: Operation, response: ApiResponse, missing: list[str]) 
 
 
 def _find_message(response: ApiResponse) -> str:
+    if len(response.body) > INLINE_BYTES:
+        return ""  # no error message, whatever else it is; its beginning is among the details
     try:
         value: Json = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -147,12 +199,13 @@ def _shorten_body(response: ApiResponse) -> Json:
 # Pages
 
 
-def find_next(operation: Operation, response: ApiResponse, value: Json) -> JsonObject | None:
+def find_next(operation: Operation, response: ApiResponse, value: Json | msgspec.Raw) -> JsonObject | None:
     """Return the arguments that the next page differs in, if a link says where it is and the operation takes them; else None.
 
     Only what the API says is used: a `Link` header, or a URL under one of the usual names. Its path must be that of this request.
     """
-    link = _find_link(response.headers.get("link", "")) or _find_next_url(value)
+    links = _read_links(value) if isinstance(value, msgspec.Raw) else value
+    link = _find_link(response.headers.get("link", "")) or _find_next_url(links)
     if link is None:
         return None
     try:
@@ -178,6 +231,29 @@ def _find_link(header: str) -> str | None:
         if relation is not None and "next" in relation[1].lower().split():
             return str(target)
     return None
+
+
+_LINK_FIELDS: Final = (*_NEXT_KEYS, *_PARENTS)
+_Links = msgspec.defstruct(
+    "_Links",
+    [
+        (f"field_{number}", msgspec.Raw, msgspec.field(default=msgspec.Raw(), name=name))
+        for number, name in enumerate(_LINK_FIELDS)
+    ],
+)
+"""The fields of an object that may say where the next page is; the others are skipped."""
+
+
+def _read_links(raw: msgspec.Raw) -> Json:
+    try:
+        fields = msgspec.structs.asdict(msgspec.json.decode(raw, type=_Links)).values()
+    except msgspec.DecodeError:
+        return None  # no object
+    return {
+        name: msgspec.json.decode(field)
+        for name, field in zip(_LINK_FIELDS, fields, strict=True)
+        if 0 < len(memoryview(field)) <= _LINKS_BYTES
+    }
 
 
 def _find_next_url(value: Json) -> str | None:

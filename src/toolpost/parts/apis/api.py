@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from toolpost.authoring import Context, Plugin
 from toolpost.base.caller import owner_of
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration, LoginRequired
-from toolpost.parts.apis.answers import read_answer
+from toolpost.parts.apis.answers import INLINE_BYTES, read_answer
 from toolpost.parts.apis.client import ApiClient
 from toolpost.parts.apis.credentials import Credentials
 from toolpost.parts.apis.document import load_document
@@ -102,6 +102,7 @@ async def open_api(
         )
     client = ApiClient(spec.url, credentials, authorizations, limit_bytes=api.response_limit_bytes)
     timeout_s = api.timeout_s or config.limits.timeout_s
+    reading = CapacityLimiter(1)
 
     async def invoke(tool: OperationTool, arguments: dict[str, Any], context: Context) -> Any:
         operation = tool.operation
@@ -116,7 +117,19 @@ async def open_api(
             await plugins.logins.wait_for_login(required, spec, context.caller, context.client_channel, limit_s=limit_s)
             response = await client.send(operation, request, owner)
         missing = credentials.explain_missing(operation)
-        return read_answer(operation, response, is_wrapped=tool.is_wrapped, key=RESULT_KEY, missing=missing)
+        read = partial(
+            read_answer,
+            operation,
+            response,
+            is_wrapped=tool.is_wrapped,
+            is_checked=tool.terms.output_schema is not None,
+            key=RESULT_KEY,
+            missing=missing,
+        )
+        if len(response.body) <= INLINE_BYTES:
+            return read()
+        # One at a time: each takes the interpreter and several times the memory of the body.
+        return await to_thread.run_sync(read, limiter=reading)
 
     info = document.raw.get("info")
     version = str(info.get("version") or "") if isinstance(info, dict) else ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
+from anyio import to_thread
+
 from toolpost.base.redaction import conceal_known
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.parts.apis.credentials import Credentials, Filled
@@ -127,7 +129,13 @@ class ApiClient:
             error.was_sent = failure.sent
             raise error from failure
         plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers.items()}
-        data = b"\n".join(events) if events else _decompress(response, self._limit_bytes)
+        if events:
+            data = b"\n".join(events)
+        elif response.headers.get(b"content-encoding", b"identity") == b"identity":
+            data = response.body
+        else:
+            # A few bytes may become `limit_bytes`.
+            data = await to_thread.run_sync(_decompress, response, self._limit_bytes)
         return ApiResponse(status=response.status, headers=plain, body=data, url="")
 
     def _open(self) -> HttpClient:

@@ -268,7 +268,8 @@ class Peers:
                 answer = await client.post(msgspec.json.encode(message))
         if answer.status != 200:
             raise UnusableAnswer(f"it answered with status {answer.status}")
-        return msgspec.json.decode(answer.body, type=PeerMessage)
+        # Thousands of events may take long to read.
+        return await anyio.to_thread.run_sync(lambda: msgspec.json.decode(answer.body, type=PeerMessage))
 
     async def _write(
         self, name: str, events: list[PeerEvent], *, asked: PeerEvent | None = None, since: ExchangeCursor | None = None

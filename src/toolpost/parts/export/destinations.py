@@ -29,7 +29,7 @@ from toolpost.upstreams.http.network import Network
 TIMEOUT_S: Final = 15.0
 _log = logging.getLogger("toolpost.export")
 
-_ANSWER_LIMIT: Final = 1024 * 1024
+_ANSWER_LIMIT: Final = 128 * 1024
 
 
 class NotDelivered(Exception):

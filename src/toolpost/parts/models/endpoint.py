@@ -16,14 +16,17 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
+from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
 from toolpost.upstreams.http.network import DIRECT, Network
 
 Api = Literal["chat", "responses"]
 TextListener = Callable[[str], None]
 
-BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
-"""The longest answer, whole or as a stream."""
+BODY_LIMIT_BYTES: Final = 2 * 1024 * 1024
+"""The longest answer, whole or as a stream: half a million tokens, several times what models write."""
+ERROR_LIMIT_BYTES: Final = 64 * 1024
+"""A longer error is not searched for its message."""
 
 REASON_LIMIT: Final = 300
 MESSAGE_LIMIT: Final = 10_000
@@ -38,6 +41,7 @@ _REQUEST_FAULTS: Final = frozenset({400, 413, 415, 422})
 
 _PATHS: Final[dict[Api, str]] = {"chat": "/chat/completions", "responses": "/responses"}
 _DONE: Final = b"[DONE]"
+_NULL: Final = msgspec.Raw(b"null")
 _NEW_LIMIT: Final = "max_completion_tokens"
 
 
@@ -152,7 +156,7 @@ class Endpoint:
             completion = (_read_chat if self._api == "chat" else _read_responses)(response.body)
         except HttpFailed as failure:
             raise EndpointFailed(failure.reason) from failure
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (BadShape, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EndpointFailed(f"its answer is not what the API promises: {error}") from error
         if on_text is not None:
             on_text(completion.text)
@@ -212,6 +216,8 @@ def _refusal(response: Response) -> EndpointFailed:
 
 
 def _error_message(body: bytes) -> str:
+    if len(body) > ERROR_LIMIT_BYTES:
+        return ""
     try:
         value: Json = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -282,7 +288,7 @@ class _ChunkChoice(msgspec.Struct):
 class _ChatChunk(msgspec.Struct):
     choices: list[_ChunkChoice] = []
     usage: _ChatUsage | None = None
-    error: Json = None
+    error: msgspec.Raw = _NULL
 
 
 _decode_chat = msgspec.json.Decoder(_ChatAnswer).decode
@@ -290,6 +296,7 @@ _decode_chunk = msgspec.json.Decoder(_ChatChunk).decode
 
 
 def _read_chat(body: bytes) -> Completion:
+    check_shape(body)
     answer = _decode_chat(body)
     if not answer.choices:
         raise EndpointFailed("its answer has no choices")
@@ -343,8 +350,9 @@ class _ChatStream(_Stream):
     def take(self, data: bytes) -> bool:
         if data.strip() == _DONE:
             return True
+        check_shape(data)
         chunk = _decode_chunk(data)
-        if chunk.error is not None:
+        if bytes(chunk.error) != b"null":
             raise EndpointFailed(f"its stream ended with an error: {_error_message(data)}")
         if chunk.usage is not None:
             self._input_tokens = _count(chunk.usage.prompt_tokens)
@@ -413,12 +421,11 @@ class _ResponsesAnswer(msgspec.Struct):
     status: str = "completed"
     usage: _ResponsesUsage | None = None
     incomplete_details: _Reason | None = None
-    error: Json = None
 
 
 class _ResponsesEvent(msgspec.Struct):
     type: str = ""
-    delta: Json = None
+    delta: msgspec.Raw = _NULL
     response: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -427,6 +434,7 @@ _decode_event = msgspec.json.Decoder(_ResponsesEvent).decode
 
 
 def _read_responses(body: bytes | msgspec.Raw) -> Completion:
+    check_shape(bytes(body))
     answer = _decode_response(body)
     if answer.status not in ("completed", "incomplete"):
         raise EndpointFailed(f"its answer has the status {answer.status[:40]!r}: {_error_message(bytes(body))}")
@@ -461,8 +469,9 @@ class _ResponsesStream(_Stream):
         event = _decode_event(data)
         if event.type in ("error", "response.failed"):
             raise EndpointFailed(f"its stream ended with an error: {_error_message(bytes(event.response))}")
-        if event.type in ("response.output_text.delta", "response.refusal.delta") and isinstance(event.delta, str):
-            self._add(event.delta)
+        is_text = event.type in ("response.output_text.delta", "response.refusal.delta")
+        if is_text and bytes(event.delta)[:1] == b'"':
+            self._add(msgspec.json.decode(event.delta, type=str))
         if event.type not in ("response.completed", "response.incomplete"):
             return False
         whole = _read_responses(event.response)

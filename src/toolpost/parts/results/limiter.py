@@ -43,8 +43,8 @@ PLUGIN: Final = "results"
 READ_TOOL: Final = "results__read"
 WHOLE_RESULT: Final = "wholeResult"
 """What a client says under our key in `_meta` to get a result whatever its size."""
-_THREAD_BYTES: Final = 256 * 1024
-"""Larger results are walked through in a thread."""
+_THREAD_BYTES: Final = 16 * 1024
+"""Larger results are walked through in a thread: each kilobyte of brackets takes a millisecond."""
 _EXTRA_FIELD_BYTES: Final = 8_192
 """Fields of a result that MCP does not name, and `_meta`, are left out above this size."""
 _PASSED_ON: Final = frozenset({b"content", b"structuredContent", b"isError"})

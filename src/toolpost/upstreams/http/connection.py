@@ -22,6 +22,7 @@ import msgspec
 from toolpost.upstreams.http.events import EventListener, EventReader, EventTooLarge
 
 READ_BYTES: Final = 64 * 1024
+EVENTS_READ_BYTES: Final = 16 * 1024
 STREAM_CLOSE_DELAY_S: Final = 0.25
 """How long an event stream may stay open after the answer; then it is closed, and its connection with it."""
 
@@ -224,7 +225,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._owner.note_closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._buffer
+        # A stream may be nothing but tiny events, each of which its listener decodes.
+        return self._buffer if self._events is None else self._buffer[:EVENTS_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(self._buffer[:nbytes]))
