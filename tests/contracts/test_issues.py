@@ -252,6 +252,7 @@ def test_the_nearest_branch_is_found_through_references_and_nesting() -> None:
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "4", "integer", "send 4 without quotes"),
         ({"oneOf": [{"const": "one"}, {"const": "two"}]}, "tow", ["one", "two"], 'did you mean "two"?'),
         ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "object with `a` or object with `b`", None),
+        ({"anyOf": [{"type": "integer"}, {"const": ""}]}, "abc", 'integer or ""', None),
     ],
 )
 def test_branches_that_are_equally_near_are_told_as_one(

@@ -138,7 +138,10 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
                 raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
-        raise UnknownTool(error.message, hint=f"{meant}`toolpost tools` lists all of them") from error
+        hint = f"{meant}`toolpost tools` lists all of them"
+        if not near and name.partition("__")[0] in app.config.plugins.bundled:
+            hint += ", `toolpost doctor` those whose extra is not installed"
+        raise UnknownTool(error.message, hint=hint) from error
 
 
 def complete_tool_names(

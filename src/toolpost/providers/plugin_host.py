@@ -562,6 +562,8 @@ class PluginHost:
         why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
         if (place := place_of_error(error)) is not None:
             why = f"{why} ({place})"
+        if isinstance(error, ToolpostError) and error.hint:
+            why = f"{why.rstrip('.')}; {error.hint}"
         plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
         event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
 

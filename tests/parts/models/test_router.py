@@ -101,6 +101,7 @@ async def test_when_all_circuits_are_open_the_error_says_when_to_come_back() -> 
     with pytest.raises(UpstreamUnavailable) as second:
         await ask(router)
 
+    assert first.value.message == "No model answered: m0: it is broken."
     assert first.value.details["attempts"] == [{"model": "m0", "reason": "it is broken"}]
     assert 29_000 <= second.value.details["retryAfterMs"] <= 30_000
     assert router.winner(router.score(ScoreRequest(prompt="x"))) is None

@@ -97,9 +97,23 @@ class BranchSelector:
             # `null` is how a branch says "optional": with one other branch, that one was meant.
             others = [branch for branch in branches if not _accepts_null(branch)]
             return others[0] if len(others) == 1 else []
+        if self._is_only_fixed(branches, fitting, base):
+            return []
         children = [leaf.path for leaf in branches[fitting[0]] if len(leaf.path) == len(base) + 1]
         return _merge_discriminators([branches[number] for number in fitting], children) or self._best(
             error, branches, fitting
+        )
+
+    def _is_only_fixed(self, branches: list[list[LeafError]], fitting: list[int], base: Path) -> bool:
+        """Whether the branches of the value's type are fixed values beside other types, as in `anyOf: [integer, ""]`.
+
+        A text is then not nearer to `""` than to an integer: all forms are listed.
+        """
+        others = [
+            branch for number, branch in enumerate(branches) if number not in fitting and not _accepts_null(branch)
+        ]
+        return bool(others) and all(
+            leaf.path == base and leaf.options for number in fitting for leaf in branches[number]
         )
 
     def _best(self, error: ValidationError, branches: list[list[LeafError]], fitting: list[int]) -> list[LeafError]:

@@ -51,7 +51,7 @@ class ApprovalsDoctor(PartDoctor):
                 findings.append(ok("peers", f"`{name}`: {peer.url}"))
         if "approvals" in config.plugins.bundled and find_spec("nacl") is None:
             findings.append(
-                note("vrf", "vrf_eval and vrf_verify are not there: the extra `approvals` is not installed")
+                note("vrf", "vrf_eval and vrf_verify are not installed; pip install 'toolpost[approvals]' brings them")
             )
         return findings
 

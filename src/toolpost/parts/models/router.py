@@ -43,6 +43,9 @@ _log = logging.getLogger("toolpost.models")
 
 NO_MODELS_HINT: Final = "add [models.NAME] with a `url` to toolpost.toml, and start again"
 
+REASONS_SHOWN: Final = 3
+"""How many failed models the message of an error names; the details have all of them."""
+
 CLOCK_MARGIN_S: Final = 0.01
 
 TAIL_LIMIT: Final = 1_000
@@ -290,8 +293,10 @@ class Router:
         pauses = [self.breakers[one.model].report.retry_s for one in progress.failed]
         retry_s = min((pause for pause in pauses if pause > 0), default=0.0)
         again = f"try again in {retry_s:.0f} s; " if retry_s else ""
+        # The reasons are in the details, too; people at a terminal see only the message.
+        reasons = "; ".join(f"{one.model}: {one.reason.rstrip('.')}" for one in progress.failed[:REASONS_SHOWN])
         return UpstreamUnavailable(
-            "No model answered.",
+            f"No model answered: {reasons}." if reasons else "No model answered.",
             hint=f"{again}`router_fallback` shows their circuits",
             attempts=attempts,
             retryAfterMs=round(retry_s * 1000),
