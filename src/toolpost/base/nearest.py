@@ -61,6 +61,8 @@ def _rank(name: str, known: Sequence[str], *, may_guess: bool) -> list[str]:
 
 
 def _distance(sent: str, known: str, *, may_guess: bool) -> int:
+    # Cut before it is the key of a cache: a caller may send names of megabytes.
+    sent, known = sent[:_LENGTH_COMPARED], known[:_LENGTH_COMPARED]
     a, b = _plain(sent), _plain(known)
     if a == b:
         return 0
@@ -75,7 +77,7 @@ def _distance(sent: str, known: str, *, may_guess: bool) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
-    return _SEPARATORS.sub("", name[:_LENGTH_COMPARED]).lower()
+    return _SEPARATORS.sub("", name).lower()
 
 
 def _shares_words(sent: str, known: str) -> bool:
@@ -85,7 +87,7 @@ def _shares_words(sent: str, known: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _words(name: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(name[:_LENGTH_COMPARED]))
+    return frozenset(word.lower() for word in _WORD.findall(name))
 
 
 def _guess_distance(a: str, b: str) -> int:

@@ -10,7 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol
+from typing import Final, Protocol
+
+_SHORT_TOPIC: Final = 256
 
 
 class Wake(StrEnum):
@@ -59,9 +61,14 @@ class Wakeups(Protocol):
         ...
 
 
-@lru_cache(maxsize=4_096)
 def encode_topic(topic: str) -> str:
     """Return a short ASCII name of a topic, which may be of any length and contain any character."""
+    # The cache holds its keys: only short ones go into it.
+    return _encode_short(topic) if len(topic) <= _SHORT_TOPIC else _encode_short.__wrapped__(topic)
+
+
+@lru_cache(maxsize=4_096)
+def _encode_short(topic: str) -> str:
     return blake2b(topic.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 

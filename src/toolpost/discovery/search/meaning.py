@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from toolpost.discovery.search.words import CACHED_WORDS
+
 Vectors = NDArray[np.float32]
 
 DIMENSIONS: Final = 256
@@ -82,7 +84,7 @@ def pieces_of(text: str) -> list[int]:
     return pieces[:_MAX_PIECES]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=CACHED_WORDS)
 def _pieces_of_word(word: str) -> tuple[int, ...]:
     """Split greedily, longest piece first, as WordPiece does."""
     word = word.lower()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
+from typing import Final
 
 WORD = re.compile(r"[^\W_]+")
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -23,6 +24,10 @@ _UNSPACED_SCRIPT = re.compile(
 """Scripts without spaces between words, or with grammar inside the word: compared by pairs of characters."""
 
 _MAX_WORD_CHARS = 40
+
+CACHED_WORDS: Final = 4096
+"""Words whose stems, and whose pieces, are kept. Queries are other people's words: with 65,536 of them, memory grew for days, up
+to 40 MB; these take 2 MB, and preparing a large index takes the same time, because few words make up most of a text."""
 
 _STOP_WORD_LIST = """
 a able about all also am an and any are as at be because been being but by can could did do does doing dont for from give had
@@ -43,7 +48,7 @@ def words_of(text: str) -> Iterator[str]:
         yield from _stems_of(word[:_MAX_WORD_CHARS])
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=CACHED_WORDS)
 def _stems_of(word: str) -> tuple[str, ...]:
     if word.isascii():
         parts = _IDENTIFIER_PART.findall(word)
