@@ -104,7 +104,7 @@ async def test_a_document_that_could_not_be_read_at_the_start_is_served_once_it_
 
 
 async def test_a_document_at_a_url_is_fetched_again_and_kept_only_if_it_can_be_read(
-    api: FakeApi, tmp_path: Path
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"{api.url}/openapi.json"
     api.replies["GET /openapi.json"] = Reply(body=describe(get("/dogs")))
@@ -119,6 +119,14 @@ async def test_a_document_at_a_url_is_fetched_again_and_kept_only_if_it_can_be_r
         api.replies["GET /openapi.json"] = gone
         async with open_gateway({}, api.url, tmp_path, document=url) as app:
             assert names_of(app) == ["pets__cats"], "the last copy that could be read"
+
+    # Without the extra, the reader of YAML is not there.
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "yaml.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "without"))
+    api.replies["GET /openapi.json"] = Reply(body=b"openapi: 3.0.0\npaths: {}\n")
+    async with open_gateway({}, api.url, tmp_path, document=url) as app:
+        assert names_of(app) == ["pets__cats"], "what is sent now cannot be read here"
 
 
 @pytest.mark.parametrize("is_locked", [True, False])

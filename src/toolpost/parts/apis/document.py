@@ -47,12 +47,18 @@ SLOW_S: Final = 1.0
 NODES_LIMIT: Final = 2_000_000
 """Values in a document, aliases counted wherever they are used."""
 
+ANSWER_LIMIT_BYTES: Final = 2 * SIZE_LIMIT_BYTES
+"""How long YAML may be as JSON, with escapes: a text of a kilobyte can have a million aliases."""
+
 PARSE_S: Final = 180.0
 """How long YAML may take: the largest document takes half a minute on a machine that does nothing else."""
 
 YAML_PROCESS: Final = "toolpost.parts.apis.yaml_process"
 CHUNK_BYTES: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 200
+DIGITS_LIMIT: Final = 1_000
+"""Of a number in YAML. Python writes at most 4,300, for they take quadratic time."""
+
 _CHAIN_LIMIT: Final = 32
 _NAMES: Final = {True: "true", False: "false", None: "null"}
 _VERSION: Final = re.compile(r"(2\.0|3\.[01](?:\.\d+)?)\Z")
@@ -181,6 +187,9 @@ def parse_yaml(data: bytes, place: str) -> Json:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise BadDocument(f"{place} is neither JSON nor YAML: {reason}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # What PyYAML raises for a value that is none of its tag, such as `!!bool 7`.
+        raise BadDocument(f"{place} is neither JSON nor YAML: a value does not fit its tag.") from error
 
 
 def _check_depth(events: Iterable[Any]) -> None:
@@ -229,6 +238,8 @@ def _make_loader() -> Any:
 
     def construct_int(loader: Any, node: Any) -> int:
         text = loader.construct_scalar(node).replace("_", "")
+        if len(text) > DIGITS_LIMIT:
+            raise ValueError(f"a number has more than {DIGITS_LIMIT} digits")
         sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.lstrip("+"))
         return sign * int(digits, {"0o": 8, "0x": 16}.get(digits[:2].lower(), 10))
 
@@ -277,7 +288,7 @@ async def load_document(
         return await _use_copy(kept, place, folder, error)
     try:
         document = await _parse_or_recall(data, place, folder)
-    except BadDocument as error:
+    except (BadDocument, CapabilityMissing) as error:
         if not accepts_copy:
             raise
         return await _use_copy(kept, place, folder, error)
@@ -286,7 +297,7 @@ async def load_document(
     return document
 
 
-async def _use_copy(kept: Path, place: str, folder: Path, error: BadDocument) -> Document:
+async def _use_copy(kept: Path, place: str, folder: Path, error: ToolpostError) -> Document:
     """Parse the last copy of a document; raises `error` if there is none."""
     if not await anyio.Path(kept).exists():
         raise error
@@ -335,12 +346,15 @@ async def _parse_yaml_apart(data: bytes, place: str) -> bytes:
                 tasks.start_soon(feed, process.stdin, data)
                 tasks.start_soon(_drop, process.stderr)
                 with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    while True:
+                    while len(received) <= ANSWER_LIMIT_BYTES:
                         received += await process.stdout.receive(CHUNK_BYTES)
-                await process.wait()
+                if len(received) <= ANSWER_LIMIT_BYTES:
+                    await process.wait()
                 tasks.cancel_scope.cancel()
-        if process.returncode == 0:
-            answer = msgspec.json.decode(received, type=YamlAnswer)
+        if len(received) > ANSWER_LIMIT_BYTES:
+            raise BadDocument(f"{place} cannot be used: its aliases stand for more than {ANSWER_LIMIT_BYTES >> 20} MB.")
+        with contextlib.suppress(msgspec.DecodeError):
+            answer = msgspec.json.decode(received if process.returncode == 0 else b"", type=YamlAnswer)
             if answer.problem is None:
                 return bytes(answer.document)
             kind = CapabilityMissing if answer.hint else BadDocument
