@@ -142,6 +142,7 @@ class Promises:
         self._unsaved: dict[PluginName, _Unsaved] = {}
         self._saving: dict[PluginName, _Unsaved] = {}
         """What is being written to the store."""
+        self._save_lock = anyio.Lock()
         self._unread: set[PluginName] = set()
         """Servers with changed tools whose pins could not be read."""
         # By server too: where callers have credentials of their own, a tool is listed under one name for each of them.
@@ -277,30 +278,32 @@ class Promises:
 
     async def save(self) -> None:
         """Write new pins to the store; a failure is logged, and they are written again later."""
-        while self._unsaved:
-            server, changes = self._unsaved.popitem()
-            self._saving[server] = changes
-            try:
-                written = await _write_all(changes.fresh)
-                await self._pins.add(server, written, drop=changes.dropped, seen=changes.seen)
-            except BaseException as error:
-                self._unsaved[server] = _merge(changes, self._unsaved.get(server))
-                if not isinstance(error, Exception):
-                    raise  # Cancelled: written by the save at the end of the process.
-                event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
-                return
-            finally:
-                del self._saving[server]
-            if not changes.fresh:
-                continue
-            event(
-                _log,
-                logging.INFO,
-                "tools seen for the first time, and pinned",
-                server=server,
-                tools=len(changes.fresh),
-                hint="not in the lock" if self.has_lock else "there is no lock; run `toolpost lock` to create one",
-            )
+        # One at a time: the last save of a process waits for one that is being cancelled, and writes what that has left.
+        async with self._save_lock:
+            while self._unsaved:
+                server, changes = self._unsaved.popitem()
+                self._saving[server] = changes
+                try:
+                    written = await _write_all(changes.fresh)
+                    await self._pins.add(server, written, drop=changes.dropped, seen=changes.seen)
+                except BaseException as error:
+                    self._unsaved[server] = _merge(changes, self._unsaved.get(server))
+                    if not isinstance(error, Exception):
+                        raise  # Cancelled: written by the save at the end of the process.
+                    event(_log, logging.WARNING, "tools not pinned", server=server, reason=str(error))
+                    return
+                finally:
+                    del self._saving[server]
+                if not changes.fresh:
+                    continue
+                event(
+                    _log,
+                    logging.INFO,
+                    "tools seen for the first time, and pinned",
+                    server=server,
+                    tools=len(changes.fresh),
+                    hint="not in the lock" if self.has_lock else "there is no lock; run `toolpost lock` to create one",
+                )
 
     def _has_lock_of(self, name: ToolName) -> bool:
         return self._locked is not None and name in self._locked
