@@ -55,6 +55,22 @@ def test_all_issues_are_told_at_once_in_the_order_of_their_paths() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"type": "integer"}, "the value needs `x`, an integer"),
+        ({"type": ["string", "null"]}, "the value needs `x`, a string or null"),
+        ({"type": "string", "enum": ["fast", "slow"]}, 'the value needs `x`, one of "fast", "slow"'),
+        ({"$ref": "#/$defs/a"}, "the value needs `x`"),
+        (True, "the value needs `x`"),
+    ],
+)
+def test_a_missing_property_is_named_with_what_it_must_be(declared: Any, message: str) -> None:
+    schema = an_object(x=declared) | {"required": ["x"], "$defs": {"a": {"type": "string"}}}
+
+    assert only_issue(schema, {}).message == message
+
+
 def test_a_issue_is_an_object_without_what_does_not_apply() -> None:
     missing = only_issue(SEARCH, {}).as_object()
     wrong = only_issue(SEARCH, {"query": "x", "filter": {"limit": "5"}}).as_object()
@@ -62,7 +78,7 @@ def test_a_issue_is_an_object_without_what_does_not_apply() -> None:
     assert missing == {
         "path": "",
         "keyword": "required",
-        "message": "the value needs `query`",
+        "message": "the value needs `query`, a string",
         "expected": "query",
     }
     assert wrong == {

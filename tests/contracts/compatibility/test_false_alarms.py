@@ -50,6 +50,16 @@ SAFE: dict[str, tuple[Schema, Schema]] = {
         of(a={"anyOf": [TEXT | {"pattern": "^a"}, {"type": "null"}]}),
         of(a={"anyOf": [TEXT | {"pattern": "^[ab]"}, {"type": "null"}]}),
     ),
+    "a length that the pattern implies": (form(pattern=".{2,}"), form(minLength=2)),
+    "a greatest length that the pattern implies": (form(pattern="^[a-z]{1,3}$"), form(maxLength=3)),
+    "a new property beside what is not evaluated": (
+        of(a=TEXT) | {"unevaluatedProperties": TEXT},
+        of(a=TEXT, b=TEXT) | {"unevaluatedProperties": TEXT},
+    ),
+    "more of what is not evaluated": (
+        of(o=of(a=TEXT) | {"unevaluatedProperties": TEXT}),
+        of(o=of(a=TEXT) | {"unevaluatedProperties": {"type": ["string", "null"]}}),
+    ),
     "a format that nobody knows": (form(), form(format="iso-country")),
     "another such format": (form(format="iso-country"), form(format="country")),
     "such a format in a choice": (
@@ -82,6 +92,20 @@ BREAKING: dict[str, tuple[Schema, Schema]] = {
     ),
     "a property beside patterns takes less": (of(o=of(a={}) | PREFIXED), of(o=of(a=TEXT) | PREFIXED)),
     "a property is new to a pattern": (of(o=of(a={}) | PREFIXED), of(o={"type": "object", **PREFIXED} | of(**{"x-a": False}))),
+    "a length that the pattern does not imply": (form(pattern=".{2,}"), form(minLength=3)),
+    "a greatest length that the pattern does not imply": (form(pattern="[a-z]{1,3}"), form(maxLength=3)),
+    "a new property beside what is not evaluated takes less": (
+        of(a=TEXT) | {"unevaluatedProperties": TEXT},
+        of(a=TEXT, b=TEXT | {"maxLength": 3}) | {"unevaluatedProperties": TEXT},
+    ),
+    "what is not evaluated beside a branch": (
+        of(a=TEXT) | {"allOf": [of(b={})], "unevaluatedProperties": TEXT},
+        of(a=TEXT) | {"unevaluatedProperties": TEXT},
+    ),
+    "an older draft does not know what is not evaluated": (
+        of(o=of(a=TEXT) | {"unevaluatedProperties": TEXT}) | DRAFT_7,
+        of(o=of(a=TEXT, b=TEXT) | {"unevaluatedProperties": TEXT}) | DRAFT_7,
+    ),
     "a tighter pattern": (form(pattern="^[a-z]{2,4}$"), form(pattern="^[a-z]{3}$")),
     "a relative address, then no more": (form(format="uri-reference"), form(format="uri")),
     "a format that is known": (form(format="country"), form(format="uuid")),

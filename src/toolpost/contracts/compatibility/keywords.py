@@ -9,7 +9,7 @@ from typing import NamedTuple
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import is_among, is_same_json
 from toolpost.contracts.compatibility.containment import Containment
-from toolpost.contracts.compatibility.regex import is_pattern_within
+from toolpost.contracts.compatibility.regex import UnsupportedPattern, find_text, is_pattern_within
 from toolpost.contracts.schema import is_asserted_format
 
 ALL_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
@@ -27,6 +27,8 @@ _WIDER_FORMATS = {
     "iri": frozenset({"iri-reference"}),
 }
 _EXACT = 1024
+_LONGEST = 256
+"""The largest bound on a length that is proven from a pattern: the time grows with it."""
 SIMPLE_KEYWORDS = frozenset({"type", "enum", "const", *BOUNDS, *_FORMS})
 
 
@@ -143,8 +145,25 @@ def _compare_counts(narrow: JsonObject, wide: JsonObject, types: frozenset[str])
             narrow_value, wide_value = narrow.get(word, nothing), wide.get(word, nothing)
             if narrow_value != wide_value:
                 is_readable = all(isinstance(value, int | float) for value in (narrow_value, wide_value))
-                is_proven = kind not in types or (is_readable and sign * narrow_value >= sign * wide_value)
+                is_proven = (
+                    kind not in types
+                    or (is_readable and sign * narrow_value >= sign * wide_value)
+                    or (kind == "string" and _has_length(narrow, wide_value, is_least=sign > 0))
+                )
                 yield KeywordDifference("bounds", word, _yes_or_no(is_proven))
+
+
+def _has_length(schema: JsonObject, bound: Json, *, is_least: bool) -> bool:
+    """Return whether `pattern` alone proves a bound on the length: `.{2,}` matches no text of fewer than two characters."""
+    pattern, most = schema.get("pattern"), schema.get("maxLength")
+    if not isinstance(pattern, str) or not isinstance(bound, int) or bound > _LONGEST:
+        return False
+    try:
+        if is_least:
+            return find_text(pattern, None, 0, bound - 1) is None
+        return find_text(pattern, None, bound + 1, most if isinstance(most, int) else None) is None
+    except UnsupportedPattern:
+        return False
 
 
 def _compare_forms(

@@ -51,6 +51,13 @@ _COMBINATORS = frozenset(
         "unevaluatedItems", "unevaluatedProperties",
     }
 )  # fmt: skip
+# Keywords beside which `unevaluatedProperties` may mean something else than `additionalProperties`.
+_EVALUATING = frozenset(
+    {
+        "$dynamicRef", "$recursiveRef", "$ref", "additionalProperties", "allOf", "anyOf", "dependencies",
+        "dependentSchemas", "else", "if", "not", "oneOf", "then",
+    }
+)  # fmt: skip
 # Keywords that depend on each other.
 _DEPENDENT_GROUPS = (
     ("if", "then", "else"),
@@ -193,6 +200,8 @@ class SchemaWalk:
 
     def _compare_combinator(self, word: str, old: Node, new: Node, steps: tuple[Step, ...]) -> Containment:
         narrow, wide = self._narrow_wide(old, new)
+        if word == "unevaluatedProperties" and self._closer_of(wide) == word:
+            return Containment.YES  # compared with the properties
         if word.startswith("unevaluated"):
             # Depends on what all other keywords evaluate: nothing is known of this keyword alone.
             # Simple keywords evaluate nothing.
@@ -274,7 +283,7 @@ class SchemaWalk:
             yield self._record("other", "patternProperties", old, new, steps, Containment.UNKNOWN)
         for name in (*old_properties, *(name for name in new_properties if name not in old_properties)):
             yield self._compare_property(name, (old, old_properties.get(name)), (new, new_properties.get(name)), steps)
-        yield self._compare(_additional_of(old), _additional_of(new), (*steps, ("additionalProperties",)))
+        yield self._compare(self._additional_of(old), self._additional_of(new), (*steps, ("additionalProperties",)))
         self._depth -= 1
 
     def _compare_property(
@@ -287,11 +296,29 @@ class SchemaWalk:
         # Reported as one added or removed property, not with each difference between it and `additionalProperties`.
         before = len(self.differences)
         answer = self._compare(
-            old_property or _undeclared_of(around_old, name), new_property or _undeclared_of(around_new, name), inner
+            old_property or self._undeclared_of(around_old, name),
+            new_property or self._undeclared_of(around_new, name),
+            inner,
         )
         del self.differences[before:]
         kind = "property-added" if old_property is None else "property-removed"
         return self._record(kind, "properties", around_old, around_new, steps, answer, name)
+
+    def _undeclared_of(self, node: Node, name: str) -> Node:
+        """Return the schema of an undeclared property; patterns that its name matches are compared separately."""
+        if any(matches(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
+            return node.child("/patternProperties", True)
+        return self._additional_of(node)
+
+    def _additional_of(self, node: Node) -> Node:
+        word = self._closer_of(node.schema)
+        return node.child(f"/{word}", node.schema.get(word, True))
+
+    def _closer_of(self, schema: JsonObject) -> str:
+        """Return the keyword for undeclared properties; where nothing else evaluates any, both mean the same."""
+        is_known = min(self._old.draft, self._new.draft) >= 2019
+        is_alone = "unevaluatedProperties" in schema and schema.keys().isdisjoint(_EVALUATING)
+        return "unevaluatedProperties" if is_known and is_alone else "additionalProperties"
 
     def _compare_required(self, old: Node, new: Node, steps: tuple[Step, ...]) -> Iterator[Containment]:
         old_names, new_names = _required_names(old.schema), _required_names(new.schema)
@@ -348,17 +375,6 @@ def _named_schemas(node: Node, keyword: str) -> dict[str, Node]:
     if not isinstance(named, dict):
         return {}
     return {name: node.child(to_pointer((keyword, name)), child) for name, child in named.items()}
-
-
-def _undeclared_of(node: Node, name: str) -> Node:
-    """Return the schema of an undeclared property; without the patterns that its name matches, which are compared separately."""
-    if any(matches(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
-        return node.child("/patternProperties", True)
-    return _additional_of(node)
-
-
-def _additional_of(node: Node) -> Node:
-    return node.child("/additionalProperties", node.schema.get("additionalProperties", True))
 
 
 def _required_names(schema: JsonObject) -> set[str]:

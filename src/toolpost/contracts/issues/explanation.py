@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from toolpost.base.ids import Json
+from toolpost.base.ids import Json, JsonObject
 from toolpost.base.nearest import correct_spelling, match_names
 from toolpost.base.redaction import REDACTED
 from toolpost.base.values import ABSENT, Path, is_among, is_of_type, type_of, value_at
@@ -346,7 +346,8 @@ class Explainer:
             name = location.kind.property
             sent = next((unknown for unknown, known in renames.items() if known == name), None)
             suggestion = f"rename `{truncate(sent)}` to `{truncate(name)}`" if sent else None
-            wording = Wording(f"{location.where} needs `{truncate(name)}`", truncate(name), suggestion)
+            message = f"{location.where} needs `{truncate(name)}`{_describe_missing(location.schema, name)}"
+            wording = Wording(message, truncate(name), suggestion)
             yield Explanation(location.path, location.keyword, wording)
         else:
             wording = self._describe_choice(location) if location.is_undecided else describe(location)
@@ -408,6 +409,19 @@ class Explainer:
                 branch = self._document.merge_in_place(place, branch, limit=_SCHEMAS_MERGED)  # noqa: PLW2901
             summaries.append(summarize_schema(branch))
         return dict.fromkeys(summaries)
+
+
+def _describe_missing(schema: JsonObject, name: str) -> str:
+    """Return what a missing property must be, as the end of a sentence; empty if its schema does not say it directly."""
+    properties = schema.get("properties")
+    declared = properties.get(name) if isinstance(properties, dict) else None
+    if not isinstance(declared, dict):
+        return ""
+    options, types = declared.get("enum"), declared.get("type")
+    if isinstance(options, list) and options:
+        return f", one of {truncate(', '.join(to_json_text(option) for option in shorten_list(options)))}"
+    expected = " or ".join(types) if isinstance(types, list) else types
+    return f", {add_article(expected)}" if isinstance(expected, str) and expected else ""
 
 
 def _describe_unknown(location: Location, name: str, allowed: list[str]) -> str:
