@@ -35,6 +35,7 @@ timeout_s = 3
 unknown_arguments = "reject"
 results = "warn"
 extensions = false
+client_meta = false
 client_extensions = {"com.example/ui" = {dark = true}}
 unlisted_resources = true
 contracts = "enforce"
@@ -88,6 +89,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         contracts="enforce",
         results="warn",
         extensions=False,
+        client_meta=False,
         client_extensions={"com.example/ui": {"dark": True}},
         unlisted_resources=True,
         strategy="per_session",

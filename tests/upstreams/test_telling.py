@@ -1,8 +1,11 @@
 """What a server says by itself (changed lists, updated resources, logs) reaches the clients concerned, in both eras."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -282,3 +285,31 @@ async def test_a_prompt_and_a_resource_may_ask_too(front: Way, back: Way) -> Non
 
     assert prompt.messages[0].content.text == "Hi Ada"  # type: ignore[union-attr]
     assert page.contents[0].text == "Ada"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("way", [Way("memory", "legacy"), Way("memory", STATELESS)], ids=str)
+async def test_a_list_without_a_slow_server_is_followed_by_a_notification(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor has such a list a lifetime: whoever keeps it until then would miss what the server has."""
+    monkeypatch.setattr("toolpost.providers.relay.LIST_LIMIT_S", 0.1)
+    gate, ear = tmp_path / "gate", Ear()
+    spec = telling_spec(Way("stdio", "legacy"))
+    wait_and_start = f'until [ -e "{gate}" ]; do sleep 0.1; done; exec {shlex.join(spec.command or ())}'
+    slow = replace(spec, command=("sh", "-c", wait_and_start))
+    async with (
+        open_app(IN_MEMORY, bundled=False, servers=[slow], learn_limit_s=0.0) as app,
+        ear.client(app, way) as client,
+        ear.following(client, way),
+    ):
+        early = [await client.list_prompts(), await client.list_resources(), await client.list_resource_templates()]
+        gate.touch()
+        await until(lambda: {"prompts", "resources"} <= {*ear.heard})
+        monkeypatch.setattr("toolpost.providers.relay.LIST_LIMIT_S", 20.0)
+        late = await client.list_prompts(), await client.list_resources()
+
+    assert way.mode != STATELESS or [found.ttl_ms for found in early] == [0, 0, 0]
+    assert not early[0].prompts  # type: ignore[union-attr]
+    assert not early[1].resources  # type: ignore[union-attr]
+    assert late[0].prompts
+    assert late[1].resources

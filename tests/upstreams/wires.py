@@ -123,7 +123,7 @@ async def http_wire(
                 extra += [(b"mcp-protocol-version", STATELESS.encode())]
                 if "method" in message:
                     extra += [(b"mcp-method", message["method"].encode())]
-                if message.get("method") in ("tools/call", "resources/read"):
+                if message.get("method") in ("tools/call", "resources/read", "prompts/get"):
                     named = message["params"].get("name") or message["params"].get("uri")
                     extra += [(b"mcp-name", named.encode())]
             found: list[Json] = []

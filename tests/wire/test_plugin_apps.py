@@ -15,7 +15,8 @@ from tests.upstreams.test_telling import Ear
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
-from toolpost.authoring.skill import EXTENSION, make_skills, read_frontmatter
+from toolpost.authoring.skill import make_skills, read_frontmatter
+from toolpost.contracts.skills import EXTENSION
 from toolpost.providers.app_pages import add_script
 from toolpost.settings import Config
 
@@ -126,6 +127,8 @@ async def test_skills_are_listed_with_digests_of_what_is_read(is_stateless: bool
         [skill] = listed["skills"]
         got = (await ask("skills/get", {"uri": skill["uri"]}))["result"]["skill"]
         unknown = await ask("skills/get", {"uri": "skill://helpful/other/SKILL.md"})
+        folder = (await ask("resources/directory/read", {"uri": "skill://helpful/refunds"}))["result"]["resources"]
+        no_folder = await ask("resources/directory/read", {"uri": skill["uri"]})
         texts = {
             file["uri"]: (await ask("resources/read", {"uri": file["uri"]}))["result"]["contents"][0]
             for file in skill["resources"]
@@ -135,7 +138,7 @@ async def test_skills_are_listed_with_digests_of_what_is_read(is_stateless: bool
         (skills / "refunds" / "stamp.bin").unlink()
         gone = await ask("skills/list", {})
 
-    assert announced["result"]["capabilities"]["extensions"][EXTENSION] == {}
+    assert announced["result"]["capabilities"]["extensions"][EXTENSION] == {"directoryRead": True}
     assert announced["result"]["capabilities"]["resources"] is not None
     assert ("ttlMs" in listed) == ("resultType" in listed) == is_stateless
     base = "skill://helpful/refunds"
@@ -152,6 +155,13 @@ async def test_skills_are_listed_with_digests_of_what_is_read(is_stateless: bool
         f"{base}/stamp.bin",
     ]
     assert got == skill
+    assert skill["_meta"] == {"dev.toolpost/meta": {"server": "helpful"}}
+    assert [(child["uri"], child.get("mimeType")) for child in folder] == [
+        (f"{base}/SKILL.md", "text/markdown"),
+        (f"{base}/letters", "inode/directory"),
+        (f"{base}/stamp.bin", "application/octet-stream"),
+    ]
+    assert no_folder["error"]["code"] == -32602
     assert again != skill
     assert gone["result"]["skills"] == []
     assert unknown["error"]["code"] == -32602

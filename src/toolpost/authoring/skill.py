@@ -16,14 +16,7 @@ from urllib.parse import quote
 from toolpost.authoring.resource import Resource
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import CapabilityMissing
-
-EXTENSION: Final = "io.modelcontextprotocol/skills"
-
-FILES_LIMIT: Final = 512
-BYTES_LIMIT: Final = 16 * 1024 * 1024
-"""What every host of the extension takes of one skill."""
-
-MANIFEST: Final = "SKILL.md"
+from toolpost.contracts.skills import BYTES_LIMIT, FILES_LIMIT, MANIFEST
 
 _NAME: Final = re.compile(r"(?=.{1,64}$)[a-z0-9]+(?:-[a-z0-9]+)*")
 _FRONTMATTER: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from toolpost.base.ids import JsonObject, TraceId
 
 TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
-"""What of a request's `_meta` is passed on to servers."""
+"""The keys of a request's `_meta` that say which trace it belongs to; servers always get them."""
 
 _LENGTH: Final = 55
 """Of a `traceparent` of version 00, which is the only one yet."""

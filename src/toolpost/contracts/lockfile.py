@@ -21,6 +21,8 @@ from toolpost.contracts.compatibility.definition import (
     Digests,
     define_instructions,
     find_server_of_instructions,
+    is_skill_name,
+    is_tool_name,
     name_instructions,
 )
 from toolpost.contracts.compatibility.rules import Judgement, Verdict
@@ -68,12 +70,14 @@ def parse_lock(text: str, *, name: str) -> dict[str, LockedTool]:
         raise BadLock(message, hint="use a newer Toolpost; nothing was overwritten")
     if found != FORMAT:
         raise BadLock(f"{name}: `toolpostLock` is not a known format.", hint=_RESTORE)
-    tools, instructions = content.get("tools"), content.get("instructions", {})
-    if not isinstance(tools, dict) or not isinstance(instructions, dict):
-        raise BadLock(f"{name}: `tools` is missing, or `instructions` is no object.", hint=_RESTORE)
+    tools, instructions, skills = content.get("tools"), content.get("instructions", {}), content.get("skills", {})
+    if not isinstance(tools, dict) or not isinstance(instructions, dict) or not isinstance(skills, dict):
+        raise BadLock(f"{name}: `tools` is missing, or `instructions` or `skills` is no object.", hint=_RESTORE)
     found = {tool: _parse_tool(tool, entry, text, name) for tool, entry in tools.items()}
     for server, entry in instructions.items():
         found[name_instructions(server)] = _parse_instructions(server, entry, text, name)
+    for skill, entry in skills.items():
+        found[skill] = _parse_skill(skill, entry, text, name)
     return found
 
 
@@ -88,10 +92,21 @@ def lock_text(tools: LockedTools) -> str:
         for name in sorted(tools)
         if (server := find_server_of_instructions(name)) is not None
     }
+    skills = {
+        name: {
+            "source": tools[name].source,
+            "digests": msgspec.to_builtins(tools[name].digests),
+            "description": tools[name].definition.description,
+            **tools[name].definition.others,
+        }
+        for name in sorted(tools)
+        if is_skill_name(name)
+    }
     content = {
         "toolpostLock": FORMAT,
         # Absent where there are none: earlier versions wrote it so.
         **({"instructions": instructions} if instructions else {}),
+        **({"skills": skills} if skills else {}),
         "tools": {
             tool: {
                 "source": tools[tool].source,
@@ -99,7 +114,7 @@ def lock_text(tools: LockedTools) -> str:
                 "definition": tools[tool].definition.to_json(),
             }
             for tool in sorted(tools)
-            if find_server_of_instructions(tool) is None
+            if is_tool_name(tool)
         },
     }
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -192,9 +207,31 @@ def _parse_instructions(server: str, entry: Json, text: str, name: str) -> Locke
     return found
 
 
+class _LockedSkill(msgspec.Struct, forbid_unknown_fields=True):
+    source: str
+    digests: Digests
+    description: str
+    frontmatter: JsonObject
+    resources: dict[str, str] | str
+
+
+def _parse_skill(skill: str, entry: Json, text: str, name: str) -> LockedTool:
+    try:
+        locked = msgspec.convert(entry, _LockedSkill)
+        others = {"frontmatter": locked.frontmatter, "resources": locked.resources}
+        definition = Definition(name=skill, description=locked.description, others=others)
+        found = LockedTool.of(locked.source, definition)
+    except (ValueError, RecursionError) as error:
+        raise _make_entry_error(skill, f": {error}.", text, name) from error
+    if not is_skill_name(skill) or found.digests != locked.digests:
+        reason = ": the skill is not what its digests say; it was edited by hand."
+        raise _make_entry_error(skill, reason, text, name, hint=_UNDO)
+    return found
+
+
 def count_tools(tools: Collection[str]) -> int:
-    """Return how many of these names are those of tools, not of instructions."""
-    return sum(find_server_of_instructions(name) is None for name in tools)
+    """Return how many of these names are those of tools, not of instructions or skills."""
+    return sum(map(is_tool_name, tools))
 
 
 Judge = Callable[[Definition, Definition], Judgement]
@@ -237,15 +274,15 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """What it means for today's callers of the tool."""
-        is_broken = self.kind == "removed" and find_server_of_instructions(self.name) is None
+        is_broken = self.kind == "removed" and is_tool_name(self.name)
         return Verdict.BREAKING if is_broken else self.judgement.verdict
 
     @property
     def failure(self) -> CheckFailure | None:
         """Why `toolpost check` fails; None if it does not."""
         if self.kind == "removed":
-            # Nobody calls instructions: without them less is said, and nothing breaks.
-            return CheckFailure.REMOVED if find_server_of_instructions(self.name) is None else None
+            # Nobody calls instructions and skills: without them less is said, and nothing breaks.
+            return CheckFailure.REMOVED if is_tool_name(self.name) else None
         if self.old is None or self.new is None:
             return None
         before, now = self.old.schema_version, self.new.schema_version
@@ -302,7 +339,7 @@ def drifts(locked: LockedTools, live: LockedTools, *, judge: Judge) -> Iterator[
     """
     successors = {alias: name for name, tool in live.items() if name not in locked for alias in tool.definition.aliases}
     renamed = {successors[name] for name in locked if name not in live and name in successors}
-    names = NameIndex(name for name in live if find_server_of_instructions(name) is None)
+    names = NameIndex(filter(is_tool_name, live))
     for name in sorted(locked.keys() | live.keys()):
         if name in renamed:
             continue

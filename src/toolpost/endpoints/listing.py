@@ -89,7 +89,7 @@ class Listing:
         start = 0
         if cursor:
             try:
-                start = bisect_right(self._names, _decode_cursor(cursor))
+                start = bisect_right(self._names, decode_cursor(cursor))
             except (binascii.Error, ValueError) as error:
                 raise ProtocolError(
                     INVALID_PARAMS, "The cursor was not issued by this server", request_id=request_id
@@ -102,7 +102,7 @@ class Listing:
             b'"tools":[%b]' % b",".join(self._encode_definition(d, revision) for d in self._definitions[start:end])
         ]
         if end < len(self._names):
-            fields.append(b'"nextCursor":%b' % encode(_encode_cursor(self._names[end - 1])))
+            fields.append(b'"nextCursor":%b' % encode(encode_cursor(self._names[end - 1])))
         if revision.is_stateless:
             ttl_ms = TTL_MS if self._catalog.is_complete else 0
             fields.append(b'"resultType":"complete","ttlMs":%d,"cacheScope":%b' % (ttl_ms, encode(self._scope)))
@@ -136,11 +136,13 @@ def _rename(definition: JsonObject, name: str) -> JsonObject:
     return definition if definition["name"] == name else definition | {"name": name}
 
 
-def _encode_cursor(name: str) -> str:
+def encode_cursor(name: str) -> str:
+    """Write the cursor of the page after the one that ends with this name."""
     return base64.urlsafe_b64encode(f"{_CURSOR_MARK}{name}".encode()).decode()
 
 
-def _decode_cursor(cursor: str) -> str:
+def decode_cursor(cursor: str) -> str:
+    """Return the name in a cursor; raise `ValueError` or `binascii.Error` for one that was not written here."""
     text = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     if not text.startswith(_CURSOR_MARK):
         raise ValueError(cursor)

@@ -15,17 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from toolpost.base.ids import META_KEY, JsonObject, ToolName
-from toolpost.base.trace_context import TRACE_KEYS
 from toolpost.protocol.extensions import declares_extensions, match_extension, merge_extensions, select_extensions
 from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from toolpost.providers.client_meta import select_meta
 from toolpost.providers.relay import SEPARATOR, Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
 from toolpost.providers.tool import ProvidedTool
 from toolpost.upstreams.transport import ServerRefused, encode
-
-_ENVELOPE: Final = "io.modelcontextprotocol/"
-_OWN_META: Final = frozenset({META_KEY, "progressToken"})
 
 _HINT: Final = f"name one of them in the request's _meta: `server` in {META_KEY}"
 
@@ -80,14 +77,14 @@ class Extensions:
 
     async def call(self, server: ServerProvider, method: str, params: JsonObject, requester: Requester) -> JsonObject:
         """Send a request to the server that `choose` returned for it."""
-        params, meta = _restore_name(server, params), _select_meta(requester.meta)
+        params = _restore_name(server, params)
         if requester.enter is not None:
             requester.enter(server.name)
-        return await self._relay.call_extension(server.name, method, params, requester, meta)
+        return await self._relay.call_extension(server.name, method, params, requester)
 
     async def notify(self, server: ServerProvider, method: str, params: JsonObject, requester: Requester) -> bool:
         """Send a notification to the server that `choose` returned for it; False if the server does not run."""
-        params, meta = _restore_name(server, params), _select_meta(requester.meta)
+        params, meta = _restore_name(server, params), select_meta(requester.meta, server.spec)
         fields = encode(params | ({"_meta": meta} if meta else {}))[1:-1]
         return await self._relay.notify_server(server.name, method, fields, requester)
 
@@ -146,12 +143,3 @@ def _restore_name(server: ServerProvider, params: JsonObject) -> JsonObject:
         return params
     tool = server.tools.get(ToolName(name))
     return params | {"name": name.removeprefix(prefix) if tool is None else tool.contract.terms.name}
-
-
-def _select_meta(meta: JsonObject) -> JsonObject:
-    """Select what a server gets of a request's `_meta`: all but what is between the client and the gateway."""
-    return {
-        key: value
-        for key, value in meta.items()
-        if key in TRACE_KEYS or (key not in _OWN_META and not key.startswith(_ENVELOPE))
-    }

@@ -1,21 +1,27 @@
 """Tools compared with their lock or pin: one that changed is quarantined, which answers every call with what changed."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import anyio
 
 from toolpost.authoring.context import Context
+from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged, NotReadOnly
+from toolpost.contracts.findings import DefinitionScan, Finding
 from toolpost.contracts.schema import compile_schema
+from toolpost.providers.findings import SHOWN_REASONS
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Mode, Promises
 from toolpost.providers.tool import ProvidedTool, ToolReturn
 from toolpost.upstreams.lists import Slices, are_same
+
+_log = logging.getLogger("toolpost.providers")
 
 JUDGE_WAIT_S: Final = 2.0
 """How long a call waits for the judgement on the change."""
@@ -58,6 +64,38 @@ async def sort_tools(
             found.held[name] = tool
         await slices.give_way()
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedText:
+    """A text of a server that models read unasked, compared with its lock or pin."""
+
+    is_quarantined: bool = False
+    status: ContractStatus | None = None
+    """How it differs from its lock or pin; None if it does not."""
+    findings: Sequence[Finding] = ()
+
+
+async def check_text(
+    definition: Definition, scan: DefinitionScan, promises: Promises, promise_name: PluginName, mode: Mode
+) -> CheckedText:
+    """Compare instructions or a skill with its lock or pin.
+
+    They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
+    happens to tools; other changes are, as those of tools, with `enforce`.
+    """
+    status = await promises.check_definition(promise_name, definition)
+    findings = (await promises.names()).inspect(scan)
+    is_suspicious = bool(findings) and not promises.is_locked(definition)
+    is_quarantined = is_suspicious or (status is not None and mode == "enforce")
+    return CheckedText(is_quarantined=is_quarantined, status=status, findings=findings)
+
+
+def log_quarantined(kind: str, server: PluginName, definition: Definition, findings: Sequence[Finding]) -> None:
+    """Log which text of a server may be an injection, and how it is accepted."""
+    reasons = [finding.summary for finding in findings[:SHOWN_REASONS]]
+    hint = f"accept it: toolpost lock --accept {definition.name}"
+    event(_log, logging.WARNING, f"{kind} quarantined", server=server, reasons=reasons, hint=hint)
 
 
 class HeldProvider:

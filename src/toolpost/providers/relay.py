@@ -1,14 +1,15 @@
 """Resources, prompts and completions of all plugins and servers: listed together, requested from the one that has them.
 
-Prompts are renamed to `server__prompt`, as tools are, and so are the `ui://` URIs of apps. Other resources keep their URIs, so a
-read goes to the plugin that has the URI, else to the server that lists it or has a template for it. A URI that nobody has is not
-tried on all of them: what a URI says need not be for every server to know.
+Prompts are renamed to `server__prompt`, as tools are, and the `ui://` URIs of apps and `skill://` URIs of skills have the
+server's name in front. Other resources keep their URIs, so a read goes to the plugin that has the URI, else to the server that
+lists it or has a template for it. A URI that nobody has is not tried on all of them: what a URI says need not be for every server
+to know.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -17,15 +18,18 @@ import msgspec
 
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, JsonObject
-from toolpost.base.trace_context import TRACE_KEYS
+from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.contracts.apps import SCHEME, qualify_uri, split_uri
 from toolpost.contracts.errors import LoginRequired, ToolpostError, UpstreamUnavailable
+from toolpost.contracts.skills import EXTENSION as SKILLS
+from toolpost.contracts.skills import SCHEME as SKILL_SCHEME
+from toolpost.contracts.skills import qualify_entry, qualify_skill_uri, split_skill_uri
 from toolpost.protocol.era import has_stateless_envelope
 from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import Resumption
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.app_pages import adapt_contents
+from toolpost.providers.client_meta import select_meta, select_trace
 from toolpost.providers.input_required import (
     Fields,
     answer_input_requests,
@@ -122,7 +126,8 @@ class Relay:
             self._resource_owners.note_uri(str(listed.get("uri")), self._account(server, requester))
             return listed
 
-        return await self._list_all("resources/list", "resources", note_owner, requester)
+        listed = await self._list_all("resources/list", "resources", note_owner, requester)
+        return [item for item in listed if not self._is_withheld(item.get("uri"), requester)]
 
     async def templates(self, requester: Requester) -> list[JsonObject]:
         """List the resource templates of every server."""
@@ -154,6 +159,8 @@ class Relay:
                 uri, requester, lambda server: self._ask(server, "resources/read", params, requester)
             )
         server, own_uri = app
+        if not own_uri.startswith(SCHEME):
+            return server, await self._read_skill(server, own_uri, params, requester)
         result = await self._ask(server, "resources/read", params | {"uri": own_uri}, requester)
         if self._is_bare(server):
             return server, result
@@ -192,11 +199,9 @@ class Relay:
                     requester.client_channel, caller=requester.caller, key=requester.key
                 )
 
-    async def call_extension(
-        self, server: str, method: str, params: JsonObject, requester: Requester, meta: JsonObject
-    ) -> JsonObject:
-        """Send an extension's request to a server, with this `_meta`."""
-        return await self._ask(server, method, params, replace(requester, meta=meta, routed_by=requester.key))
+    async def call_extension(self, server: str, method: str, params: JsonObject, requester: Requester) -> JsonObject:
+        """Send an extension's request to a server."""
+        return await self._ask(server, method, params, requester)
 
     async def notify_server(self, server: str, method: str, fields: bytes, requester: Requester) -> bool:
         """Send a client's notification to a server, if it runs; `fields` is the inside of its `params`."""
@@ -205,9 +210,12 @@ class Relay:
 
     async def _find_supervisor(self, server: str, caller: Caller) -> Supervisor:
         """Return the supervisor of a server with the credentials that this caller uses."""
+        return (await self._find_provider(server, caller)).supervisor
+
+    async def _find_provider(self, server: str, caller: Caller) -> ServerProvider:
         provider = self.providers[server]
         assert isinstance(provider, ServerProvider)
-        return (provider if provider.owned is None else await provider.owned.of(owner_of(caller))).supervisor
+        return provider if provider.owned is None else await provider.owned.of(owner_of(caller))
 
     def _servers(self) -> list[str]:
         return [name for name, provider in self.providers.items() if isinstance(provider, ServerProvider)]
@@ -257,13 +265,19 @@ class Relay:
         return [name for name, one in providers if isinstance(one, ServerProvider) and one.spec.unlisted_resources]
 
     async def _find_app(self, uri: str, requester: Requester) -> tuple[str, str] | None:
-        """Return the provider of an app, and its own URI for it; None for what is no app, or one that nobody lists.
+        """Return the provider of an app, or the server of a skill's file, and its own URI for it; None for what is neither, or
+        what nobody lists.
 
         Raises `ServerRefused` for a URI without a provider's name that several have.
         """
-        if not uri.startswith(SCHEME):
+        if uri.startswith(SKILL_SCHEME):
+            named = split_skill_uri(uri)
+            if named is not None and isinstance(self.providers.get(named[0]), PluginContents):
+                return None
+        elif not uri.startswith(SCHEME):
             return None
-        named = split_uri(uri)
+        else:
+            named = split_uri(uri)
         if named is not None and named[0] in self.providers and not self._is_bare(named[0]):
             return named
         listed = {item.get("uri") for item in await self.resources(requester)}
@@ -275,11 +289,82 @@ class Relay:
 
     def qualify(self, server: str, uri: str) -> str:
         """Return the URI that clients see for a provider's own."""
+        if uri.startswith(SKILL_SCHEME):
+            # Those of plugins are made with the plugin's name.
+            is_server = isinstance(self.providers.get(server), ServerProvider)
+            return qualify_skill_uri(server, uri) if is_server else uri
         return uri if self._is_bare(server) else qualify_uri(server, uri)
 
     def _qualify_item(self, server: str, item: JsonObject, field: str) -> JsonObject:
         uri = item.get(field)
-        return item | {field: self.qualify(server, uri)} if isinstance(uri, str) and uri.startswith(SCHEME) else item
+        return item | {field: self.qualify(server, uri)} if isinstance(uri, str) else item
+
+    async def list_skills(self, requester: Requester) -> dict[str, list[JsonObject]]:
+        """List the skills of servers that declare them, under the URIs that clients see; quarantined ones are left out.
+
+        A server that does not answer is left out and logged, as in other lists.
+        """
+        listed = await self._ask_all("skills/list", "skills", requester)
+        found: dict[str, list[JsonObject]] = {}
+        for server, entries in listed.items():
+            held = (await self._find_provider(server, requester.caller)).skills
+            await held.take_all(entries)
+            found[server] = [qualify_entry(server, entry) for entry in held.shown]
+        return found
+
+    async def get_skill(self, server: str, uri: str, params: JsonObject, requester: Requester) -> JsonObject | None:
+        """Return the result for one skill, by the server's own URI; None if the skill is quarantined."""
+        result = await self._ask(server, "skills/get", params | {"uri": uri}, requester)
+        held = (await self._find_provider(server, requester.caller)).skills
+        entry = await held.take_one(uri, result.get("skill"))
+        return None if entry is None else result | {"skill": qualify_entry(server, entry)}
+
+    async def read_skill_directory(self, server: str, uri: str, params: JsonObject, requester: Requester) -> JsonObject:
+        """List a folder of skills at a server that can, by the server's own URI."""
+        held = (await self._find_provider(server, requester.caller)).skills
+        if held.is_withheld(uri):
+            raise make_unknown_resource_error(self.qualify(server, uri), requester)
+        result = await self._ask(server, "resources/directory/read", params | {"uri": uri}, requester)
+        listed = result.get("resources")
+        if not isinstance(listed, list):
+            raise UpstreamUnavailable(f"`{server}` answered with something that is no list of resources")
+        named = [
+            item | {"uri": qualify_skill_uri(server, own)}
+            for item in listed
+            if isinstance(item, dict) and isinstance(own := item.get("uri"), str) and not held.is_withheld(own)
+        ]
+        return result | {"resources": named}
+
+    async def _read_skill(self, server: str, uri: str, params: JsonObject, requester: Requester) -> JsonObject:
+        """Read a file of a skill, by the server's own URI; raises `ServerRefused` if the skill is quarantined."""
+        provider = await self._find_provider(server, requester.caller)
+        if provider.skills.has_to_be_listed and SKILLS in provider.profile.extensions.get("extensions", {}):
+            await self.select(frozenset({server})).list_skills(requester)
+        if provider.skills.is_withheld(uri):
+            raise make_unknown_resource_error(self.qualify(server, uri), requester)
+        result = await self._ask(server, "resources/read", params | {"uri": uri}, requester)
+        provider.skills.check_read(uri, result)
+        contents = result.get("contents")
+        if not isinstance(contents, list):
+            return result
+        named = [
+            item | {"uri": qualify_skill_uri(server, uri)}
+            if isinstance(item, dict) and item.get("uri") == uri
+            else self._qualify_item(server, item, "uri")
+            if isinstance(item, dict)
+            else item
+            for item in contents
+        ]
+        return result | {"contents": named}
+
+    def _is_withheld(self, uri: Json, requester: Requester) -> bool:
+        """Whether a listed URI is that of a file of a quarantined skill."""
+        named = split_skill_uri(uri) if isinstance(uri, str) else None
+        provider = self.providers.get(named[0]) if named is not None else None
+        if named is None or not isinstance(provider, ServerProvider):
+            return False
+        owned = provider.owned.find(owner_of(requester.caller)) if provider.owned is not None else provider
+        return owned is not None and owned.skills.is_withheld(named[1])
 
     def _is_bare(self, server: str) -> bool:
         provider = self.providers.get(server)
@@ -332,7 +417,13 @@ class Relay:
     async def _list_all(
         self, method: str, field: str, convert: Callable[[str, JsonObject], JsonObject], requester: Requester
     ) -> list[JsonObject]:
-        """List the items of all servers at once, in the order of the servers; one that fails is left out and logged."""
+        """List the items of all servers, in the order of the servers."""
+        # Not in the order of arrival: the first server with a URI owns it, which must not depend on which is faster.
+        found = await self._ask_all(method, field, requester)
+        return [convert(server, item) for server, items in found.items() for item in items]
+
+    async def _ask_all(self, method: str, field: str, requester: Requester) -> dict[str, list[JsonObject]]:
+        """List the items of all servers at once, by server, in their order; one that fails is left out and logged."""
         found: dict[str, list[JsonObject]] = {}
 
         async def ask(server: str) -> None:
@@ -340,14 +431,22 @@ class Relay:
                 with anyio.fail_after(LIST_LIMIT_S):
                     found[server] = await self._list_server(server, method, field, requester)
             except (ServerRefused, ToolpostError, TimeoutError) as error:
+                if not isinstance(error, ServerRefused):
+                    self._note_missing(server, method, requester)
                 event(_log, logging.INFO, "server left out of a list", server=server, method=method, reason=str(error))
 
         async with anyio.create_task_group() as tasks:
             for server in self.providers:
                 if (server, self._owner_for(server, requester.caller), method) not in self._without:
                     tasks.start_soon(ask, server)
-        # Not in the order of arrival: the first server with a URI owns it, which must not depend on which is faster.
-        return [convert(server, item) for server in self.providers for item in found.get(server, ())]
+        return {server: found[server] for server in self.providers if server in found}
+
+    def _note_missing(self, server: str, method: str, requester: Requester) -> None:
+        provider = self.providers.get(server)
+        if isinstance(provider, ServerProvider) and provider.owned is not None:
+            provider = provider.owned.find(owner_of(requester.caller))
+        if isinstance(provider, ServerProvider) and method != "skills/list":
+            provider.note_missing(method)
 
     async def _list_server(self, server: str, method: str, field: str, requester: Requester) -> list[JsonObject]:
         provider = self.providers[server]
@@ -388,9 +487,10 @@ class Relay:
                     encoded,
                     key=requester.key,
                     name=name if isinstance(name, str) else None,
-                    meta=requester.meta
-                    if is_extension
-                    else {key: requester.meta[key] for key in TRACE_KEYS if key in requester.meta},
+                    # A list goes to all servers: what a client says to one need not be for every other to know.
+                    meta=select_trace(requester.meta)
+                    if method.endswith("/list")
+                    else select_meta(requester.meta, supervisor.spec),
                     client_channel=self._channel_of(server, requester) if has_client(method) else None,
                     caller=requester.caller,
                 )

@@ -39,9 +39,6 @@ class Requester:
     enter: Callable[[str], None] | None = None
     """Called with the server right before a request that may have effects is sent to it; None if no record is needed."""
 
-    routed_by: str = ""
-    """The key of the instance, for a request whose `meta` no longer says it."""
-
     @property
     def named_server(self) -> str | None:
         """The server that the request names, `server` under `dev.toolpost/meta` in its `_meta`; None if it names none."""
@@ -52,4 +49,4 @@ class Requester:
     @property
     def key(self) -> str:
         """The key of the instance, for servers with one instance per session."""
-        return self.routed_by or routing_key(self.caller, self.meta)
+        return routing_key(self.caller, self.meta)

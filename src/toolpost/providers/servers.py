@@ -21,16 +21,15 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
-from toolpost.base.trace_context import TRACE_KEYS
 from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
+from toolpost.contracts.compatibility.definition import define_instructions, is_skill_name, name_instructions
 from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
-from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
+from toolpost.contracts.findings import DefinitionScan, scan_definition
 from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers.findings import SHOWN_REASONS
+from toolpost.providers.client_meta import select_meta
 from toolpost.providers.input_required import (
     answer_input_requests,
     is_input_required,
@@ -39,13 +38,21 @@ from toolpost.providers.input_required import (
 )
 from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import ContractStatus, Mode, Promises
-from toolpost.providers.quarantine import JUDGE_WAIT_S, SortedTools, sort_tools
+from toolpost.providers.quarantine import (
+    JUDGE_WAIT_S,
+    CheckedText,
+    SortedTools,
+    check_text,
+    log_quarantined,
+    sort_tools,
+)
+from toolpost.providers.skills import HeldSkills
 from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.credentials.logins import Logins
 from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.lists import Slices, are_same
-from toolpost.upstreams.notifications import Notification
+from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.pool import FillIn, InstancePool
 from toolpost.upstreams.report import UNKNOWN_PROFILE, ServerProfile, ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel, Sampler, WithoutExtensions, with_sampling
@@ -98,15 +105,11 @@ class PreparedTools(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedInstructions:
+class CheckedInstructions(CheckedText):
     """The instructions of a server that clients may be shown, and the reasons to look at those that it has."""
 
     shown: str = ""
     """Empty if it has none, or if they are quarantined."""
-    is_quarantined: bool = False
-    status: ContractStatus | None = None
-    """How they differ from their lock or pin; None if they do not."""
-    findings: Sequence[Finding] = ()
 
 
 class ServerProvider:
@@ -169,6 +172,9 @@ class ServerProvider:
         self._on_seen = on_seen
         self._on_change = on_change
         self._on_described = on_described
+        self._on_notification = on_notification
+        self._missing: set[str] = set()
+        """The notifications that follow once the server has started: lists of clients lack what it has."""
         self._promises = promises
         self._contracts: Mode = spec.contracts or contracts
         self._enforces = self._contracts == "enforce"
@@ -177,8 +183,8 @@ class ServerProvider:
         self._compiled: dict[ToolName, ProvidedTool] = {}
         self._sorted = SortedTools()
         self.instructions = CheckedInstructions()
-        self.statuses: Mapping[ToolName, ContractStatus] = {}
-        """The tools, and perhaps its instructions, that differ from their lock or pin."""
+        self.skills = HeldSkills(self.name, self.promise_name, promises, self._contracts)
+        self._statuses: Mapping[ToolName, ContractStatus] = {}
         self._scanned: DefinitionScan | None = None
         self._scanned_text = ""
         self._refused: list[ContractRefused] = []
@@ -269,6 +275,11 @@ class ServerProvider:
         return {**self._sorted.held, **self._sorted.quarantined} if self.is_unchecked else self._sorted.quarantined
 
     @property
+    def statuses(self) -> Mapping[ToolName, ContractStatus]:
+        """The tools, and perhaps instructions and skills, that differ from their lock or pin."""
+        return {**self._statuses, **skills} if (skills := self.skills.statuses) else self._statuses
+
+    @property
     def refused(self) -> Sequence[ContractRefused]:
         return self._refused
 
@@ -343,9 +354,21 @@ class ServerProvider:
 
     def _note_seen(self, *, is_live: bool) -> None:
         """Have the definitions stored, so that they are known at the next start; of the same ones, now and then is enough."""
+        if is_live:
+            self._announce_missing()
         if is_live and time.monotonic() - self._seen_at >= SEEN_S:
             self._seen_at = time.monotonic()
             self._on_seen(self)
+
+    def note_missing(self, method: str) -> None:
+        """Note that a client got a list without what this server has; once the server has started, clients are notified."""
+        self._missing.add(PROMPTS_CHANGED if method == "prompts/list" else RESOURCES_CHANGED)
+
+    def _announce_missing(self) -> None:
+        missing, self._missing = self._missing, set()
+        owner = None if self.owned is None else self.owner
+        for method in sorted(missing):
+            self._on_notification(Notification(server=self.name, key="", method=method, params=b"{}", owner=owner))
 
     def _find_compiled(self, build: str) -> dict[str, tuple[JsonObject, ProvidedTool]]:
         """Return compiled tools and their definitions, by the server's own names."""
@@ -388,6 +411,7 @@ class ServerProvider:
         # Under the lock of `learn`: both replace the same tools.
         async with self._learning:
             sorted_tools, instructions = await self._sort(self._compiled)
+            await self.skills.recheck()
             # Other instructions are no other tools: clients are not notified of those.
             is_same = await sorted_tools.is_like(self._sorted)
             self._use(sorted_tools, instructions)
@@ -399,47 +423,40 @@ class ServerProvider:
         return found, await self._check_instructions()
 
     async def _check_instructions(self) -> CheckedInstructions:
-        """Compare the server's instructions with their lock or pin, and scan them.
-
-        They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
-        happens to tools; other changes are, as those of tools, with `enforce`.
-        """
+        """Compare the server's instructions with their lock or pin, and scan them."""
         text = self.profile.instructions
         if not text:
             return CheckedInstructions()
         definition = define_instructions(self.name, text)
-        status = await self._promises.check_definition(self.promise_name, definition)
         if self._scanned is None or text != self._scanned_text:
             # In a thread: a server decides how long its instructions are.
             self._scanned = await to_thread.run_sync(scan_definition, definition)
             self._scanned_text = text
-        findings = (await self._promises.names()).inspect(self._scanned)
-        is_suspicious = bool(findings) and not self._promises.is_locked(definition)
-        is_quarantined = is_suspicious or (status is not None and self._contracts == "enforce")
-        if is_suspicious and list(self.instructions.findings) != findings:
-            reasons = [finding.summary for finding in findings[:SHOWN_REASONS]]
-            hint = f"accept them: toolpost lock --accept {definition.name}"
-            event(_log, logging.WARNING, "instructions are quarantined", server=self.name, reasons=reasons, hint=hint)
-        return CheckedInstructions(
-            shown="" if is_quarantined else text, is_quarantined=is_quarantined, status=status, findings=findings
-        )
+        found = await check_text(definition, self._scanned, self._promises, self.promise_name, self._contracts)
+        if found.findings and found.is_quarantined and self.instructions.findings != found.findings:
+            log_quarantined("instructions are", self.name, definition, found.findings)
+        return CheckedInstructions(shown="" if found.is_quarantined else text, **vars(found))
 
     def is_quarantined(self, name: ToolName) -> bool:
-        """Whether a tool, or what `name_instructions` names, is quarantined."""
+        """Whether a tool, or what `name_instructions` or `name_skill` names, is quarantined."""
         if name == name_instructions(self.name):
             return self.instructions.is_quarantined
+        if is_skill_name(name):
+            return self.skills.is_quarantined(name)
         return name in self._sorted.quarantined
 
     def define(self, name: ToolName) -> Definition:
-        """Return the definition of a tool, or of the instructions, as it is now; raise `KeyError` if there is none."""
+        """Return the definition of a tool, of the instructions or of a skill as it is now; raise `KeyError` if there is none."""
         if name == name_instructions(self.name):
             return define_instructions(self.name, self.profile.instructions)
+        if is_skill_name(name):
+            return self.skills.definitions[name]
         return Definition.from_contract(self._compiled[name].contract)
 
     def _use(self, sorted_tools: SortedTools, instructions: CheckedInstructions) -> None:
-        self._sorted, self.instructions, self.statuses = sorted_tools, instructions, sorted_tools.statuses
+        self._sorted, self.instructions, self._statuses = sorted_tools, instructions, sorted_tools.statuses
         if instructions.status is not None:
-            self.statuses = {**self.statuses, name_instructions(self.name): instructions.status}
+            self._statuses = {**self._statuses, name_instructions(self.name): instructions.status}
 
     def _make_tool(
         self, definition: JsonObject, name: ToolName, build: str, known: Contract | None = None
@@ -488,7 +505,8 @@ class ServerProvider:
                 return None
             if self.owned is not None and owner_of(context.caller) != self.owner:
                 return None
-            meta, client_channel = _select_trace_meta(context), self.channel_of(context.client_channel, context.caller)
+            meta = select_meta(context.meta, self.spec)
+            client_channel = self.channel_of(context.client_channel, context.caller)
             params = head + encode(arguments)
             return self.supervisor.send_ahead(
                 "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
@@ -556,7 +574,7 @@ class ServerProvider:
             key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
             name=tool,
             mirrored=mirrored,
-            meta=_select_trace_meta(context),
+            meta=select_meta(context.meta, self.spec),
             on_progress=_make_progress_listener(context),
             client_channel=self.channel_of(context.client_channel, context.caller),
             caller=context.caller,
@@ -619,11 +637,6 @@ def _is_quick(definitions: list[JsonObject]) -> bool:
 
 def _write_params_head(tool: str) -> bytes:
     return b'"name":%b,"arguments":' % encode(tool)
-
-
-def _select_trace_meta(context: Context) -> JsonObject:
-    """Select the trace context in a request's `_meta`, which is forwarded to the server."""
-    return {key: context.meta[key] for key in TRACE_KEYS if key in context.meta}
 
 
 def _has_name(definition: JsonObject) -> bool:

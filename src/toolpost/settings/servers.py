@@ -174,6 +174,12 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             " in both directions; a rule of `[approvals]` that matches refuses them"
         ),
     ] = True
+    client_meta: Annotated[
+        bool,
+        Meta(
+            description="pass the `_meta` of clients' requests on, as a direct connection would; false: the trace context alone"
+        ),
+    ] = True
     client_extensions: Annotated[
         dict[str, dict[str, Any]],
         Meta(description="extensions, with their settings, that are declared to it as the client's in a handshake"),
@@ -237,6 +243,7 @@ class ResolvedServer:
     results: Results
     contracts: Contracts | None
     extensions: bool
+    client_meta: bool
     client_extensions: Mapping[str, Any] = field(hash=False)
     unlisted_resources: bool
     strategy: Strategy
@@ -376,6 +383,7 @@ def resolve_server(
         results=server.results,
         contracts=server.contracts,
         extensions=server.extensions,
+        client_meta=server.client_meta,
         client_extensions=server.client_extensions,
         unlisted_resources=server.unlisted_resources,
         strategy=server.strategy,

@@ -148,6 +148,8 @@ class ServerSpec:
     """What happens to a tool that changed against its lock or pin; None for the setting of all servers."""
     extensions: bool = True
     """Whether extensions pass: those that it declares, and its methods, requests and notifications."""
+    client_meta: bool = True
+    """Whether the `_meta` of clients' requests passes, but for what is between them and the gateway; the trace always does."""
     client_extensions: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The client's extensions that are declared to it in a handshake, whoever the client is."""
     unlisted_resources: bool = False

@@ -54,6 +54,8 @@ class Extending:
             self.answer(asked, {"resources": [{"uri": uri, "name": uri} for uri in self.options.get("uris", [])]})
         elif method == "resources/read":
             self.answer(asked, {"contents": [{"uri": params["uri"], "text": self.options.get("name", "")}]})
+        elif method in self.options.get("answers", {}):
+            self.answer(asked, self.options["answers"][method])
         elif method == "ping":
             self.answer(asked, {})
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from toolpost.cli.doctor.findings import Diagnosis, Group, problem, warning
 from toolpost.cli.lock.states import read_pinned_tools, read_recent_names
 from toolpost.contracts.compatibility import Definition, Verdict, judge
-from toolpost.contracts.compatibility.definition import find_server_of_instructions
+from toolpost.contracts.compatibility.definition import is_tool_name
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import NameIndex, inspect_change, inspect_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
@@ -96,7 +96,7 @@ def _findings(group: Group, config: Config, baseline: _Baseline) -> Iterator[Dia
                 "suspicious",
                 f"{found.kind.value}: {found.message}",
                 hint="read the text before a model does; exclude the tool with `deny`"
-                if find_server_of_instructions(tool.name) is None
+                if is_tool_name(tool.name)
                 else f"models are not shown it before `toolpost lock --accept {tool.name}`",
             )
             yield replace(finding, tool=own, place=found.place, lines=(conceal(found.excerpt),))

@@ -18,6 +18,7 @@ from toolpost.cli.doctor.findings import Diagnosis, Group, note, ok, problem, wa
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.failures import as_clause
 from toolpost.cli.gateway import without_store
+from toolpost.cli.lock.states import list_skills
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
@@ -79,13 +80,18 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
         took_s = time.monotonic() - began
         report = source.supervisor.report()
         findings = [_describe_start(source, report, took_s), *_findings(source, report)]
+        await list_skills([source])
     instructions = [source.define(name_instructions(source.name))] if source.profile.instructions else []
     return Group(
         kind="server",
         name=spec.name,
         findings=tuple(finding.mapped(conceal) for finding in findings),
         facts=_facts(source, report, took_s),
-        definitions=(*map(Definition.from_contract, source.contracts), *instructions),
+        definitions=(
+            *map(Definition.from_contract, source.contracts),
+            *instructions,
+            *source.skills.definitions.values(),
+        ),
     )
 
 

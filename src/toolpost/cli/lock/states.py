@@ -13,6 +13,7 @@ import anyio
 import click
 import msgspec
 
+from toolpost.base.caller import OPERATOR
 from toolpost.cli.clients.safe_files import write_atomically
 from toolpost.cli.failures import suggest, warn
 from toolpost.cli.gateway import open_quiet_app, without_store
@@ -20,8 +21,12 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
 from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
+from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery.automatic import OWNER, eval_contract, mcp_contract
 from toolpost.providers import Provider
+from toolpost.providers.extensions import find_declared
+from toolpost.providers.relay import Relay
+from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
@@ -112,6 +117,7 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
                 raise NotFound(f"Unknown server or plugin `{name}`.", hint=hint)
         selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
+        await list_skills(selected)
         providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
         is_nameless = not missing.keys().isdisjoint(config.plugins.load)
         return LiveTools(
@@ -121,13 +127,19 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         )
 
 
+async def list_skills(sources: Iterable[ServerProvider]) -> None:
+    """Have the servers that declare skills list them, so that `skills` has their definitions."""
+    skilled = {one.name: one for one in sources if EXTENSION in find_declared(one, "").get("extensions", {})}
+    await Relay(skilled).list_skills(Requester(caller=OPERATOR))
+
+
 def filter_by_source(tools: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:
     """Keep the tools of these plugins and servers; an empty `only` keeps all."""
     return {name: tool for name, tool in tools.items() if not only or tool.source in only}
 
 
 def list_tools(config: Config, providers: Iterable[Provider]) -> dict[str, LockedTool]:
-    """Return all tools and instructions as they are now, quarantined ones and the gateway's own among them."""
+    """Return all tools, instructions and skills as they are now, quarantined ones and the gateway's own among them."""
     tools: dict[str, LockedTool] = {}
     for provider in providers:
         for name, tool in {**provider.tools, **provider.quarantined}.items():
@@ -135,6 +147,8 @@ def list_tools(config: Config, providers: Iterable[Provider]) -> dict[str, Locke
         if isinstance(provider, ServerProvider) and provider.profile.instructions:
             definition = provider.define(name_instructions(provider.name))
             tools[definition.name] = LockedTool.of(provider.name, definition)
+        if isinstance(provider, ServerProvider):
+            tools |= {name: LockedTool.of(provider.name, one) for name, one in provider.skills.definitions.items()}
     return _list_gateway_tools(config) | tools
 
 

@@ -1,6 +1,7 @@
 """A tool's whole definition as a lock keeps it: what is listed, and what is promised beside it.
 
-The instructions of a server are a definition too, so that they are locked, compared and scanned as the descriptions of tools are.
+The instructions and the skills of a server are definitions too, so that they are locked, compared and scanned as the
+descriptions of tools are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from toolpost.contracts.apps import SEPARATOR, select_app
 from toolpost.contracts.contract import TEXT, Contract, describe_concurrency
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.document import rewrite_boolean_bounds, split_texts
+from toolpost.contracts.skills import DYNAMIC, MANIFEST, SCHEME
 
 _LISTED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _ALWAYS = ("name", "inputSchema", "schemaVersion")
@@ -160,9 +162,15 @@ def _read_facts(facts: JsonObject) -> dict[str, Any]:
     return known
 
 
-# The instructions of a server: their name has a colon, which no tool's name has.
+# Texts of a server that are no tools: their names have a colon, which no tool's name has.
 
 _SUFFIX: Final = ":instructions"
+_SKILLS: Final = ":skills/"
+
+
+def is_tool_name(name: str) -> bool:
+    """Whether a definition of this name is that of a tool: not of instructions, nor of a skill."""
+    return ":" not in name
 
 
 def name_instructions(server: str) -> ToolName:
@@ -177,3 +185,27 @@ def find_server_of_instructions(name: str) -> str | None:
 
 def define_instructions(server: str, text: str) -> Definition:
     return Definition(name=name_instructions(server), description=text)
+
+
+def name_skill(server: str, uri: str) -> ToolName:
+    """Return the name under which a server's skill is locked: `desk:skills/refunds` for `skill://refunds/SKILL.md`."""
+    return ToolName(f"{server}{_SKILLS}{uri.removeprefix(SCHEME).removesuffix(f'/{MANIFEST}')}")
+
+
+def is_skill_name(name: str) -> bool:
+    return _SKILLS in name
+
+
+def define_skill(server: str, entry: JsonObject) -> Definition:
+    """Return a valid entry of a server's `skills/list` as a definition: its frontmatter, and the digest of every file."""
+    root, files, frontmatter = entry["uri"].removesuffix(MANIFEST), entry["resources"], entry["frontmatter"]
+    return Definition(
+        name=name_skill(server, entry["uri"]),
+        description=frontmatter["description"],
+        others={
+            "frontmatter": {key: value for key, value in frontmatter.items() if key != "description"},
+            "resources": files
+            if files == DYNAMIC
+            else {file["uri"].removeprefix(root): file["digest"] for file in files},
+        },
+    )

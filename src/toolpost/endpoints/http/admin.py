@@ -167,6 +167,7 @@ def _report_tools(
     statuses = provider.statuses
     if found := provider.instructions.findings:
         suspicions = suspicions | {name_instructions(provider.name): found}
+    suspicions = suspicions | provider.skills.findings
     return {
         "contracts": _join(
             (name, status.as_object() | {"withheld": provider.is_quarantined(name)})

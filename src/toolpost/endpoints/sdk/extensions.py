@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.shared.exceptions import MCPError
 
 from toolpost.authoring.middleware import CallRequest
 from toolpost.base.caller import UNLIMITED, Caller, Scope, owner_of
@@ -22,7 +21,7 @@ from toolpost.endpoints.http.paths import read_view
 from toolpost.endpoints.instructions import merge_instructions
 from toolpost.endpoints.sdk.passthrough import merge_envelope
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handler
-from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.endpoints.sdk.request_context import VIEWER, require_initialized
 from toolpost.middleware import info_of
 from toolpost.middleware.extensions import ExtensionSteps, describe_method
 from toolpost.protocol.era import SERVER_INFO
@@ -78,8 +77,7 @@ class ExtensionMiddleware:
                 await self.notify(ctx.method, dict(ctx.params or {}), VIEWER.get().caller, _view_of(ctx))
                 return None
         elif is_extension_request(ctx.method):
-            if not ctx.session._connection.initialize_accepted:  # noqa: SLF001 (the SDK's own rule for its handlers)
-                raise MCPError(INVALID_PARAMS, "Invalid request parameters", "")
+            require_initialized(ctx)
             return await self._call(ctx, None)
         return await call_next(ctx)
 

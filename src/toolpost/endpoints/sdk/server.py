@@ -147,7 +147,8 @@ class SdkServer:
             instructions_limit=instructions_limit,
             stamp=lambda: self._server.server_info_stamp,
         )
-        self._server.middleware += [*middleware, restore_result, SkillsMiddleware(relay, calls), self.extensions]
+        skills = SkillsMiddleware(relay, handlers, calls, mode)
+        self._server.middleware += [*middleware, restore_result, skills, self.extensions]
         self._server.relay = relay
         self._server.add_request_handler(
             "logging/setLevel",

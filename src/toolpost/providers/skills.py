@@ -1,0 +1,182 @@
+"""The skills of a server (SEP-2640), held to their lock or pin.
+
+What a skill promises is its frontmatter and the digest of each of its files. They are compared whenever the server lists its
+skills or is asked for one. A quarantined skill is not listed, and its files are not read; with `enforce`, a file is passed on
+only if it has the digest that the compared entry has. Which servers are asked is decided in `relay`.
+"""
+
+import base64
+import binascii
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from anyio import to_thread
+
+from toolpost.base.events import event
+from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.contracts.compatibility import Definition
+from toolpost.contracts.compatibility.definition import define_skill
+from toolpost.contracts.errors import ContractChanged, UpstreamUnavailable
+from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
+from toolpost.contracts.skills import DYNAMIC, MANIFEST, find_fault
+from toolpost.providers.promises import ContractStatus, Mode, Promises
+from toolpost.providers.quarantine import CheckedText, check_text, log_quarantined
+from toolpost.upstreams.lists import Slices
+
+_log = logging.getLogger("toolpost.providers")
+
+SKILLS_LIMIT: Final = 1_000
+"""How many skills of a server are taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HeldSkill:
+    entry: JsonObject
+    definition: Definition
+    scan: DefinitionScan
+    checked: CheckedText
+
+    @property
+    def root(self) -> str:
+        return str(self.entry["uri"]).removesuffix(MANIFEST)
+
+    @property
+    def digests(self) -> Mapping[str, str] | None:
+        """The digests of its files, by URI; None if it has no fixed content."""
+        files = self.entry["resources"]
+        return None if files == DYNAMIC else {file["uri"]: file["digest"] for file in files}
+
+
+class HeldSkills:
+    """The skills of one server, as it last described them, under its own URIs."""
+
+    def __init__(self, server: PluginName, promise_name: PluginName, promises: Promises, mode: Mode) -> None:
+        self._server = server
+        self._promise_name = promise_name
+        self._promises = promises
+        self._mode: Mode = mode
+        self._held: dict[str, _HeldSkill] = {}
+        self._is_known = False
+        self._changing = anyio.Lock()
+
+    @property
+    def has_to_be_listed(self) -> bool:
+        """Whether a file may not be read before the skills were listed."""
+        return self._mode == "enforce" and not self._is_known
+
+    @property
+    def shown(self) -> list[JsonObject]:
+        """The entries of all skills that are not quarantined."""
+        return [held.entry for held in self._held.values() if not held.checked.is_quarantined]
+
+    @property
+    def definitions(self) -> dict[ToolName, Definition]:
+        """The definitions of all skills, also of quarantined ones."""
+        return {ToolName(held.definition.name): held.definition for held in self._held.values()}
+
+    @property
+    def statuses(self) -> dict[ToolName, ContractStatus]:
+        """The skills that differ from their lock or pin."""
+        found = ((held.definition.name, held.checked.status) for held in self._held.values())
+        return {ToolName(name): status for name, status in found if status is not None}
+
+    @property
+    def findings(self) -> dict[str, list[Finding]]:
+        return {held.definition.name: [*held.checked.findings] for held in self._held.values() if held.checked.findings}
+
+    def is_quarantined(self, name: str) -> bool:
+        return any(held.definition.name == name and held.checked.is_quarantined for held in self._held.values())
+
+    async def take_all(self, entries: Iterable[JsonObject]) -> None:
+        """Take the server's list, and compare each skill with its lock or pin. Invalid entries are left out, and logged."""
+        async with self._changing:
+            taken: dict[str, JsonObject] = {}
+            slices = Slices()
+            for entry in entries:
+                fault = find_fault(entry)
+                if fault is None and (entry["uri"] in taken or len(taken) == SKILLS_LIMIT):
+                    fault = f"it is listed twice, or after {SKILLS_LIMIT:,} others"
+                if fault is not None:
+                    uri = str(entry.get("uri"))[:200]
+                    event(_log, logging.WARNING, "skill left out", server=self._server, skill=uri, reason=fault)
+                else:
+                    taken[entry["uri"]] = entry
+                await slices.give_way()
+            self._held = await self._check_all(taken)
+            self._is_known = True
+
+    async def take_one(self, uri: str, entry: Json) -> JsonObject | None:
+        """Take what the server says about one skill; return None if it is quarantined. Raises `UpstreamUnavailable`."""
+        fault = find_fault(entry) if isinstance(entry, dict) else "it is no object"
+        if fault is None and entry["uri"] != uri:
+            fault = "it is that of another skill"
+        async with self._changing:
+            if fault is None and uri not in self._held and len(self._held) >= SKILLS_LIMIT:
+                fault = f"the server has more than {SKILLS_LIMIT:,} skills"
+            if fault is not None:
+                raise UpstreamUnavailable(f"The server's entry of the skill is invalid: {fault}")
+            checked = (await self._check_all({uri: entry}))[uri]
+            self._held = {**self._held, uri: checked}
+        return None if checked.checked.is_quarantined else checked.entry
+
+    async def recheck(self) -> None:
+        """Compare all skills again, after a judgement or a change of the lock."""
+        async with self._changing:
+            self._held = await self._check_all({uri: held.entry for uri, held in self._held.items()})
+
+    def is_withheld(self, uri: str) -> bool:
+        """Whether a file or folder belongs to a quarantined skill."""
+        held = self._find(f"{uri}/")
+        return held is not None and held.checked.is_quarantined
+
+    def check_read(self, uri: str, result: JsonObject) -> None:
+        """Raise `ContractChanged` if a file of a skill is not what was compared."""
+        held = self._find(uri)
+        if self._mode != "enforce" or held is None or held.digests is None:
+            return
+        if held.digests.get(uri) != _digest_of(result):
+            # The server may have changed the skill since: it is listed again before the next read.
+            self._is_known = False
+            raise ContractChanged(
+                f"The file {uri[:200]} of the server `{self._server}` is not what its skill lists.",
+                hint="ask for the skill again with skills/get; if it has changed, an operator has to accept that",
+            )
+
+    def _find(self, uri: str) -> _HeldSkill | None:
+        """Return the innermost skill that has a file."""
+        having = (held for held in self._held.values() if uri.startswith(held.root))
+        return max(having, key=lambda held: len(held.root), default=None)
+
+    async def _check_all(self, entries: Mapping[str, JsonObject]) -> dict[str, _HeldSkill]:
+        slices = Slices()
+        found: dict[str, _HeldSkill] = {}
+        for uri, entry in entries.items():
+            before, definition = self._held.get(uri), define_skill(self._server, entry)
+            if before is not None and before.definition == definition:
+                scan = before.scan
+            else:
+                # In a thread: a server decides how long its texts are.
+                scan = await to_thread.run_sync(scan_definition, definition)
+            checked = await check_text(definition, scan, self._promises, self._promise_name, self._mode)
+            if checked.findings and checked.is_quarantined and (before is None or before.scan is not scan):
+                log_quarantined("a skill is", self._server, definition, checked.findings)
+            found[uri] = _HeldSkill(entry=entry, definition=definition, scan=scan, checked=checked)
+            await slices.give_way()
+        return found
+
+
+def _digest_of(result: JsonObject) -> str | None:
+    """Return the digest of what a `resources/read` returned; None if that is not one file."""
+    contents = result.get("contents")
+    if not isinstance(contents, list) or len(contents) != 1 or not isinstance(item := contents[0], dict):
+        return None
+    text, blob = item.get("text"), item.get("blob")
+    try:
+        content = text.encode() if isinstance(text, str) and blob is None else base64.b64decode(blob, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return None
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
