@@ -29,7 +29,7 @@ from toolpost.app import open_app
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts import Script, Statement
-from toolpost.parts.login import passphrase, records
+from toolpost.parts.login import pace, passphrase, records, routes
 from toolpost.parts.login import server as login_server
 from toolpost.parts.login.clients import LoginClient
 from toolpost.parts.login.part import LoginPart
@@ -605,6 +605,49 @@ async def test_registrations_do_not_displace_clients_in_use(
 
     assert statuses.count(302) == 2
     assert refreshed.status_code == 200
+
+
+@attack(
+    "stranger",
+    "registers clients or begins logins faster than people log in, to have those of others removed",
+    "one address may have 100 clients and 300 logins in ten minutes; beyond that it gets 429 with `Retry-After`",
+)
+async def test_registrations_and_logins_of_strangers_have_a_pace(
+    open_gateway: OpenGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "REGISTRATIONS", 3)
+    monkeypatch.setattr(routes, "LOGINS", 2)
+    body = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}
+    async with open_gateway(http=BEHIND_PROXY) as gateway:
+        clients = [(await gateway.register())["client_id"] for _ in range(3)]
+        refused = await gateway.http.post(f"{gateway.url}/register", json=body)
+        other = {"x-forwarded-for": "198.51.100.7"}
+        admitted = await gateway.http.post(f"{gateway.url}/register", json=body, headers=other)
+        begun = [await gateway.begin(client, Pkce()) for client in clients]
+
+    assert refused.status_code == 429
+    assert 0 < int(refused.headers["retry-after"]) <= pace.WINDOW_S
+    assert refused.json()["error"] == "temporarily_unavailable"
+    assert refused.headers["access-control-allow-origin"] == "*"
+    assert admitted.status_code == 201
+    assert [each.status_code for each in begun] == [302, 302, 429]
+    assert "retry-after" in begun[-1].headers
+    assert "ten minutes" in begun[-1].text
+
+
+def test_the_pace_has_windows_and_a_limit_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    monkeypatch.setattr(pace, "TOTAL", 5)
+    limited = pace.Pace(2)
+    first = [limited.take("a") for _ in range(3)]
+    others = [limited.take(address) for address in "bcdef"]
+    now += pace.WINDOW_S
+    later = limited.take("a")
+
+    assert first == [0.0, 0.0, pace.WINDOW_S]
+    assert others == [0.0, 0.0, 0.0, pace.WINDOW_S, pace.WINDOW_S]
+    assert later == 0.0
 
 
 async def test_a_login_of_an_administrator_does_not_administrate(open_gateway: OpenGateway, tmp_path: Path) -> None:

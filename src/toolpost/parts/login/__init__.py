@@ -14,6 +14,7 @@ settings    `[login]`
 records     what is stored, always as hashes, and the transactions on it
 server      the SDK's provider: requests, codes, tokens, revocation
 clients     registered clients, and those whose client id is the URL of a document
+pace        how often strangers may register a client or begin a login
 passphrase  hashes of passphrases, and who may try how often
 provider    people of an OpenID Connect provider
 pages       the HTML of the pages

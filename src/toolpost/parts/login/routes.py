@@ -5,6 +5,7 @@ browser has a cookie before its request is kept, and a form counts once, from it
 """
 
 import ipaddress
+import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import HttpContext
 from toolpost.parts.login import records
+from toolpost.parts.login.pace import LOGINS, REGISTRATIONS, Pace
 from toolpost.parts.login.pages import LoginPage, consent_page, problem_page, sign_in_page
 from toolpost.parts.login.passphrase import RETRY_S, TooManyTries
 from toolpost.parts.login.provider import CALLBACK_PATH, OpenIdProvider, ProviderFailed
@@ -70,6 +72,7 @@ _WRONG: Final = "That name and passphrase do not match. After ten wrong passphra
 """Also for a name that does not exist, and for one passphrase too many: it must not tell them apart."""
 
 _BUSY: Final = "Too many people are logging in. Try again in a moment."
+_CROWDED: Final = "Too many logins were begun from your address, or in all. Try again in ten minutes."
 _CORS: Final = [(b"access-control-allow-origin", b"*"), (b"cache-control", b"no-store")]
 _PREFLIGHT: Final = [
     *_CORS,
@@ -99,6 +102,8 @@ class LoginRoutes:
         self._provider = provider
         self._find_gateway = find_gateway
         self._trusted_proxies = trusted_proxies
+        self._registrations = Pace(REGISTRATIONS)
+        self._logins = Pace(LOGINS)
         self._metadata = metadata_of(server, settings)
         self._is_secure = server.issuer.startswith("https:")
         prefix = "__Host-" if self._is_secure else ""
@@ -147,6 +152,8 @@ class LoginRoutes:
     async def _handle_client(self, request: HttpRequest, body: bytes) -> Response:
         handle: Callable[[Request], Awaitable[Response]] = self._handlers[request.path]
         if request.path == "/register":
+            if wait_s := self._registrations.take(find_address(request, self._trusted_proxies)):
+                return _oauth_error("temporarily_unavailable", "too many clients register themselves", wait_s=wait_s)
             try:
                 check_shape(body, value_limit=REGISTRATION_VALUES)
             except BadShape as error:
@@ -196,6 +203,11 @@ class LoginRoutes:
         query = _parse_once(request.scope["query_string"])
         if query is None:
             await self._show(request, problem_page("A parameter of the request comes twice."))
+            return
+        if wait_s := self._logins.take(find_address(request, self._trusted_proxies)):
+            page = problem_page(_CROWDED, status=429)
+            page.headers.append((b"retry-after", b"%d" % math.ceil(wait_s)))
+            await self._show(request, page)
             return
         cookie = self._read_cookie(request, self._cookie, _COOKIE) or secrets.token_urlsafe(32)
         owner = browser.set(cookie)
@@ -430,5 +442,8 @@ def _describe_error(location: str) -> str:
     return f"The application's request cannot be used ({reason}). Start again in your application."
 
 
-def _oauth_error(error: str, description: str) -> Response:
-    return JSONResponse({"error": error, "error_description": description}, status_code=400)
+def _oauth_error(error: str, description: str, *, wait_s: float = 0.0) -> Response:
+    """Make a 400; with `wait_s`, a 429."""
+    headers = {"retry-after": str(math.ceil(wait_s))} if wait_s else {}
+    body = {"error": error, "error_description": description}
+    return JSONResponse(body, status_code=429 if wait_s else 400, headers=headers)
