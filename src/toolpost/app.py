@@ -131,7 +131,7 @@ async def open_app(
         default_timeout_s=config.limits.timeout_s,
         threads=config.limits.threads,
         callers=callers,
-        only=config.plugins.only,
+        chosen=config.plugins.chosen,
         tags=config.plugins.tags,
         notify=notifications.note,
         on_change=changes.note,
@@ -299,7 +299,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
         for name, server in host.servers.items()
         if not is_test or TEST_TAG in host.tags_of(name)
     ]
-    if config.plugins.only is not None:
+    if config.plugins.chosen:
         return in_process
     specs = [
         _spec_of(config, name)
@@ -495,7 +495,7 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: Ope
         (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
     others += candidates_from(settings.load)
     # A configured server with the name of a bundled plugin replaces that plugin.
-    taken = [] if settings.only else [name for name, server in host.config.servers.items() if server.enabled]
+    taken = [] if settings.chosen else [name for name, server in host.config.servers.items() if server.enabled]
     for candidate in map(_candidate, given):
         plugins.load(candidate, disabled=settings.disable)
     for candidate in sorted(ours, key=_rank):

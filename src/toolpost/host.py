@@ -93,7 +93,7 @@ class Host:
     def wants_plugin(self, name: str) -> bool:
         """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone."""
         plugins = self.config.plugins
-        return self.loads_bundled and (name in plugins.bundled or plugins.only is not None)
+        return self.loads_bundled and (name in plugins.bundled or bool(plugins.chosen))
 
 
 class Observer(CallObserver, RequestObserver, Protocol):

@@ -106,7 +106,7 @@ def _table(settings: dict[str, Any]) -> Iterator[str]:
 
 def _type(part: dict[str, Any]) -> str:
     if "anyOf" in part:
-        return _type(next(choice for choice in part["anyOf"] if choice.get("type") != "null"))
+        return " or ".join(_type(choice) for choice in part["anyOf"] if choice.get("type") != "null")
     if "enum" in part:
         return " or ".join(f"`{json.dumps(value)}`" for value in part["enum"] if value is not None)
     if part["type"] == "object":

@@ -101,7 +101,7 @@ def load_cli_config(
     plugins: tuple[str, ...] = (),
     listen: str | None = None,
     mode: str | None = None,
-    only: str | None = None,
+    only: tuple[str, ...] = (),
 ) -> Config:
     """Load the configuration and apply the options to it."""
     config = load_config(path)
@@ -120,7 +120,7 @@ def apply_options(
     bundled: tuple[str, ...] = (),
     listen: str | None = None,
     mode: str | None = None,
-    only: str | None = None,
+    only: tuple[str, ...] = (),
 ) -> Config:
     if plugins or bundled:
         loaded = msgspec.structs.replace(
@@ -129,10 +129,10 @@ def apply_options(
             bundled=list(dict.fromkeys([*config.plugins.bundled, *bundled])),
         )
         config = msgspec.structs.replace(config, plugins=loaded)
-    if only is not None:
-        # The few tools of one plugin need no search, even if the configuration has it for all.
+    if only:
+        # The few tools of chosen plugins need no search, even if the configuration has it for all.
         mode = mode or "all"
-        config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, only=only))
+        config = msgspec.structs.replace(config, plugins=msgspec.structs.replace(config.plugins, only=list(only)))
     if listen is not None:
         parse_address(listen)
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))

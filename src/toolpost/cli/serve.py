@@ -70,7 +70,7 @@ class ConfigSource:
     epilog=examples(
         ("toolpost serve", "on http://127.0.0.1:8420/mcp"),
         ("toolpost serve --listen 127.0.0.1:9000 --plugin my_module:plugin", "elsewhere, with a plugin"),
-        ("toolpost serve --only time", "only one plugin, tools without prefix"),
+        ("toolpost serve --only models --only approvals", "only these plugins, tools without prefix"),
         ("toolpost serve --stdio", "for a client that starts its MCP servers"),
         ("toolpost serve --mode automatic", "list two tools that find all others"),
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
@@ -85,7 +85,9 @@ class ConfigSource:
     type=click.Choice(["all", "automatic", "both"]),
     help="Which tools clients see listed: all (default), only automatic_mcp and automatic_eval, or both.",
 )
-@click.option("--only", metavar="PLUGIN", help="Serve only this plugin, its tools without the prefix.")
+@click.option(
+    "--only", metavar="PLUGIN", multiple=True, help="Serve only this plugin, its tools without the prefix; repeatable."
+)
 @config_option
 @plugin_option
 @click.option(
@@ -104,7 +106,7 @@ def serve(
     plugins: tuple[str, ...],
     listen: str | None,
     mode: str | None,
-    only: str | None,
+    only: tuple[str, ...],
     log_format: LogFormat,
     log_level: str,
     *,

@@ -7,7 +7,7 @@ A function runs as a tool's does: asynchronous on the event loop, synchronous in
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -116,6 +116,10 @@ class PluginContents:
             event(_log, logging.WARNING, "skill not readable", plugin=self.name, skill=skill.uri, reason=str(error))
             raise ServerRefused(INTERNAL_ERROR, f"The skill {skill.uri} cannot be read") from error
         return described
+
+    @property
+    def prompt_names(self) -> Collection[str]:
+        return self._prompts.keys()
 
     def has_resource(self, uri: str) -> bool:
         """Whether a URI is one of its resources, or matches one of its templates, or is one of them."""

@@ -144,12 +144,12 @@ class PluginHost:
         default_timeout_s: float = DEFAULT_TIMEOUT_S,
         threads: int = 40,
         callers: Callers | None = None,
-        only: str | None = None,
+        chosen: Sequence[str] = (),
         tags: Mapping[str, Iterable[str]] = MappingProxyType({}),
         notify: Callable[[Notification], None] = lambda _: None,
         on_change: Callable[[Collection[str]], None] = lambda _: None,
     ) -> None:
-        """Take limits for all tools; `only` serves a single plugin, whose tools have no prefix.
+        """Take limits for all tools; `chosen` are plugins that are served alone, whose tools have no prefix.
 
         `tags` are those of plugins, by name. `notify` sends notifications to clients; `on_change` is called with the name of a
         plugin whose tools have changed.
@@ -162,7 +162,7 @@ class PluginHost:
         self.logins: Logins | None = None
         """Where people log in; set once servers are there."""
         self._holder: ServerHost | None = None
-        self._only = only
+        self._chosen = chosen
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
         self.servers: dict[str, InProcessServer] = {}
@@ -244,7 +244,7 @@ class PluginHost:
             found = candidate.load()
             server = find_in_process_server(found)
             loaded.name = _name_of(found, candidate) if server is None else _name_of_server(found, candidate)
-            if loaded.name in disabled or self._only not in (None, loaded.name):
+            if loaded.name in disabled or (self._chosen and loaded.name not in self._chosen):
                 loaded.state = "disabled"
             elif server is not None:
                 self._add_server(loaded, server)
@@ -254,26 +254,42 @@ class PluginHost:
             self._fail(loaded, "could not be loaded", error)
 
     def keep_chosen(self) -> None:
-        """Drop all plugins but the one in `only`, if that is set; raises `BadConfiguration` if it is missing or disabled."""
-        if self._only is None:
+        """Drop all plugins but the chosen ones, if some are chosen.
+
+        Raises `BadConfiguration` if one is missing or disabled, or if two of them have a tool or a prompt of the same name.
+        """
+        if not self._chosen:
             return
-        if self._only in self.servers:
-            self.plugins = []
+        for chosen in self._chosen:
+            self._check_chosen(chosen)
+        self.plugins = [plugin for plugin in self.plugins if plugin.name in self._chosen]
+        self._contents = None
+        owners: dict[tuple[str, str], str] = {}
+        for plugin in self.plugins:
+            tools = [] if plugin.provider is None else [t.contract.terms.name for t in plugin.provider.tools.values()]
+            prompts = [] if plugin.contents is None else plugin.contents.prompt_names
+            for kind, name in (*(("tool", tool) for tool in tools), *(("prompt", prompt) for prompt in prompts)):
+                if (owner := owners.setdefault((kind, name), plugin.name)) != plugin.name:
+                    raise BadConfiguration(
+                        f"The plugins `{owner}` and `{plugin.name}` both have a {kind} `{name}`.",
+                        hint="plugins that are served alone have no prefix: serve one of the two, or both without `only`",
+                    )
+
+    def _check_chosen(self, chosen: str) -> None:
+        if chosen in self.servers:
             return
         names = [plugin.name for plugin in self.plugins]
-        kept = [plugin for plugin in self.plugins if plugin.name == self._only]
-        if not kept:
-            near = nearest_name(self._only, names)
+        found = next((plugin for plugin in self.plugins if plugin.name == chosen), None)
+        if found is None:
+            near = nearest_name(chosen, names)
             raise BadConfiguration(
-                f"Unknown plugin `{self._only}`.",
+                f"Unknown plugin `{chosen}`.",
                 hint=f"did you mean `{near}`?" if near else f"the plugins here: {', '.join(sorted(names))}",
             )
-        if kept[0].state == "disabled":
+        if found.state == "disabled":
             raise BadConfiguration(
-                f"The plugin `{self._only}` is to be served alone, and is disabled.", hint="check plugins.disable"
+                f"The plugin `{chosen}` is to be served alone, and is disabled.", hint="check plugins.disable"
             )
-        self.plugins = kept
-        self._contents = None
 
     def implementations(self, hook: str) -> list[Implementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
@@ -486,7 +502,7 @@ class PluginHost:
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
             has_logging=takes_contexts(tools),
-            is_bare=self._only is not None,
+            is_bare=bool(self._chosen),
         )
         loaded.provider = provider = FunctionProvider(
             loaded.name,
@@ -496,7 +512,7 @@ class PluginHost:
             description=description if isinstance(description := getattr(found, "description", ""), str) else "",
             default_timeout_s=self._default_timeout_s,
             threads=self._threads,
-            bare=self._only is not None,
+            bare=bool(self._chosen),
             services=services,
         )
         self._contents = None

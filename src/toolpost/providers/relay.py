@@ -406,9 +406,10 @@ class Relay:
         return item if self._is_bare(server) else item | {"name": f"{server}{SEPARATOR}{item.get('name')}"}
 
     def _split(self, name: str) -> tuple[str, str]:
-        for plugin, provider in self.providers.items():
-            if isinstance(provider, PluginContents) and provider.is_bare:
-                return plugin, name
+        bare = [one for one in self.providers.values() if isinstance(one, PluginContents) and one.is_bare]
+        if bare:
+            # An unknown prompt is refused by any of them, with the nearest name that it has.
+            return next((one for one in bare if name in one.prompt_names), bare[0]).name, name
         server, _, rest = name.partition(SEPARATOR)
         if server not in self.providers or not rest:
             raise make_unknown_prompt_error(name)

@@ -239,8 +239,15 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = []
     disable: Annotated[list[str], Meta(description="names of plugins to turn off")] = []
     tags: Annotated[dict[str, list[str]], Meta(description="tags to select tools by, for each plugin")] = {}
-    only: Annotated[str | None, Meta(description="serve only this plugin, its tools without the prefix")] = None
+    only: Annotated[
+        str | list[str] | None, Meta(description="serve only this plugin, or these, their tools without the prefix")
+    ] = None
     installed: Annotated[bool, Meta(description="load plugins of installed packages (entry points)")] = True
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The plugins that are served alone, under bare names; empty where everything is served."""
+        return (self.only,) if isinstance(self.only, str) else tuple(self.only or ())
 
 
 class MiddlewareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -140,11 +140,11 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
     """Return the sections that are set and have no effect, each with an error that says what to add.
 
     A section has none if its part has plugins and `plugins.bundled` names none of them, unless the part works without, or if it
-    needs another section. Where one plugin is served alone, sections of others may be there.
+    needs another section. Where plugins are served alone, sections of others may be there.
     """
     idle: dict[str, BadConfiguration] = {}
     plugins = config.plugins
-    for entry in BUNDLED if plugins.only is None else ():
+    for entry in BUNDLED if not plugins.chosen else ():
         part = entry.load()
         is_loaded = not entry.plugins or not set(entry.plugins).isdisjoint(plugins.bundled)
         is_working = is_loaded or part.works_without_plugin(config)

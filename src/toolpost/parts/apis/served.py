@@ -203,7 +203,7 @@ class ServedApis:
 
     def _is_served(self, name: str) -> bool:
         settings = self._host.config.plugins
-        return name not in settings.disable and settings.only in (None, name)
+        return name not in settings.disable and (not settings.chosen or name in settings.chosen)
 
     def _start_following(self, names: Collection[str]) -> None:
         assert self._tasks is not None, "the APIs are not running"

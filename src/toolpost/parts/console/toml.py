@@ -200,8 +200,8 @@ def _read(host: Host) -> tuple[Path, str | None]:
         raise InvalidRequest(
             "This gateway was opened by a program, which decides about its servers.", hint="change it there"
         )
-    if host.config.plugins.only is not None:
-        raise InvalidRequest("This gateway serves one plugin only.", hint="start `toolpost serve` without `--only`")
+    if host.config.plugins.chosen:
+        raise InvalidRequest("This gateway serves chosen plugins only.", hint="start `toolpost serve` without `--only`")
     text = read_text(path)
     if text is not None and is_client_file(path, text):
         raise InvalidRequest(

@@ -46,7 +46,7 @@ class ModelsPart(Part):
 
         config = host.config
         used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
-        is_configured = bool(used) and config.plugins.only is None
+        is_configured = bool(used) and not config.plugins.chosen
         if not host.wants_plugin(self.name) and not (host.loads_bundled and is_configured):
             yield Provided()
             return

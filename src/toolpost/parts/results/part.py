@@ -39,7 +39,7 @@ class ResultsPart(Part):
         settings = RESULTS.of(host.config)
         check_results(settings)
         # A gateway that serves one plugin alone serves nothing to read the rest with.
-        is_limited = settings.is_limited and host.config.plugins.only is None
+        is_limited = settings.is_limited and not host.config.plugins.chosen
         if is_limited and (server := host.config.servers.get("results")) is not None and server.enabled:
             raise BadConfiguration(
                 "servers.results takes the place of the plugin that reads the rest of large results.",

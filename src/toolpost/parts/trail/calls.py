@@ -8,7 +8,7 @@ A call belongs to the session that its `_meta` names, else to that of its conver
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -29,14 +29,14 @@ PLUGIN = "trail"
 class CallRecorder:
     """A middleware that records calls, and refuses those that need a decision first."""
 
-    def __init__(self, trail: Trail, settings: TrailSettings, *, only: str | None = None) -> None:
-        """`only` is the plugin that is served alone, whose tools are then listed without its name."""
+    def __init__(self, trail: Trail, settings: TrailSettings, *, chosen: Sequence[str] = ()) -> None:
+        """`chosen` are plugins that are served alone, whose tools are then listed without their names."""
         self._trail = trail
         self._settings = settings
         self._decisions = settings.decisions
-        if only is not None:
-            bare = {tool.removeprefix(f"{only}__"): argument for tool, argument in settings.decisions.items()}
-            self._decisions = {**bare, **settings.decisions}
+        for plugin in chosen:
+            bare = {tool.removeprefix(f"{plugin}__"): argument for tool, argument in self._decisions.items()}
+            self._decisions = {**bare, **self._decisions}
 
     def applies_to_call(self, caller: Caller, tool: ToolName, meta: Mapping[str, Any]) -> bool:
         """Whether a call is recorded, or may need a decision."""

@@ -43,7 +43,7 @@ class TrailPart(Part):
 
         settings = TRAIL.of(host.config)
         # Where a decision is required, agents need the tool to record it.
-        is_needed = settings.requires_decisions and host.loads_bundled and host.config.plugins.only is None
+        is_needed = settings.requires_decisions and host.loads_bundled and not host.config.plugins.chosen
         if not host.wants_plugin("trail") and not is_needed:
             yield Provided()
             return
@@ -56,7 +56,7 @@ class TrailPart(Part):
         trail = await Trail.open(host.store, TrailMetrics(host.metrics))
         # Those that a killed gateway has left: the store has just recorded what is known of them.
         await trail.close_lost_calls()
-        recorder = CallRecorder(trail, settings, only=host.config.plugins.only)
+        recorder = CallRecorder(trail, settings, chosen=host.config.plugins.chosen)
 
         def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
             keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400

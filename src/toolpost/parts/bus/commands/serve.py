@@ -71,7 +71,7 @@ def serve(
     address = _FREE_PORT if for_clients else listen
 
     def load() -> Config:
-        return apply_options(load_project_config(root), listen=address, only="bus")
+        return apply_options(load_project_config(root), listen=address, only=("bus",))
 
     source = ConfigSource(path=root / CONFIG_NAME, load=load)
     output = ServeOutput(log_format=log_format, as_json=as_json)
