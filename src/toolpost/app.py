@@ -506,6 +506,11 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: Ope
     named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
     for candidate in find_installed() if host.loads_bundled and settings.installed else ():
         plugins.load(candidate, disabled=[*settings.disable, *named])
+    known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
+    for name in settings.disable if host.loads_bundled and settings.installed else ():
+        if name not in known:
+            # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on.
+            event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
     plugins.keep_chosen()
 
 

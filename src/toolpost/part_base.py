@@ -3,11 +3,12 @@
 The module of a part is imported whenever a configuration is read, so this one imports nothing at runtime.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from toolpost.contracts.errors import BadConfiguration
     from toolpost.host import Host, Provided
     from toolpost.registry import Command
     from toolpost.settings import Config
@@ -42,6 +43,10 @@ class Part:
     def works_without_plugin(self, config: "Config") -> bool:  # noqa: ARG002 (to be overridden)
         """Whether its sections have an effect although none of its plugins is loaded. If not, to set one is an error then."""
         return False
+
+    def find_idle(self, config: "Config") -> Iterable[tuple[str, "BadConfiguration"]]:  # noqa: ARG002 (to be overridden)
+        """Return settings of its sections that are set and have no effect, each with an error that says what to add."""
+        return ()
 
     def open(self, host: "Host") -> AbstractAsyncContextManager["Provided"]:
         """Open the part; leaving closes it. `CapabilityMissing` leaves it out, with its message in `toolpost doctor`."""

@@ -42,7 +42,7 @@ def test_a_section_whose_plugin_is_not_loaded(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '[trail]\ndeciding_agents = ["a"]\n',
+        '[trail]\ndeciding_agents = ["a"]\n[agents.a]\ncommand = "a"\n',
         "[results]\nlimit_bytes = 100_000\n",
         '[models.small]\nurl = "http://127.0.0.1:1/v1"\n',
         '[approvals.rules.pay]\ntools = ["*"]\nvoters = ["ann"]\n',
@@ -53,6 +53,88 @@ def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(text)
 
     assert find_idle_sections(load_config(tmp_path / "toolpost.toml")) == {}
+
+
+HASH = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+OAUTH = '[http.oauth]\nissuer = "https://a.example"\nresource = "https://b.example/mcp"\n'
+IDLE = {
+    "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
+    "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
+    "store.pool": ("[store]\npool = 3\n", '[store]\nurl = "postgresql://a/b"\npool = 3\n'),
+    "store.retry_s": ("[store]\nretry_s = 3\n", '[store]\nurl = "${DATABASE}"\nretry_s = 3\n'),
+    "network.client_key": ('[network]\nclient_key = "k"\n', '[network]\nclient_cert = "c"\nclient_key = "k"\n'),
+    "discovery.reranker.timeout_s": (
+        "[discovery.reranker]\ntimeout_s = 5\n",
+        '[discovery.reranker]\ntimeout_s = 5\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\n',
+    ),
+    "modes.minimal": ('[modes]\nminimal = ["a__*"]\n', '[modes]\nminimal = ["a__*"]\nmode = "minimal"\n'),
+    "callers.a.issuer": (
+        f'{OAUTH}[callers.a]\nsubjects = ["x"]\nissuer = "https://c.example"\n',
+        f'{OAUTH}[callers.a]\nsubjects = ["x"]\nissuer = "https://a.example"\n',
+    ),
+    "callers.b.issuer": (
+        f'{OAUTH}others = "allow"\n[callers.b]\ntoken_file = "t"\nissuer = "https://a.example"\n',
+        f'{OAUTH}others = "allow"\n[callers.b]\ntoken_file = "t"\n',
+    ),
+    "callers.c.passphrase_hash": (
+        f'[callers.c]\npassphrase_hash = "{HASH}"\n',
+        f'[callers.c]\npassphrase_hash = "{HASH}"\n[login]\nenabled = true\n',
+    ),
+    "callers.d.passphrase_file": (
+        '[callers.d]\npassphrase_file = "p"\n',
+        '[callers.d]\npassphrase_file = "p"\n[approvals.rules.a]\nvoters = ["d"]\n',
+    ),
+    "login": ("[login]\naccess_s = 60\n", "[login]\naccess_s = 60\nenabled = false\n"),
+    "retention.archive": ('[retention]\narchive = "a"\n', '[retention]\narchive = "a"\ndays = 3\n'),
+    "trail.deciding_agents": (
+        '[trail]\ndeciding_agents = ["a"]\n[agents.b]\ncommand = "b"\n',
+        '[trail]\ndeciding_agents = ["a", "*"]\n[agents.a]\ncommand = "a"\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("place", IDLE)
+def test_a_setting_that_needs_another(place: str, tmp_path: Path) -> None:
+    found = []
+    for text in IDLE[place]:
+        (tmp_path / "toolpost.toml").write_text(text)
+        found.append(find_idle_sections(load_config(tmp_path / "toolpost.toml")))
+
+    assert list(found[0]) == [place]
+    assert f"{place} has no effect: " in found[0][place].message
+    assert found[0][place].hint
+    assert found[1] == {}, "with what it needs"
+
+
+def test_a_mode_that_would_serve_nothing(tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[callers.a]\ntoken_file = "t"\nmode = "minimal"\n')
+
+    assert (
+        "would serve no tools" in find_idle_sections(load_config(tmp_path / "toolpost.toml"))["modes.minimal"].message
+    )
+
+
+REFUSED = {
+    "for requests": '[export.a]\npath = "a"\nsecret_env = "S"\n',
+    "of a webhook alone": '[export.a]\nkind = "otlp"\nurl = "http://127.0.0.1:1"\nsecret_env = "S"\n',
+    "would not be introspected": f'{OAUTH}introspection_client = "c"\nothers = "allow"\n',
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_setting_that_contradicts_another(reason: str, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(REFUSED[reason])
+    with pytest.raises(BadConfiguration, match=reason):
+        load_config(tmp_path / "toolpost.toml")
+
+
+@pytest.mark.anyio
+async def test_a_plugin_to_disable_that_is_not_there_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, plugins=PluginSettings(disable=["tiem", "time"]))
+    async with open_app(config):
+        pass
+
+    assert [record.fields["plugin"] for record in caplog.records if record.msg == "no plugin to disable"] == ["tiem"]  # type: ignore[attr-defined]
 
 
 def test_a_section_that_needs_another(tmp_path: Path) -> None:

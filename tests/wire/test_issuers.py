@@ -304,7 +304,7 @@ async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project
     assert other["resource"] == RESOURCE
 
 
-@attack("client", "votes at the command line with a token for one endpoint", "only tokens for the gateway prove a voter")
+@attack("agent", "votes at the command line with a token for one endpoint", "only tokens for the gateway prove a voter")
 async def test_a_token_for_one_endpoint_does_not_vote(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     config = project.load('[callers.ada]\nsubjects = ["ada"]\n', more='audience_of = "endpoint"')
 

@@ -222,6 +222,11 @@ def _check_issuer(place: str, issuer: IssuerSettings) -> None:
             f"{place}.introspection_url needs a client that may introspect tokens.",
             hint="set introspection_client, and introspection_secret_env or introspection_secret_file",
         )
+    if issuer.introspection_url is None and (issuer.introspection_client is not None or has_secret):
+        raise BadConfiguration(
+            f"{place}.introspection_url is not set: tokens would not be introspected.",
+            hint="set it, or remove introspection_client and its secret",
+        )
     if issuer.introspection_secret_env is not None and issuer.introspection_secret_file is not None:
         raise BadConfiguration(
             f"{place} has both `introspection_secret_env` and `introspection_secret_file`.", hint="remove one of them"

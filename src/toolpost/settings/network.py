@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.base.redaction import forms_of, remember_secrets
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.network import FROM_ENVIRONMENT, NOT_BY_PROXY, Network, Trust, check_proxy
 
 
@@ -67,6 +68,10 @@ def resolve_network(
     no_proxy = own.no_proxy if own.no_proxy is not None else common.no_proxy
     # A certificate of its own goes with a key of its own.
     has_own_cert = own.client_cert is not None
+    if choose("client_cert") is None and choose("client_key") is not None:
+        raise BadConfiguration(
+            "network.client_key has no effect: there is no certificate of this key.", hint="set network.client_cert"
+        )
     return Network(
         ca_file=path_of("ca_file"),
         client_cert=path_of("client_cert"),

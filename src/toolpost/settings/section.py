@@ -10,6 +10,7 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.registry import BUNDLED, installed_part, installed_parts
+from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _find_texts(value: Any) -> Iterable[str]:
 
 
 def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
-    """Return the sections that are set and have no effect, each with an error that says what to add.
+    """Return the sections and settings that are set and have no effect, each with an error that says what to add.
 
     A section has none if its part has plugins and `plugins.bundled` names none of them, unless the part works without, or if it
     needs another section. Where plugins are served alone, sections of others may be there.
@@ -162,11 +163,12 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
                     f"[{section.name}] has no effect without [{section.needs}].",
                     hint=f"add [{section.needs}.NAME], or remove [{section.name}]",
                 )
-    return idle
+        idle.update(part.find_idle(config))
+    return {**idle, **dict(find_idle_settings(config))}
 
 
 def check_effects(config: "Config") -> None:
-    """Raise `BadConfiguration` for the first section that is set and has no effect."""
+    """Raise `BadConfiguration` for the first section or setting that is set and has no effect."""
     for error in find_idle_sections(config).values():
         raise error
 

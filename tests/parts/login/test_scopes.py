@@ -101,7 +101,7 @@ async def test_the_page_says_what_a_scope_allows_and_a_person_can_allow_less(ope
     assert more["scope"] == "tools:read"
 
 
-@attack("client", "votes in the name of the person who logged in", "FORBIDDEN: a login is for tools, and a vote is not")
+@attack("agent", "votes in the name of the person who logged in", "FORBIDDEN: a login is for tools, and a vote is not")
 async def test_a_client_that_logged_in_does_not_vote(open_gateway: OpenGateway, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("token-of-ada")
     people = f'[callers.ada]\npassphrase_hash = "{hash_passphrase(PASSPHRASE)}"\ntoken_file = "ada"\n'
@@ -126,9 +126,7 @@ async def test_a_client_that_logged_in_does_not_vote(open_gateway: OpenGateway, 
 @attack(
     "caller", "uses a session of its person's other client with a token for reading", "404, as for one of a stranger"
 )
-async def test_a_session_belongs_to_the_scopes_it_was_opened_with(
-    open_gateway: OpenGateway, tmp_path: Path
-) -> None:
+async def test_a_session_belongs_to_the_scopes_it_was_opened_with(open_gateway: OpenGateway, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("token-of-ada")
     hello = {
         "jsonrpc": "2.0",

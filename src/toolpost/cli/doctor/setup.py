@@ -246,6 +246,8 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     # Those are problems of the setup.
     in_use = {name: value for name, value in sound.parts.items() if name not in find_idle_sections(sound)}
     alone = msgspec.structs.replace(without_store(sound), servers={}, parts=in_use)
+    if find_idle_sections(alone):
+        return []
     taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))

@@ -171,17 +171,7 @@ def _add_consensus(plugin: Plugin, approvals: Approvals, peers: "Peers", host: "
         signed_at: Annotated[str | None, Field(description="the time that you signed, ISO 8601", max_length=64)] = None,
     ) -> Voted:
         """Vote in a round; the vote is signed. The same vote again changes nothing; a different one makes both void."""
-        if ctx.caller.transport == OPERATOR.transport:
-            # `toolpost call` asks for no proof of who calls.
-            raise Forbidden(
-                "`toolpost call` cannot vote: it does not prove who votes.",
-                hint="voters vote over HTTP with their token, or prove who they are at a terminal",
-            )
-        if ctx.caller.is_from_login:
-            raise Forbidden(
-                "A client that logged in may not vote in the name of its person.",
-                hint="the person votes with their own token, or passphrase",
-            )
+        _check_proven(ctx)
         cast = await approvals.vote(
             parse_round_id(round_id), choice, by=ctx.caller, signature=sig_b64, signed_at=signed_at
         )
@@ -257,6 +247,21 @@ def _add_vrf(plugin: Plugin, host: "Host", vrf: Any) -> None:
             _read_hex("proof_hex", proof_hex),
         )
         return Verified(valid=output is not None, output_hex=output.hex() if output is not None else None)
+
+
+def _check_proven(ctx: Context) -> None:
+    """Raise `Forbidden` for a call that does not prove that the voter makes it."""
+    if ctx.caller.transport == OPERATOR.transport:
+        # `toolpost call` asks for no proof of who calls.
+        raise Forbidden(
+            "`toolpost call` cannot vote: it does not prove who votes.",
+            hint="voters vote over HTTP with their token, or prove who they are at a terminal",
+        )
+    if ctx.caller.is_from_login:
+        raise Forbidden(
+            "A client that logged in may not vote in the name of its person.",
+            hint="the person votes with their own token, or passphrase",
+        )
 
 
 def _refuse_agent(ctx: Context, what: str, *, hint: str) -> None:

@@ -88,7 +88,8 @@ async def _issue(config: Config, port: int) -> str | None:
         gateway = read_gateway_id(config)
     except OSError as error:
         raise NotFound(
-            f"The id of the gateway cannot be read: {error}.", hint="start `toolpost serve` at a terminal, which prints an address to open"
+            f"The id of the gateway cannot be read: {error}.",
+            hint="start `toolpost serve` at a terminal, which prints an address to open",
         ) from error
     async with open_store(config.store_url) as store:
         return await ConsoleSessions(store, gateway).issue(port)

@@ -1,16 +1,19 @@
 """Export and retention of the audit as a part: its sections, its table, its loops."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.export.settings import EXPORTS, RETENTION
+from toolpost.settings.effects import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
     from toolpost.host import Host, Provided
+    from toolpost.settings import Config
 
 
 class ExportPart(Part):
@@ -25,6 +28,11 @@ class ExportPart(Part):
         from toolpost.parts.export.doctor import ExportDoctor
 
         return ExportDoctor()
+
+    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+        """Find an archive that nothing is moved into."""
+        if RETENTION.of(config).archive is not None and not RETENTION.of(config).is_limited:
+            yield make_idle("retention.archive", "no entries are removed", "set retention.days or retention.mb")
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:

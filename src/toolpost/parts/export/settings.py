@@ -83,11 +83,20 @@ def _check(name: str, export: ExportSettings) -> None:
     if export.kind == "file":
         if not export.path or export.url:
             raise BadConfiguration(f"{place}: a file needs `path`, and has no `url`.", hint='path = "audit.jsonl"')
+        if export.secret_env is not None or export.headers_env is not None:
+            raise BadConfiguration(
+                f"{place}: `secret_env` and `headers_env` are for requests, and not for a file.", hint="remove them"
+            )
         return
     url = urlsplit(export.url)
     if url.scheme not in ("http", "https") or not url.hostname or export.path:
         raise BadConfiguration(
             f"{place}: {export.kind} needs `url`, and has no `path`.", hint='url = "https://collector.example/v1/logs"'
+        )
+    if export.kind == "otlp" and export.secret_env is not None:
+        raise BadConfiguration(
+            f"{place}: `secret_env` signs the requests of a webhook alone.",
+            hint="authenticate with headers_env, or remove it",
         )
     if export.kind == "webhook" and export.secret_env is None:
         raise BadConfiguration(

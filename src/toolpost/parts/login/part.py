@@ -1,12 +1,14 @@
 """The authorization server as a part: its section, its tables, its paths, its checks."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.login.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.registry import BUNDLED
+from toolpost.settings.effects import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
@@ -33,7 +35,22 @@ class LoginPart(Part):
 
     def must_open(self, config: "Config") -> bool:
         """Without it no one could log in, and a gateway without other callers would accept every request."""
-        return LOGIN.of(config).enabled
+        return LOGIN.of(config).enabled is True
+
+    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+        """Find settings for logins where nothing says that there are any, or none: `enabled = false` turns them off knowingly."""
+        if LOGIN.of(config).enabled is not None:
+            return
+        hint = "set login.enabled to true, or to false to keep it for later"
+        if LOGIN.of(config) != LOGIN.default:
+            yield make_idle("login", "login.enabled is not set", hint)
+        # The passphrase of a caller also proves who votes at the command line.
+        if "approvals" in config.parts or "approvals" in config.plugins.bundled:
+            return
+        for name, caller in config.callers.items():
+            if caller.has_passphrase:
+                key = "passphrase_hash" if caller.passphrase_hash is not None else "passphrase_file"
+                yield make_idle(f"callers.{name}.{key}", "no one can log in here", hint)
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:

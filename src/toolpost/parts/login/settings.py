@@ -29,7 +29,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 class LoginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Login in the browser for MCP clients: an authorization server for the people in `[callers]`."""
 
-    enabled: Annotated[bool, Meta(description="let clients log in at this gateway")] = False
+    enabled: Annotated[
+        bool | None, Meta(description="let clients log in at this gateway; required with other settings of `[login]`")
+    ] = None
     url: Annotated[
         str, Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty")
     ] = ""
@@ -82,6 +84,11 @@ def check_login(config: Config) -> None:
                 "login.provider.client_id is not set.",
                 hint=f"register this gateway there, with the redirect URI {url}/authorize/callback",
             )
+    elif provider != ProviderSettings():
+        raise BadConfiguration(
+            "login.provider.issuer is not set: the provider would not be asked.",
+            hint="set it, or remove [login.provider]",
+        )
     people = [caller for caller in config.callers.values() if caller.has_passphrase or caller.has_token]
     theirs = [c for c in config.callers.values() if provider.issuer and c.issuer == provider.issuer]
     if not people and not theirs:

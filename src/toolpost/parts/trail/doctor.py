@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from toolpost.parts import Config, Finding, PartDoctor, ok, problem, warning
-from toolpost.parts.trail.settings import TRAIL
-from toolpost.parts.trail.turns import ALL
+from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 
 
 class TrailDoctor(PartDoctor):
@@ -15,7 +14,7 @@ class TrailDoctor(PartDoctor):
         settings, findings = TRAIL.of(config), []
         agents = config.parts.get("agents", {})
         for name in settings.deciding_agents:
-            if name != ALL and name not in agents:
+            if name != ALL_AGENTS and name not in agents:
                 findings.append(
                     problem("trail", f"deciding_agents: there is no agent `{name}`", hint=f"add [agents.{name}]")
                 )

@@ -1,12 +1,14 @@
 """The decision trail as a part: its section, its tables, its plugin."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
-from toolpost.parts.trail.settings import TRAIL
+from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.registry import BUNDLED
+from toolpost.settings.effects import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
@@ -29,6 +31,14 @@ class TrailPart(Part):
     def works_without_plugin(self, config: "Config") -> bool:
         """Where decisions are required, the plugin is loaded unasked."""
         return TRAIL.of(config).requires_decisions
+
+    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+        """Find agents that must decide and are not there, such as those with another name by mistake."""
+        # Without the section, an application that embeds the gateway brings its agents.
+        known = config.parts.get("agents")
+        for name in TRAIL.of(config).deciding_agents if known else ():
+            if name not in (ALL_AGENTS, *known):
+                yield make_idle("trail.deciding_agents", f"there is no agent `{name}`", f"add [agents.{name}]")
 
     def doctor(self) -> PartDoctor:
         """Look at what must be decided."""

@@ -7,6 +7,9 @@ from msgspec import Meta
 
 from toolpost.settings.section import Section
 
+ALL_AGENTS: Final = "*"
+"""In `deciding_agents`: every agent."""
+
 
 class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The decision trail: what agents planned, decided and called, in signed sessions."""

@@ -12,8 +12,8 @@ from toolpost.authoring.conversation import TurnInfo
 from toolpost.base.ids import TurnId
 from toolpost.base.turns import TurnEnded
 from toolpost.parts.trail.service import Trail, conversation_name
+from toolpost.parts.trail.settings import ALL_AGENTS
 
-ALL: Final = "*"
 PROMPT: Final = (
     "record a decision before you end, which says what you decided and why: call `thought_record` of `trail` with type"
     " `decision`, and without `session_id`."
@@ -26,12 +26,12 @@ def require_decisions(plugin: Plugin, trail: Trail, agents: Sequence[str]) -> No
 
     @plugin.hook
     async def toolpost_on_message(turn: TurnInfo) -> None:
-        if ALL in agents or turn.agent in agents:
+        if ALL_AGENTS in agents or turn.agent in agents:
             before[turn.turn] = await trail.find_last_decision(turn.caller.id, conversation_name(turn.thread))
 
     @plugin.hook
     async def toolpost_check_answer(turn: TurnInfo) -> str | None:
-        if not (ALL in agents or turn.agent in agents):
+        if not (ALL_AGENTS in agents or turn.agent in agents):
             return None
         last = await trail.find_last_decision(turn.caller.id, conversation_name(turn.thread))
         # KeyError, which fails the turn, if the store could not be read when the message came: nothing can be compared.
