@@ -145,6 +145,9 @@ async def test_a_saved_file_is_served_to_the_same_session(
                 await anyio.sleep(0.1)
         assert (await client.call_tool("notes__fall", {})).is_error
         await output.wait_for(r'Traceback[^¬]*raise KeyError\("mine"\)[^¬]*KeyError')
+        assert not re.findall(r'File "[^"]*(?:site-packages|src/toolpost)[^"]*"', output.text), (
+            "the author's lines alone"
+        )
     assert re.findall(r"(?:opened|closed) \w+", output.text) == [
         "opened one", "opened two", "closed one", "opened four", "closed two", "closed four",
     ]  # fmt: skip
