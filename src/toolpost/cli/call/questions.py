@@ -1,8 +1,8 @@
 """Questions of a tool to the person at the terminal: forms and addresses (MCP's elicitation).
 
 Questions are printed to stderr and answered on stdin, a line for each field, so that the answer of the call can still be piped.
-Ctrl-D declines, Ctrl-C cancels the call. Where stdin or stderr is no terminal no question can be answered: `open_terminal_channel`
-returns None, and the tool is told so.
+Ctrl-D declines, Ctrl-C cancels the call. Where stdin or stderr is no terminal, `open_terminal_channel` returns None, and the
+tool is told that there is no client to ask.
 """
 
 import os
