@@ -117,7 +117,7 @@ async def test_a_saved_file_is_served_to_the_same_session(
         async def say() -> str:
             return (await client.call_tool("notes__say", {})).content[0].text  # type: ignore[union-attr]
 
-        assert await say() == '"one"'
+        assert await say() == "one"
 
         async with anyio.create_task_group() as tasks:
             if way.mode == STATELESS:
@@ -128,7 +128,7 @@ async def test_a_saved_file_is_served_to_the_same_session(
             tasks.cancel_scope.cancel()
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["notes__more", "notes__say"]
-        assert await say() == '"two"'
+        assert await say() == "two"
 
         code.write_text(PLUGIN.replace("WORD", "three") + "\n\n@plugin.tool\nasync def bad(x) -> str:\n    return x\n")
         await output.wait_for("not loaded")
@@ -137,14 +137,17 @@ async def test_a_saved_file_is_served_to_the_same_session(
         assert f"({code}:25)" in output.text
         assert "site-packages" not in output.text
         assert "plugin_host.py" not in output.text
-        assert await say() == '"two"', "the last good one is served"
+        assert await say() == "two", "the last good one is served"
 
         code.write_text(PLUGIN.replace("WORD", "four") + RAISES)
         with anyio.fail_after(20):
-            while await say() != '"four"':
+            while await say() != "four":
                 await anyio.sleep(0.1)
         assert (await client.call_tool("notes__fall", {})).is_error
         await output.wait_for(r'Traceback[^¬]*raise KeyError\("mine"\)[^¬]*KeyError')
+        assert not re.findall(r'File "[^"]*(?:site-packages|src/toolpost)[^"]*"', output.text), (
+            "the author's lines alone"
+        )
     assert re.findall(r"(?:opened|closed) \w+", output.text) == [
         "opened one", "opened two", "closed one", "opened four", "closed two", "closed four",
     ]  # fmt: skip

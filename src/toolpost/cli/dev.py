@@ -64,7 +64,7 @@ def dev(plugins: tuple[str, ...], listen: str | None, config_path: Path | None, 
     """
     if stdio and (listen or as_json):
         raise click.UsageError(STDIO_CLASH)
-    set_up_logging("debug" if is_debugging() else "info")
+    set_up_logging("debug" if is_debugging() else "info", of_author=not is_debugging())
     # A file that is saved twice within a second with the same length would be taken from the cache of its bytecode.
     sys.dont_write_bytecode = True
     for folder in (Path.cwd(), Path.cwd() / "src"):

@@ -1,8 +1,8 @@
 """Questions of a tool to the person at the terminal: forms and addresses (MCP's elicitation).
 
 Questions are printed to stderr and answered on stdin, a line for each field, so that the answer of the call can still be piped.
-Ctrl-D declines, Ctrl-C cancels the call. Where stdin or stderr is no terminal there is nobody to ask: `open_terminal_channel`
-returns None, and the tool is told so.
+Ctrl-D declines, Ctrl-C cancels the call. Where stdin or stderr is no terminal, `open_terminal_channel` returns None, and the
+tool is told that there is no client to ask.
 """
 
 import os
@@ -24,7 +24,7 @@ from toolpost.upstreams.server_requests import ELICITATION
 from toolpost.upstreams.transport import ServerRefused, encode
 
 NO_TERMINAL: Final = "run it at a terminal, or use a client that declares the capability `elicitation`"
-"""What to do where a tool asks and there is nobody to ask."""
+"""What to do where a tool asks and there is no terminal."""
 
 _METHOD_NOT_FOUND: Final = -32601
 _INVALID_PARAMS: Final = -32602

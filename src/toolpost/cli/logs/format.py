@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from toolpost.base.author_code import format_author_traceback
 from toolpost.base.redaction import conceal_known
 from toolpost.cli.terminal import printable, style_stderr
 from toolpost.contracts.errors import ToolpostError
@@ -21,10 +22,13 @@ _COLORS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _PLAIN: Final = frozenset("=\"' \t\n\\")
 
 
-def set_up_logging(level: str, log_format: LogFormat = "text") -> None:
-    """Send events of this level and above to stderr, replacing other handlers."""
+def set_up_logging(level: str, log_format: LogFormat = "text", *, of_author: bool = False) -> None:
+    """Send events of this level and above to stderr, replacing other handlers.
+
+    With `of_author`, tracebacks in text have the lines of a plugin's author alone.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(of_author=of_author))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -34,6 +38,10 @@ def set_up_logging(level: str, log_format: LogFormat = "text") -> None:
 
 class TextFormatter(logging.Formatter):
     """`12:00:01 WARNING tool failed  tool=time__now call=…`, with the traceback below."""
+
+    def __init__(self, *, of_author: bool = False) -> None:
+        super().__init__()
+        self._of_author = of_author
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
@@ -46,6 +54,8 @@ class TextFormatter(logging.Formatter):
         # The message of a `ToolpostError` says everything; its traceback adds nothing.
         if not record.exc_info or isinstance(record.exc_info[1], ToolpostError):
             return None
+        if self._of_author and record.exc_info[1] is not None:
+            return format_author_traceback(record.exc_info[1]).rstrip("\n")
         return self.formatException(record.exc_info)
 
 
