@@ -13,9 +13,8 @@ One command, `scripts/bench search`, asks everybody the same queries of four pub
 by hand, BFCL, StableToolBench and MetaTool) in one run. The sets are not part of the project. Queries are halved by a digest of
 their words: weights were compared on one half, and the other half is reported. recall@5 is the share of the tools that a
 query needs which stand among the first five. The peers get the same words: FastMCP's `BM25SearchTransform` names, descriptions
-and arguments as its search tool does (it knows no server description), bm25s (defaults) the text of every field. Times are wall
-times, of the quietest of several rounds (FastMCP: of one round), and grow with the machine's load. For more tools than
-the sets have, further ones are
+and arguments as its search tool does (it knows no server description), bm25s (defaults) the text of every field. Times are CPU
+times, of the quietest of several rounds (FastMCP: of one round). For more tools than the sets have, further ones are
 put together of the parts of two.
 
 How far to trust it. The boosts of the fields come from an earlier search over thirteen public sets, these four probably among

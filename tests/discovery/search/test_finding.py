@@ -7,6 +7,7 @@ import pytest
 
 from tests.discovery.search.shop import QUERIES, TOOLS
 from toolpost.discovery.search import SearchIndex, ToolDocument
+from toolpost.discovery.search.words import clauses_of
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,16 @@ def test_three_requests_in_one_sentence_find_the_tools_of_all(index: SearchIndex
         wanted += len({name for _, name in steps})
 
     assert found / wanted > 0.92  # 0.90 with sentences alone
+
+
+def test_the_last_step_of_a_long_task_counts_like_its_first(index: SearchIndex) -> None:
+    idle = "I have a busy week, with a family at home, and many friends in town. " * 8
+    steps = "What will the weather in Rome be like this weekend? Email the forecast to my sister. "
+
+    assert len(clauses_of(idle + steps)) == len(clauses_of(steps + idle)) == 12
+    assert clauses_of(idle + steps)[-1].endswith("Email the forecast to my sister")
+    found = [_names(index, query, 10) for query in (idle + steps, steps + idle)]
+    assert all({"weather__get_forecast", "gmail__send_email"} <= set(names) for names in found)
 
 
 @pytest.mark.parametrize(

@@ -262,4 +262,11 @@ def clauses_of(query: str) -> list[str]:
             begun = ""
     if begun and clauses:
         clauses[-1] = f"{clauses[-1]} {begun}"
-    return clauses[:_MAX_CLAUSES] if len(clauses) > 1 else []
+    if len(clauses) <= _MAX_CLAUSES:
+        return clauses if len(clauses) > 1 else []
+    # Neighbors are joined, so that the last step of a long task counts like its first.
+    joined = [""] * _MAX_CLAUSES
+    for number, clause in enumerate(clauses):
+        group = number * _MAX_CLAUSES // len(clauses)
+        joined[group] = f"{joined[group]} {clause}".strip()
+    return joined
