@@ -69,8 +69,14 @@ LATEST_HANDSHAKE: Final = "2025-11-25"
 HANDSHAKE_VERSIONS: Final = frozenset(version for version, known in REVISIONS.items() if not known.is_stateless)
 
 
+_BATCHED: Final = "2025-03-26"
+"""The one revision with JSON-RPC batches, which are not served: its clients are offered the revision before, which they know."""
+
+
 def agree_version(requested: object) -> Revision:
-    """Return the revision that a handshake agrees on, given what the client requested: the SDK's own rule."""
+    """Return the revision that a handshake agrees on, given what the client requested."""
+    if requested == _BATCHED:
+        return REVISIONS["2024-11-05"]
     revision = REVISIONS.get(requested) if isinstance(requested, str) else None
     return REVISIONS[LATEST_HANDSHAKE] if revision is None or revision.is_stateless else revision
 

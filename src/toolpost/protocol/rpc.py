@@ -140,7 +140,7 @@ def parse(raw: bytes) -> Message:
     except msgspec.ValidationError as error:
         reason = f"The message is not a JSON-RPC request: {error}"
         if raw.lstrip()[:1] == b"[":
-            reason = "Batches are not part of MCP: send one message at a time"
+            reason = "Batches are part of no revision that is served: send one message at a time"
         raise ProtocolError(INVALID_REQUEST, reason) from error
     except _FAILURES as error:
         if _SURROGATE.search(raw) is not None and (found_id := find_request_id(raw)) != b"null":

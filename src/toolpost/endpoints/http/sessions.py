@@ -108,7 +108,7 @@ class Sessions:
         client_info: object = None,
         view: View = EVERYTHING,
     ) -> None:
-        """Add a session that the SDK has just opened and `reserve` has counted; the revision follows the SDK's own rule."""
+        """Add a session that the SDK has just opened and `reserve` has counted; its revision is that of `agree_version`."""
         revision = agree_version(requested_version)
         self._sessions[session_id] = Session(
             id=session_id,

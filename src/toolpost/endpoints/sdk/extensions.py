@@ -19,9 +19,10 @@ from toolpost.contracts.errors import NotReadOnly, ToolpostError
 from toolpost.discovery.views import SEPARATOR, View, tags_of
 from toolpost.endpoints.http.paths import read_view
 from toolpost.endpoints.instructions import merge_instructions
+from toolpost.endpoints.sdk.handshake import require_initialized
 from toolpost.endpoints.sdk.passthrough import merge_envelope
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handler
-from toolpost.endpoints.sdk.request_context import VIEWER, require_initialized
+from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.middleware import info_of
 from toolpost.middleware.extensions import ExtensionSteps, describe_method
 from toolpost.protocol.era import SERVER_INFO

@@ -2,13 +2,10 @@
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
-
-from mcp.shared.exceptions import MCPError
+from typing import Final
 
 from toolpost.base.caller import Caller
 from toolpost.discovery import EVERYTHING, View
-from toolpost.protocol.rpc import INVALID_PARAMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +17,3 @@ class Viewer:
 
 
 VIEWER: Final[ContextVar[Viewer]] = ContextVar("toolpost_viewer")
-
-
-def require_initialized(context: Any) -> None:
-    """Refuse a request before the handshake, as the SDK does for its own handlers."""
-    if not context.session._connection.initialize_accepted:  # noqa: SLF001 (the SDK's own rule for its handlers)
-        raise MCPError(INVALID_PARAMS, "Invalid request parameters", "")

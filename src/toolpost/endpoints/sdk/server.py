@@ -30,6 +30,7 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.sdk.client import StandingClientChannel
 from toolpost.endpoints.sdk.extensions import ExtensionMiddleware
+from toolpost.endpoints.sdk.handshake import agree_revision
 from toolpost.endpoints.sdk.passthrough import restore_result
 from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
@@ -148,7 +149,7 @@ class SdkServer:
             stamp=lambda: self._server.server_info_stamp,
         )
         skills = SkillsMiddleware(relay, handlers, calls, mode)
-        self._server.middleware += [*middleware, restore_result, skills, self.extensions]
+        self._server.middleware += [agree_revision, *middleware, restore_result, skills, self.extensions]
         self._server.relay = relay
         self._server.add_request_handler(
             "logging/setLevel",

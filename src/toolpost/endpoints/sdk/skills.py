@@ -23,8 +23,9 @@ from toolpost.discovery import View
 from toolpost.discovery.views import SEPARATOR, tags_of
 from toolpost.endpoints.http.paths import read_view
 from toolpost.endpoints.listing import SERVER_STAMP, decode_cursor, encode_cursor
+from toolpost.endpoints.sdk.handshake import require_initialized
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, make_requester, wrap_handler
-from toolpost.endpoints.sdk.request_context import VIEWER, require_initialized
+from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.protocol.rpc import INVALID_PARAMS
 from toolpost.providers.extensions import find_declared
 from toolpost.providers.plugin_contents import PluginContents
