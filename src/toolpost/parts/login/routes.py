@@ -152,13 +152,8 @@ class LoginRoutes:
     async def _handle_client(self, request: HttpRequest, body: bytes) -> Response:
         handle: Callable[[Request], Awaitable[Response]] = self._handlers[request.path]
         if request.path == "/register":
-            if wait_s := self._registrations.take(find_address(request, self._trusted_proxies)):
-                return _oauth_error("temporarily_unavailable", "too many clients register themselves", wait_s=wait_s)
-            try:
-                check_shape(body, value_limit=REGISTRATION_VALUES)
-            except BadShape as error:
-                return _oauth_error("invalid_client_metadata", f"the registration {error}")
-            return await handle(Request(request.scope, request.replay(body)))
+            refused = self._check_registration(request, body)
+            return refused or await handle(Request(request.scope, request.replay(body)))
         if request.headers.get(b"content-type", b"").split(b";")[0].strip() != b"application/x-www-form-urlencoded":
             return _oauth_error("invalid_request", "send a form: application/x-www-form-urlencoded")
         form = _parse_once(body)
@@ -175,6 +170,16 @@ class LoginRoutes:
             return await handle(Request(request.scope, request.replay(body)))
         finally:
             token_resource.reset(named)
+
+    def _check_registration(self, request: HttpRequest, body: bytes) -> Response | None:
+        """Return the refusal of a registration that comes too soon or is too large; None if it may be read."""
+        if wait_s := self._registrations.take(find_address(request, self._trusted_proxies)):
+            return _oauth_error("temporarily_unavailable", "too many clients register themselves", wait_s=wait_s)
+        try:
+            check_shape(body, value_limit=REGISTRATION_VALUES)
+        except BadShape as error:
+            return _oauth_error("invalid_client_metadata", f"the registration {error}")
+        return None
 
     # For people
 
