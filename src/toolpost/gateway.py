@@ -43,6 +43,9 @@ from toolpost.upstreams.server_requests import ClientChannel
 
 _log = logging.getLogger("toolpost.gateway")
 
+FORMER_NAMES_LIMIT: Final = 10_000
+"""How many former names of tools are logged, each once."""
+
 _CLOSING = "the server is shutting down"
 
 _CALLER_CODES: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in CallerError.__subclasses__())
@@ -272,7 +275,7 @@ class Gateway:
     def _note_former_name(self, call: Call, name: str) -> None:
         """Warn of a former name, in each answer, and once in the log."""
         call.requested_name = name
-        if name not in self._former_names:
+        if name not in self._former_names and len(self._former_names) < FORMER_NAMES_LIMIT:
             self._former_names.add(name)
             use = call.tool.contract.name
             event(_log, logging.WARNING, "deprecated tool name", tool=name, use=use, caller=call.caller.id)

@@ -13,6 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
+from tests.hostile.attacks import attack
 from tests.loaded import loaded
 from tests.upstreams.behind import text_of, until
 from tests.upstreams.servers.http_server import serving
@@ -21,6 +22,7 @@ from tests.upstreams.test_asking import FRONTS, Person
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.endpoints.sdk import subscribers
 from toolpost.running import App
 from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
@@ -142,6 +144,32 @@ async def test_changes_reach_whoever_follows(front: Way, back: Way) -> None:
     assert "page://0" in listed
     assert 1 <= ear.heard.count("updated page://one") <= touched
     assert "updated page://two" not in ear.heard
+
+
+@attack(
+    "caller",
+    "subscribes to one resource after another",
+    "a session, and a `subscriptions/listen`, follows at most 1,000; what it has stays",
+)
+@pytest.mark.parametrize("front", FRONTS, ids=str)
+async def test_the_resources_that_a_client_follows_are_bounded(front: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscribers, "FOLLOWED_LIMIT", 2)
+    ear = Ear()
+    async with telling_behind(Way("stdio", "legacy")) as app, ear.client(app, front) as client:
+        uris = ["page://one", "page://two", "page://three"]
+        if front.mode == STATELESS:
+            async with ear.following(client, front, *uris):
+                followed = json.loads(text_of(await client.call_tool("up__reads")))["followed"]
+        else:
+            for uri in (*uris[:2], uris[0]):
+                await client.subscribe_resource(uri)
+            with pytest.raises(MCPError, match="subscribed to 2 resources already"):
+                await client.subscribe_resource(uris[2])
+            followed = json.loads(text_of(await client.call_tool("up__reads")))["followed"]
+            await client.unsubscribe_resource(uris[0])
+            await client.subscribe_resource(uris[2])
+
+    assert followed == uris[:2]
 
 
 @pytest.mark.parametrize("back", [Way("stdio", "legacy"), Way("stdio", STATELESS)], ids=str)

@@ -11,7 +11,7 @@ The first listing of a server replaces nothing, nor does one that only has more 
 import hashlib
 import itertools
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -102,7 +102,7 @@ class PinnedNames:
             self._pins[name] = pin
             self._seen_at[name] = time.monotonic()
 
-    def select_new(self, new: dict[ToolName, Pin]) -> list[ToolName]:
+    def select_new(self, new: Mapping[ToolName, Pin]) -> list[ToolName]:
         """Return the new names of a listing that may be pinned; the others are to be left out."""
         if self._is_hour_over:
             self._began_at, self._renames, self._renamed_bytes, self._is_over = time.monotonic(), 0, 0, False

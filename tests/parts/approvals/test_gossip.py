@@ -19,7 +19,7 @@ from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requir
 from tests.proofs import proves
 from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
-from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest
+from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest, QueueOverloaded
 from toolpost.parts.approvals import peers as peers_module
 from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.peers import HEADER, ExchangeCursor, PeerEvent, Peers, find_fork, is_signed_event
@@ -352,3 +352,30 @@ async def test_events_of_a_peer_are_bounded(url: str, monkeypatch: pytest.Monkey
         kept = sorted(json.loads(one.body)["round"] for one in await _events(a.store))
 
     assert kept == [6, 7, 8]
+
+
+@attack(
+    "server", "is a peer that sends large events, one after another", "64 MB of them are kept, 16 MB taken in a minute"
+)
+async def test_events_of_a_peer_are_bounded_by_size_and_have_a_pace(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "STORED_LIMIT_BYTES", 4_000)
+    monkeypatch.setattr(peers_module, "EVENT_LIMIT_BYTES", 2_000)
+    monkeypatch.setattr(peers_module, "PACE_BYTES", 6_000)
+    async with gateway(url) as a:
+        peers, key = peers_of(a), (await approvals_of(a).gateway_key()).public
+        monkeypatch.setattr(peers, "_keys", {"b": key})
+        large = [await peers._sign({"kind": "round", "round": number, "note": "x" * 1_000}) for number in range(1, 8)]
+        for one in large[:5]:
+            await peers._take("b", [one])
+        with pytest.raises(QueueOverloaded, match="in a minute"):
+            await peers._take("b", large[5:])
+        peers._received.clear()
+        await peers._take("b", large[5:])
+        await a.store.scripts.run(lambda: peers_module.prune_events(3600))
+        kept = sorted(json.loads(one.body)["round"] for one in await _events(a.store))
+        for body in ({"kind": "round", "round": 9, "note": "x" * 2_000}, {"kind": "head", "note": "x" * 5_000}):
+            peers._received.clear()
+            with pytest.raises(Forbidden, match="characters"):
+                await peers._take("b", [await peers._sign(body)])
+
+    assert kept == [5, 6, 7]

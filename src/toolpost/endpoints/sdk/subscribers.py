@@ -63,6 +63,9 @@ from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.endpoints")
 
+FOLLOWED_LIMIT: Final = 1_000
+"""How many resources one session, or one `subscriptions/listen`, may follow: each is kept here and at its server."""
+
 _EVENTS: Final[dict[str, ServerEvent]] = {
     TOOLS_CHANGED: ToolsListChanged(),
     PROMPTS_CHANGED: PromptsListChanged(),
@@ -222,6 +225,12 @@ class Subscribers:
         """Handle `resources/subscribe`."""
         session, uri = self.session_of(context), str(params.uri)
         if uri not in session.followed:
+            if len(session.followed) >= FOLLOWED_LIMIT:
+                error = QueueOverloaded(
+                    f"This session is subscribed to {FOLLOWED_LIMIT:,} resources already.",
+                    hint="unsubscribe from some of them",
+                )
+                raise MCPError(INTERNAL_ERROR, error.message, error.as_object())
             session.followed[uri] = await self._relay_of(session.viewer).subscribe(
                 uri, Requester(caller=session.viewer.caller)
             )
@@ -255,7 +264,10 @@ class Subscribers:
         subscription = _OpenSubscription(viewer, context)
         self._subscriptions.add(subscription)
         try:
-            for uri in params.notifications.resource_subscriptions or ():
+            uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
+            if len(uris) > FOLLOWED_LIMIT:
+                event(_log, logging.WARNING, "resources not followed", uris=len(uris), limit=FOLLOWED_LIMIT)
+            for uri in uris[:FOLLOWED_LIMIT]:
                 try:
                     subscribed.append(await relay.subscribe(str(uri), Requester(caller=viewer.caller)))
                 except (ServerRefused, ToolpostError) as error:

@@ -15,6 +15,7 @@ import binascii
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.signing import is_signed_by
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
+from toolpost.contracts.errors import Forbidden, InvalidRequest, QueueOverloaded, ToolpostError
 from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
@@ -52,7 +53,12 @@ BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
 HEADS_LIMIT: Final = 200
 """Heads of a peer that are kept, besides the furthest one, which is asked for."""
 EVENTS_LIMIT: Final = 20_000
-"""Rounds and votes of a peer that are kept, the newest."""
+STORED_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""Rounds and votes of a peer that are kept, the newest, and how large all of them may be."""
+EVENT_LIMIT_BYTES: Final = 512 * 1024
+HEAD_LIMIT_BYTES: Final = 4 * 1024
+PACE_BYTES: Final = 16 * 1024 * 1024
+"""How much a peer may send between two removals of old events: one that has much to tell sends 1 MB at its interval."""
 HEADS_IN_MESSAGE: Final = 2
 """The newest head, and that at the place that was asked for."""
 PATH: Final = "/api/approvals/gossip"
@@ -139,6 +145,8 @@ class Peers:
         self._settings = settings
         self._asked_by: dict[str, PeerEvent] = {}
         """Heads that peers have asked for in their answers: they are sent what we have there with the next exchange."""
+        self._received: Counter[str] = Counter()
+        """Bytes of events by peer, since old events were last removed."""
         self._keys = {name: read_public_key(peer.key, f"peers.{name}.key") for name, peer in settings.items()}
 
     @property
@@ -243,6 +251,7 @@ class Peers:
                 await self._store.scripts.run(lambda: prune_events(self._keep_s), durable=False)
             except ToolpostError as error:
                 event(_log, logging.WARNING, "events of peers not pruned", exception=error)
+            self._received.clear()
             await anyio.sleep(PRUNE_S)
 
     async def _exchange_often(self, name: str, interval_s: float) -> None:
@@ -373,7 +382,15 @@ class Peers:
         """Store events that the peer has signed; returns how many are new. Others are refused, all of them."""
         # Bounded before any signature is verified; a peer of ours sends at most two batches, and two heads. In a thread: two
         # thousand signatures take a quarter of a second.
-        bodies = await anyio.to_thread.run_sync(_verify_events, name, events[: 4 * BATCH], self._keys[name])
+        events = events[: 4 * BATCH]
+        self._received[name] += sum(len(one.body) for one in events)
+        if self._received[name] > PACE_BYTES:
+            raise QueueOverloaded(
+                f"The peer `{name}` sends more than {PACE_BYTES >> 20} MB of events in a minute.",
+                hint="it gets further with the next exchange; look at why it has so many rounds",
+                retry_s=PRUNE_S,
+            )
+        bodies = await anyio.to_thread.run_sync(_verify_events, name, events, self._keys[name])
         if sum(body.get("kind") == "head" for _, body in bodies) > HEADS_IN_MESSAGE:
             # Many would push the heads out that it is held to.
             raise Forbidden(
@@ -417,6 +434,11 @@ def _verify_events(name: str, events: list[PeerEvent], key: bytes) -> list[tuple
         if not isinstance(body, dict) or body.get("gateway") != _b64(key):
             raise Forbidden(
                 f"An event of the peer `{name}` names another gateway.", hint="it must sign its own events alone"
+            )
+        if len(one.body) > (HEAD_LIMIT_BYTES if body.get("kind") == "head" else EVENT_LIMIT_BYTES):
+            raise Forbidden(
+                f"An event of the peer `{name}` has {len(one.body):,} characters.",
+                hint="it must run Toolpost, in a version that exchanges events with this one",
             )
         bodies.append((one, body))
     return bodies
@@ -530,6 +552,12 @@ def prune_events(keep_s: float) -> Script[None]:
             "DELETE FROM approval_peer_events WHERE peer = ?1 AND kind <> 'head' AND received_at < (SELECT received_at FROM"
             " approval_peer_events WHERE peer = ?1 AND kind <> 'head' ORDER BY received_at DESC LIMIT 1 OFFSET ?2)",
             (peer, EVENTS_LIMIT - 1),
+        )
+        yield Statement(
+            "DELETE FROM approval_peer_events WHERE peer = ?1 AND id IN (SELECT id FROM (SELECT id, sum(length(body)) OVER"
+            " (ORDER BY received_at DESC, id) AS size FROM approval_peer_events WHERE peer = ?1 AND kind <> 'head') AS sized"
+            " WHERE size > ?2)",
+            (peer, STORED_LIMIT_BYTES),
         )
         rows = yield Statement(
             "SELECT id FROM approval_peer_events WHERE peer = ?1 AND kind = 'head' ORDER BY received_at DESC, id",

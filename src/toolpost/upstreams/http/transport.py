@@ -28,6 +28,7 @@ from toolpost.shares import FairQueue
 from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
+from toolpost.upstreams.lists import ITEMS_LIMIT
 from toolpost.upstreams.message import IncomingMessage, RequestWriter, cancellation_reason
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -416,7 +417,8 @@ class HttpTransport:
         if method != "tools/call" or name is None or mirrored:
             return write_headers(self._headers_for(method, name, mirrored))
         if (lines := self._lines.get(name)) is None:
-            # Bounded: the names are those that the server lists.
+            if len(self._lines) >= ITEMS_LIMIT:
+                self._lines.clear()  # A server may rename its tools again and again.
             lines = self._lines[name] = write_headers(self._headers_for(method, name))
         return lines
 
