@@ -65,7 +65,7 @@ from toolpost.running import App, ServerNotifications, ToolChanges, catalog_of, 
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
-from toolpost.settings.masking import make_concealer
+from toolpost.settings.masking import find_secrets, make_concealer
 from toolpost.settings.model import check_bundled
 from toolpost.settings.section import check_effects
 from toolpost.shares import Callers, EndpointShares, Shares
@@ -350,7 +350,7 @@ def _spec_of(config: Config, name: str) -> ServerSpec:
             problem=error.message.removesuffix("."),
             hint=error.hint,
         )
-    return ServerSpec(**vars(resolved), conceal=make_concealer(resolved))
+    return ServerSpec(**vars(resolved), conceal=make_concealer(resolved), secrets=tuple(find_secrets(resolved)))
 
 
 @asynccontextmanager

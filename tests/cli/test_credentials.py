@@ -28,6 +28,8 @@ from toolpost.upstreams.credentials.vault import Vault
 
 pytestmark = pytest.mark.wire
 SECRET = "tp-canary-8f3a9c01b2d4"
+TOLD = SECRET[::-1]
+"""How the server tells it: as it is, the gateway masks it."""
 ANOTHER = "tp-canary-2-77aa0c9912ee"
 CONFIG = f"""
 [servers.up]
@@ -57,7 +59,7 @@ def test_a_value_is_set_used_listed_and_removed(invoke: Run, tmp_path: Path) -> 
     assert invoke("credentials", "set", "up", "KEY", "--caller", "ann", "--file", "value").code == 0
 
     called = invoke("call", "up__whoami", "{}")
-    assert SECRET in called.out
+    assert TOLD in called.out
     listed = invoke("credentials", "list", "--json")
     assert [(one["caller"], one["key"], one["isReadable"]) for one in listed.json["credentials"]] == [
         (None, "KEY", True),
@@ -144,7 +146,7 @@ def test_the_key_is_rotated(invoke: Run, tmp_path: Path) -> None:
     rotated = invoke("credentials", "rotate-key")
     assert (rotated.code, "One credential is encrypted" in rotated.err) == (0, True)
     assert path.read_text().split()[1:] == old
-    assert SECRET in invoke("call", "up__whoami", "{}").out
+    assert TOLD in invoke("call", "up__whoami", "{}").out
 
 
 def test_a_variable_has_the_key(invoke: Run, tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_variable_has_the_key(invoke: Run, tmp_path: Path) -> None:
     assert refused.code == 3
     assert "put a new key and a space before the old one" in refused.err
     assert invoke("credentials", "rotate-key", TOOLPOST_CREDENTIALS_KEY=f"{new} {old}").code == 0
-    assert SECRET in invoke("call", "up__whoami", "{}", TOOLPOST_CREDENTIALS_KEY=new).out
+    assert TOLD in invoke("call", "up__whoami", "{}", TOOLPOST_CREDENTIALS_KEY=new).out
     (one,) = invoke("credentials", "list", "--json", TOOLPOST_CREDENTIALS_KEY=old).json["credentials"]
     assert one["isReadable"] is False
     lost = invoke("call", "up__whoami", "{}", TOOLPOST_CREDENTIALS_KEY=old)
@@ -220,7 +222,7 @@ def test_credentials_move_with_the_store(invoke: Run, tmp_path: Path, postgres: 
     assert moved.json["rows"]["credentials"] == 2  # with the check of the key
     (tmp_path / "toolpost.toml").write_text(f"[store]\nurl = {json.dumps(target)}\n{CONFIG}")
     # The file beside the old store is where that of a project on PostgreSQL is, too.
-    assert SECRET in invoke("call", "up__whoami", "{}").out
+    assert TOLD in invoke("call", "up__whoami", "{}").out
 
 
 @pytest.mark.anyio
@@ -248,7 +250,7 @@ async def test_a_value_is_nowhere_to_be_read(
         with anyio.fail_after(20):
             while "up__whoami" not in (listed := await peer.tools()) or "web__whoami" not in listed:
                 await anyio.sleep(0.05)
-        assert await peer.text("up__whoami") == await peer.text("web__whoami") == SECRET
+        assert await peer.text("up__whoami") == await peer.text("web__whoami") == TOLD
         shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
         assert "whoami.py" in shown
         seen.append(shown)

@@ -31,6 +31,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers
+from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import (
     IncomingMessage,
     RequestWriter,
@@ -131,6 +132,8 @@ class Peer:
         self._attribution = Attribution()
         self._budget = ExtensionBudget()
         self._lost: str | None = None
+        self.mask = Mask()
+        """The server's credentials, which are removed from its messages."""
         self.oddities = 0
         """How many messages of the server made no sense."""
 
@@ -219,6 +222,7 @@ class Peer:
 
         `about` is the id of the request that it belongs to, where the channel says so.
         """
+        raw = self.mask.apply(raw)
         message = parse_message(raw)
         if message is None:
             self._note_oddity("something that is not JSON-RPC", raw)

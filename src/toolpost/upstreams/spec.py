@@ -167,6 +167,8 @@ class ServerSpec:
     """What can be done about the problem."""
     conceal: Callable[[str], str] = field(default=str, repr=False, compare=False)
     """Masks the secrets of the server's settings in a text."""
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """The same secrets, and values of the owner, which its messages are masked for."""
 
     def reaches_like(self, other: "ServerSpec") -> bool:
         """Whether the server is reached and run in the same way, so that a change to the other needs no restart."""

@@ -14,6 +14,7 @@ from toolpost.base.events import event
 from toolpost.base.late_import import import_in_thread
 from toolpost.contracts.errors import BadConfiguration, ToolpostError, UpstreamUnavailable
 from toolpost.upstreams.credentials.oauth import Authorization
+from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.peer import Peer
@@ -45,6 +46,7 @@ async def open_sse_server(
             to_server.send_nowait(raw)
 
     peer = Peer(spec.name, send, on_notification=on_notification)
+    peer.mask = Mask(spec.secrets)
 
     unsent: list[bytes] = []
 
@@ -64,6 +66,8 @@ async def open_sse_server(
             if isinstance(item, Exception):
                 event(_log, logging.WARNING, "invalid message from server", server=spec.name, reason=str(item)[:200])
             else:
+                if authorization is not None:
+                    peer.mask.use_token(authorization.header)
                 peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         reason = "it closed its event stream"
         peer.lose(reason)

@@ -12,6 +12,7 @@ import anyio
 
 from toolpost.base.events import OUTPUT_EVENT, SERVER_OUTPUT, event
 from toolpost.protocol.lines import OversizedLine
+from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import MESSAGE_LIMIT, Peer
@@ -146,6 +147,7 @@ async def open_stdio_server(
     assert spec.command is not None
     outbox = Outbox()
     peer = Peer(spec.name, outbox.put, on_notification=on_notification)
+    peer.mask = Mask(spec.secrets)
     async with process_tree.open_process(spec.command, cwd=spec.cwd, env=spec.env, stdin=True, eof_s=EOF_S) as process:
         server = ServerProcess(process, outbox, peer, on_gone=on_gone, conceal=spec.conceal, name=spec.name)
         async with anyio.create_task_group() as tasks:

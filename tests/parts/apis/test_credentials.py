@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 from mcp import Client
 
-from tests.parts.apis.fake_api import FakeApi, Reply, describe, open_gateway, takes
+from tests.hostile.attacks import attack
+from tests.parts.apis.fake_api import FakeApi, Reply, Seen, describe, open_gateway, takes
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.cli.main import main
@@ -84,6 +85,39 @@ async def test_each_key_goes_where_its_scheme_says_and_only_where_it_is_asked_fo
         assert "s3cret" not in json.dumps(refused)
         api.replies["GET /locked"] = Reply(status=401)
         assert "`security.unset`" in error_of(await client.call_tool("pets__locked", {}))["hint"]
+
+
+@attack(
+    "server",
+    "is an API that returns the requests that it gets, keys and all",
+    "callers see `(redacted)` in the place of every key and token",
+)
+@pytest.mark.parametrize("size", [0, 300_000], ids=["small", "large"])
+async def test_keys_that_an_api_mirrors_are_masked(api: FakeApi, tmp_path: Path, size: int) -> None:
+    def mirror(seen: Seen) -> Reply:
+        if seen.target == "/either" and "authorization" not in seen.headers:
+            return Reply(status=401)
+        return Reply(body={"target": seen.target, "head": seen.head.decode("latin-1"), "filler": "x" * size})
+
+    names = ("head", "ask", "crumb", "basic", "either", "open")
+    api.replies = {f"GET /{name}": mirror for name in names} | {
+        "GET /.well-known/oauth-authorization-server": Reply(
+            body={"issuer": api.url, "token_endpoint": f"{api.url}/token", "authorization_endpoint": f"{api.url}/a"}
+        ),
+        "POST /token": Reply(body={"access_token": "issued-token-1", "token_type": "Bearer", "expires_in": 600}),
+    }
+    key, pair = "s3cret&key-1", base64.b64encode(b"ann:s3cret&key-1").decode()
+    keys = dict.fromkeys(("head", "ask", "crumb"), key) | {"basic": f"ann:{key}"}
+    auth = {"type": "client_credentials", "issuer": api.url, "client_id": "c", "client_secret": "s", "resource": ""}
+    settings = {"security": keys, "headers": {"X-Api-Token": "fixed-token-1"}, "auth": auth}
+    async with open_gateway(DOCUMENT, api.url, tmp_path, **settings) as app:
+        told = {name: json.dumps(await call_as(app, "ann", f"pets__{name}")) for name in names}
+        sent = b"".join(seen.head for seen in api.seen).decode()
+
+    for secret in (key, "s3cret%26key-1", pair, "fixed-token-1", "issued-token-1"):
+        assert secret in sent
+        assert [name for name, text in told.items() if secret in text] == []
+    assert all("(redacted)" in text for text in told.values())
 
 
 async def call_as(app: App, caller: str, tool: str, *, by: str | None = None) -> Any:

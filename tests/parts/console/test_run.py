@@ -152,19 +152,19 @@ async def test_an_administrator_never_uses_the_credentials_of_another(site: Open
     store = f"sqlite:{tmp_path / 'store.db'}"
     async with site(open_to_all + server, token=TOKENS["ann"], store=store) as opened:
         vault = Vault(opened.app.store, key_place_of(opened.app.config))
-        await vault.put("who", "ben", "KEY", b"key-of-ben")
+        await vault.put("who", "ben", "KEY", b"key-ben")
         await opened.app.servers.open_for("ben")
         without = await opened.post("/call", tool="who__whoami", arguments={}, caller="ben")
-        await vault.put("who", "ann", "KEY", b"key-of-ann")
+        await vault.put("who", "ann", "KEY", b"key-ann")
         await opened.app.servers.open_for("ann")
         *_, acted = await run(opened, tool="who__whoami", caller="ben")
         opened.http.headers["Authorization"] = f"Bearer {TOKENS['ben']}"
         *_, own = await run(opened, tool="who__whoami")
 
-    assert "key-of-ben" not in json.dumps(acted)
+    assert "key-ben" not in json.dumps(acted)
     assert without.status_code == 400, without.text
-    assert "key-of-ann" in json.dumps(acted)
-    assert "key-of-ben" in json.dumps(own)
+    assert "key-ann" in json.dumps(acted)
+    assert "key-ben" in json.dumps(own)
 
 
 async def test_nobody_votes_or_asks_for_approval_as_another(site: OpenSite) -> None:

@@ -1,7 +1,8 @@
 """An MCP server that tells with whose credential it was started (stdio) or is asked (HTTP); plain Python: it starts at once.
 
 On stdio the credential is the variable WHOAMI_KEY, over HTTP the header `x-key`. `--version V` is the only revision it knows.
-A credential that ends in `-vip` is listed one more tool, with the credential in its name.
+A credential that ends in `-vip` is listed one more tool, with the credential in its name. A long one is told backwards: as it is,
+the gateway masks it.
 """
 
 import json
@@ -20,6 +21,10 @@ def tools_of(key: str) -> list[dict[str, Any]]:
     return [{"name": name, "inputSchema": ANY} for name in names]
 
 
+def tell(key: str) -> str:
+    return key if len(key) < 8 else key[::-1]
+
+
 def text(what: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": what}]}
 
@@ -36,11 +41,11 @@ def answer(version: str, method: str, params: dict[str, Any], key: str) -> dict[
     if method == "tools/list":
         return {"result": {"tools": tools_of(key)}}
     if method == "tools/call":
-        return {"result": text(key)}
+        return {"result": text(tell(key))}
     if method == "resources/list":
         return {"result": {"resources": [{"uri": f"key://{key}", "name": "key"}]}}
     if method == "resources/read":
-        return {"result": {"contents": [{"uri": params["uri"], "text": key}]}}
+        return {"result": {"contents": [{"uri": params["uri"], "text": tell(key)}]}}
     if method in ("ping", "logging/setLevel", "resources/subscribe"):
         return {"result": {}}
     return {"error": {"code": -32601, "message": "no such method"}}
@@ -111,7 +116,7 @@ def serve(version: str) -> None:
         write({"id": request["id"], **answer(version, request["method"], request.get("params") or {}, key)})
         if tool == "shout":
             time.sleep(0.1)
-            write({"method": "notifications/message", "params": {"level": "error", "data": f"I am {key}"}})
+            write({"method": "notifications/message", "params": {"level": "error", "data": f"I am {tell(key)}"}})
             write({"method": "notifications/resources/updated", "params": {"uri": "key://all"}})
 
     for line in sys.stdin:

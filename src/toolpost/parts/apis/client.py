@@ -20,6 +20,7 @@ from toolpost.parts.apis.operations import Operation, origin_of
 from toolpost.parts.apis.serialize import ApiRequest, has_dots
 from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
+from toolpost.upstreams.mask import Mask, make_mask
 
 REDIRECTS_LIMIT: Final = 5
 _ACCEPT: Final = "application/json, */*;q=0.5"
@@ -87,8 +88,9 @@ class ApiClient:
         url = f"{self._base}{request.path}"
         shown = url + ("?" + "&".join(f"{name}={value}" for name, value in request.query) if request.query else "")
         target = _target_of(url) + (f"?{query}" if query else "")
+        mask = make_mask((*filled.secrets, token.rpartition(" ")[2]) if token is not None else filled.secrets)
         for _ in range(REDIRECTS_LIMIT + 1):
-            response = await self._exchange(request.method, target, headers, request.body)
+            response = await self._exchange(request.method, target, headers, request.body, mask)
             location = response.headers.get("location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
                 return replace(response, url=shown)
@@ -117,7 +119,7 @@ class ApiClient:
         raise UpstreamUnavailable(f"The API redirected more than {REDIRECTS_LIMIT} times.")
 
     async def _exchange(
-        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
+        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, mask: Mask
     ) -> "ApiResponse":
         events: list[bytes] = []
         try:
@@ -136,7 +138,7 @@ class ApiClient:
         else:
             # A few bytes may become `limit_bytes`.
             data = await to_thread.run_sync(_decompress, response, self._limit_bytes)
-        return ApiResponse(status=response.status, headers=plain, body=data, url="")
+        return ApiResponse(status=response.status, headers=plain, body=mask.apply(data), url="")
 
     def _open(self) -> HttpClient:
         if self._client is None:

@@ -25,6 +25,8 @@ class Filled:
     """Encoded names and values."""
     cookies: tuple[tuple[str, str], ...] = ()
     spec: ServerSpec
+    secrets: tuple[str, ...] = ()
+    """What answers are masked for."""
 
 
 class Credentials:
@@ -78,13 +80,16 @@ class Credentials:
         headers = list(spec.headers.items())
         query: list[tuple[str, str]] = []
         cookies: list[tuple[str, str]] = []
+        secrets = list(spec.secrets)
         for name in schemes:
             scheme, value = self._schemes[name], spec.env[name]
             place = self._place_of(name)
             if place is None:
                 continue
+            secrets.append(value)
             if scheme.get("type") != "apiKey":
                 value = _authorization(scheme, value)
+                secrets.append(value.partition(" ")[2])
             if place[0] == "header":
                 shown = str(scheme.get("name")) if scheme.get("type") == "apiKey" else "Authorization"
                 headers = [(key, text) for key, text in headers if key.lower() != shown.lower()]
@@ -93,7 +98,13 @@ class Credentials:
                 query.append((encode(place[1]), encode(value)))
             else:
                 cookies.append((place[1], encode(value)))
-        return Filled(headers=tuple(headers), query=tuple(query), cookies=tuple(cookies), spec=spec)
+        return Filled(
+            headers=tuple(headers),
+            query=tuple(query),
+            cookies=tuple(cookies),
+            spec=spec,
+            secrets=tuple(dict.fromkeys(secrets)),
+        )
 
     def _can_fill(self, schemes: Iterable[str]) -> bool:
         """Whether each of the schemes has a key, or is satisfied by `headers` or `auth`."""

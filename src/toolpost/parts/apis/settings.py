@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.masking import find_secrets
 from toolpost.settings.model import Config
 from toolpost.settings.network import UNSET, NetworkSettings
 from toolpost.settings.section import Section
@@ -195,4 +196,4 @@ def resolve_api(
             else expand_variables(piece, environment=given, project=project, place=place)
             for piece in split_own_values(text)
         )
-    return ServerSpec(**vars(resolved), is_mcp=False), keys
+    return ServerSpec(**vars(resolved), is_mcp=False, secrets=tuple(find_secrets(resolved))), keys

@@ -58,7 +58,13 @@ async def fill_in(spec: "ServerSpec", vault: "Vault") -> "ServerSpec":
         return conceal_others(text)
 
     return replace(
-        spec, env={**spec.env, **env}, headers={**spec.headers, **headers}, own_env={}, own_headers={}, conceal=conceal
+        spec,
+        env={**spec.env, **env},
+        headers={**spec.headers, **headers},
+        own_env={},
+        own_headers={},
+        conceal=conceal,
+        secrets=(*spec.secrets, *secrets),
     )
 
 

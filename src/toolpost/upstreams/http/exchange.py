@@ -6,6 +6,7 @@ from collections.abc import Callable
 from toolpost.base.events import event
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams.http.client import Response
+from toolpost.upstreams.mask import NO_MASK, Mask
 from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
 from toolpost.upstreams.transport import ProgressListener, ServerRefused
 
@@ -28,15 +29,18 @@ class Exchange:
         on_progress: ProgressListener | None,
         on_notification: ProgressListener,
         on_request: Callable[[IncomingMessage], None],
+        mask: Mask = NO_MASK,
     ) -> None:
         self.answer: IncomingMessage | None = None
         self.number = number
         self._on_progress = on_progress
         self._on_notification = on_notification
         self._on_request = on_request
+        self.mask = mask
 
     def take(self, data: bytes) -> bool:
         """Handle one event; True once the answer has arrived."""
+        data = self.mask.apply(data)
         message = parse_message(data)
         if message is None:
             if data:
@@ -70,15 +74,15 @@ def find_plain_result(response: Response, exchange: Exchange) -> bytes | None:
     """Return the JSON of a result without complications; None for everything else, which `parse_result` explains."""
     message = exchange.answer
     if message is None and response.status == 200 and response.body:
-        message = parse_message(response.body)
+        message = parse_message(exchange.mask.apply(response.body))
     if message is None or message.refusal or not is_answer_to(exchange.number, message):
         return None
     return bytes(message.result) or b"{}"
 
 
-def parse_result(response: Response, *, method: str, number: int) -> bytes:
+def parse_result(response: Response, *, method: str, number: int, mask: Mask = NO_MASK) -> bytes:
     """Return the JSON of the result in the body of a response, or raise `ServerRefused` or `UpstreamUnavailable`."""
-    message = parse_message(response.body) if response.body else None
+    message = parse_message(mask.apply(response.body)) if response.body else None
     if message is not None and message.method is None:
         if message.refusal and (is_answer_to(number, message) or message.id is None):
             raise parse_error(message.refusal)

@@ -29,6 +29,7 @@ from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
 from toolpost.upstreams.lists import ITEMS_LIMIT
+from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import IncomingMessage, RequestWriter, cancellation_reason
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -82,7 +83,12 @@ async def open_http_server(
         # The limit on calls in flight already limits how many wait here.
         queue = FairQueue(what, limits.callers, at_once=CONNECTIONS, waiting=sys.maxsize)
         transport = HttpTransport(
-            spec.name, client, on_notification=on_notification, queue=queue, authorization=authorization
+            spec.name,
+            client,
+            on_notification=on_notification,
+            queue=queue,
+            authorization=authorization,
+            mask=Mask(spec.secrets),
         )
         listening = asyncio.create_task(transport.listen(on_gone, on_reconnected))
         try:
@@ -145,8 +151,10 @@ class HttpTransport:
         on_notification: NotificationListener,
         queue: FairQueue | None = None,
         authorization: Authorization | None = None,
+        mask: Mask | None = None,
     ) -> None:
         self._server = server
+        self._mask = mask or Mask()
         self._client = client
         self._authorization = authorization
         self._used: str | None = None
@@ -275,7 +283,13 @@ class HttpTransport:
         take_notification = self._take_notification
         if caller is not None or client_channel is not None:
             take_notification = partial(self._take_notification, client_channel=client_channel, caller=caller)
-        return Exchange(number, on_progress=on_progress, on_notification=take_notification, on_request=take_request)
+        return Exchange(
+            number,
+            on_progress=on_progress,
+            on_notification=take_notification,
+            on_request=take_request,
+            mask=self._mask,
+        )
 
     def _end(self, number: int, client_channel: ClientChannel | None, caller: CallerId | None) -> None:
         self._calls.pop(number, None)
@@ -321,7 +335,7 @@ class HttpTransport:
             if self._session is not None and is_session_expired(response):
                 # Not sent, as far as it matters: a server that does not know the session has not run the call.
                 raise ConnectionLost(_SESSION_EXPIRED, was_sent=False)
-            return parse_result(response, method=method, number=exchange.number)
+            return parse_result(response, method=method, number=exchange.number, mask=self._mask)
         except ServerRefused as refusal:
             self._server_requests.note_error(refusal, client_channel)
             raise
@@ -333,6 +347,7 @@ class HttpTransport:
         if authorization.header != self._used:
             self._client.set_header("authorization", authorization.header)
             self._used = authorization.header
+            self._mask.use_token(authorization.header)
 
     async def _repeat_authorized(
         self,
@@ -375,7 +390,13 @@ class HttpTransport:
     async def listen(self, on_gone: Callable[[str], None], on_reconnected: Callable[[], None] = lambda: None) -> None:
         """Hold the GET stream of a server of the handshake era, if it has one; `on_gone` is called when its session expired."""
         await self._has_session.wait()
-        exchange = Exchange(0, on_progress=None, on_notification=self._take_notification, on_request=self._take_request)
+        exchange = Exchange(
+            0,
+            on_progress=None,
+            on_notification=self._take_notification,
+            on_request=self._take_request,
+            mask=self._mask,
+        )
         while True:
             try:
                 if self._authorization is not None:
