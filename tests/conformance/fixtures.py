@@ -6,7 +6,7 @@
 
 import base64
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import mcp_types as types
@@ -433,6 +433,46 @@ def test_input_required_result_prompt(ctx: Context[Any, Any]) -> list[UserMessag
 @server.completion()  # type: ignore[no-untyped-call]
 async def complete(_ref: Any, _argument: Any, _context: Any) -> types.Completion:
     return types.Completion(values=["paris", "park", "party"], total=3, has_more=False)
+
+
+# Tools of optional scenarios
+
+
+@server.tool()
+def test_mirrored_argument(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    """Return an argument that HTTP requests have in a header too."""
+    return region
+
+
+@server.tool(name="json_schema_2020_12_tool")
+def keywords() -> str:
+    """Tool with JSON Schema 2020-12 features."""
+    return "ok"
+
+
+server._tool_manager._tools["json_schema_2020_12_tool"].parameters = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
 
 
 # Resources
