@@ -183,6 +183,7 @@ async def open_app(
                 observe=provided.observer.observe_transport if provided.observer is not None else None,
             ),
             known=store.known_tools,
+            verdicts=store.verdicts,
             promises=Promises(
                 pins=store.pins,
                 locked=read_lock(config.lock_path) if enforces_lock else None,

@@ -175,3 +175,22 @@ def test_a_named_plugin_that_does_not_load_ends_the_server(run: Run) -> None:
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("error: plugin `no_such_module:plugin` could not be loaded: there is no module")
     assert ended.err.count("\n") == 1
+
+
+async def test_objects_are_collected_once_the_start_is_over(serve: Serve, tmp_path: Path) -> None:
+    lines = (
+        "import gc",
+        "from toolpost import Plugin",
+        "plugin = Plugin('collecting', version='1.0.0')",
+        "IS_ON_AT_START = gc.isenabled()",
+        "@plugin.tool",
+        "def tell() -> list[bool]:",
+        "    '''Tell whether objects are collected: at the start, and now.'''",
+        "    return [IS_ON_AT_START, gc.isenabled()]",
+    )
+    (tmp_path / "collecting.py").write_text("\n".join(lines))
+    server = serve("--plugin", "collecting:plugin")
+    async with Client(server.url) as client:
+        answer = await client.call_tool("collecting__tell", {})
+
+    assert answer.structured_content == {"ok": True, "data": [False, True]}

@@ -21,6 +21,7 @@ from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
 from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.store import AuditFilter, AuditRecord, open_store
+from toolpost.store.call_journal import CallJournal
 from toolpost.testing import error_of
 from toolpost.upstreams.process.tree import PipeReader
 from toolpost.upstreams.spec import ServerSpec
@@ -458,4 +459,31 @@ async def test_whatever_sending_ahead_raises_goes_the_ordinary_way(
         monkeypatch.setattr(app.servers.providers["up"].supervisor, "send_ahead", refuse)
         with anyio.fail_after(30):
             assert text_of(await client.call_tool("up__echo", {"text": "b"})) == "b"
+    assert [record.entry.outcome for record in await recorded(path)] == ["ok", "ok"]
+
+
+async def test_a_call_that_gets_a_task_after_it_was_sent_is_journaled_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[str] = []
+    tasks: list[object] = []
+    enter, start_task = CallJournal.enter, fast_path._SentCall.start_task
+
+    def note(journal: CallJournal, draft: Any) -> Any:
+        entered.append(draft["tool"])
+        return enter(journal, draft)
+
+    def note_task(sent: Any, answer: object = None) -> None:
+        tasks.append(sent)
+        start_task(sent, answer)
+
+    monkeypatch.setattr(CallJournal, "enter", note)
+    monkeypatch.setattr(fast_path._SentCall, "start_task", note_task)
+    async with gateway(hostile(), config=on_disk(path)) as (_, client):
+        await client.call_tool("up__echo", {"text": "started"})
+        entered.clear()
+        await client.call_tool("up__sleep", {"seconds": 0.2})
+
+    assert tasks
+    assert entered == ["up__sleep"]
     assert [record.entry.outcome for record in await recorded(path)] == ["ok", "ok"]

@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -150,7 +150,7 @@ async def serve_until_stopped(
 ) -> None:
     """Serve on stdio if there is a `wire`, else over HTTP, until a signal or `while_serving` requests a stop."""
     stop = Stop()
-    with on_signals(stop.request_stop):
+    with on_signals(stop.request_stop), _without_collections():
         async with open_app(config, config_path=source.path) as app, _follow_changes(app, source, stop):
             stop.app = app
             if source.follow is None:
@@ -229,10 +229,23 @@ class Stop:
             self._hurry = asyncio.get_running_loop().create_task(self.app.gateway.drain(0))
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Turn collections off until `freeze_loaded_objects`: with 6,000 tools they took a third of a start.
+
+    A start leaves no garbage to speak of: 41 objects of 350,000.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def freeze_loaded_objects() -> None:
     """Exclude all current objects from collections, as they live as long as the process, and turn automatic full ones off."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _NEVER)
 

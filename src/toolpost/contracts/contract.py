@@ -22,7 +22,14 @@ from toolpost.contracts.document import rewrite_boolean_bounds
 from toolpost.contracts.envelope import ResultStyle, wrap_output_schema
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.contracts.issues import Issue, find_issues
-from toolpost.contracts.schema import Schema, SchemaProblem, as_object_schema, check_bounds, compile_schema
+from toolpost.contracts.schema import (
+    Schema,
+    SchemaLimits,
+    SchemaProblem,
+    as_object_schema,
+    check_bounds,
+    compile_schema,
+)
 
 DEFAULT_TIMEOUT_S = 60.0
 TEXT = "text"
@@ -43,6 +50,9 @@ class Keyed:
 
 
 Concurrency = Literal["parallel", "serial"] | Keyed
+
+KnownLimits = tuple[SchemaLimits, SchemaLimits | None]
+"""The limits of the schemas of a definition, of its arguments and its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +93,11 @@ class Contract:
     """Former names, which still answer and are not listed."""
     upstream_definition: JsonObject | None = None
     """The definition as the upstream server sent it: listed unchanged except for its name, our `_meta`, and URIs of apps."""
+
+    @property
+    def limits(self) -> KnownLimits:
+        """What is remembered of compiling it."""
+        return self.arguments_schema.limits, None if self.result_schema is None else self.result_schema.limits
 
     @property
     def is_upstream(self) -> bool:
@@ -224,9 +239,20 @@ def contract_of(
 
 
 def contract_of_upstream(
-    definition: JsonObject, *, server: PluginName, name: ToolName, closes: bool, version: str, timeout_s: float
+    definition: JsonObject,
+    *,
+    server: PluginName,
+    name: ToolName,
+    closes: bool,
+    version: str,
+    timeout_s: float,
+    known: KnownLimits | None = None,
 ) -> Contract:
-    """Compile a definition from a server; raises `ContractRefused`, which names server, tool and place."""
+    """Compile a definition from a server; raises `ContractRefused`, which names server, tool and place.
+
+    With `known`, it was compiled before by the same rules, and is not checked again.
+    """
+    known_arguments, known_result = known or (None, None)
     tool = str(definition.get("name", ""))
     terms = Terms(
         name=tool,
@@ -237,11 +263,13 @@ def contract_of_upstream(
         tooling_version=version,
         style=ResultStyle.PLAIN,
     )
-    arguments_schema = _compile_for_tool(terms.input_schema, "inputSchema", terms, server, close=closes, kind="server")
+    arguments_schema = _compile_for_tool(
+        terms.input_schema, "inputSchema", terms, server, close=closes, kind="server", known=known_arguments
+    )
     result_schema = None
     if terms.output_schema is not None:
         result_schema = _compile_for_tool(
-            terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server"
+            terms.output_schema, "outputSchema", terms, server, root_object=False, kind="server", known=known_result
         )
     # Unchanged except for what clients insist on (a root's type, numeric bounds) and the closing that was configured.
     upstream_definition = (
@@ -323,17 +351,19 @@ def _compile_for_tool(
     root_object: bool = True,
     close: bool = False,
     kind: str = "plugin",
+    known: SchemaLimits | None = None,
 ) -> Schema:
     """Compile a schema as it is listed: with what clients insist on, and closed."""
     try:
         # First: what is too large must not even be walked.
-        check_bounds(raw)
+        if known is None:
+            check_bounds(raw)
         if isinstance(raw, dict):
             raw = rewrite_boolean_bounds(as_object_schema(raw) if root_object else raw)
             # A schema too broken to be closed is refused when it is compiled, with place and reason.
             with suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
                 raw = close_schema(raw) if close else raw
-        return compile_schema(raw, root_object=root_object)
+        return compile_schema(raw, root_object=root_object, known=known)
     except SchemaProblem as problem:
         raise _make_refusal(plugin, terms.name, f"{place}{problem.place}", problem.reason, kind=kind) from problem
 

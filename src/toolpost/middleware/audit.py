@@ -34,13 +34,15 @@ class AuditEnter:
 
     def __call__(self, call: Call) -> None:
         """Note that the call passed every check: from here on the tool may have an effect."""
+        if call.is_sent_early and call.journal_slot is not None:
+            # The fast path has left it to a task: what its server was sent is in the journal.
+            return
         if not call.is_sent_early:
             call.checked_ns = time.monotonic_ns()
         if self._call_journal is not None and (
             self._unjournaled is None or not self._leaves_out(self._unjournaled, call)
         ):
-            # A call enters again when the fast path has left it to a task, or a middleware runs it a second time, perhaps with
-            # other arguments.
+            # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
             prepare_entry(call)
             assert call.audit_draft is not None

@@ -1,6 +1,7 @@
 """Scans the definitions of servers' tools for text that may be meant for the model: in a thread, once for each definition.
 
-What counts as a finding is decided in `contracts.findings`; this module runs the scan and keeps its results.
+What counts as a finding is decided in `contracts.findings`; this module runs the scan and keeps its results, also in the store: a
+definition that was scanned by the same rules is not scanned again after a start.
 """
 
 import logging
@@ -12,12 +13,15 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
+from toolpost.contracts.rules import rules_digest
+from toolpost.store import Verdicts
 from toolpost.upstreams.lists import Slices
 
 _log = logging.getLogger("toolpost.contracts")
@@ -29,16 +33,22 @@ SCAN_DELAY_S: Final = 0.5
 
 Contracts = Mapping[PluginName, Sequence[Contract]]
 Findings = dict[ToolName, Sequence[Finding]]
+Scans = dict[Digest, DefinitionScan]
+"""By `listing_digest`."""
+
+
+_decode = msgspec.json.Decoder(Scans).decode
 
 
 class FindingsScanner:
     """The findings about the tools of all servers. `run` must be running."""
 
-    def __init__(self, contracts: Callable[[], Contracts], *, beside: Iterable[str] = ()) -> None:
+    def __init__(self, contracts: Callable[[], Contracts], verdicts: Verdicts, *, beside: Iterable[str] = ()) -> None:
         """Scan these contracts; `beside` are names of other tools, which are not scanned but can be imitated."""
         self._contracts = contracts
+        self._verdicts = verdicts
         self._beside = frozenset(beside)
-        self._scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        self._scans: dict[PluginName, Scans] = {}
         self._found: dict[PluginName, Findings] = {}
         self._requested = anyio.Event()
         self._names: NameIndex | None = None
@@ -73,35 +83,60 @@ class FindingsScanner:
             await anyio.sleep(SCAN_DELAY_S)
             self._requested = anyio.Event()
             contracts = self._contracts()
+            before = {server: await self._recall(server) for server in contracts}
             stop = threading.Event()
             try:
                 # In a thread: thousands of names and texts take seconds.
-                scan = partial(self._scan, contracts, stop)
-                found = await anyio.to_thread.run_sync(scan, abandon_on_cancel=True)
+                scan = partial(self._scan, contracts, before, stop)
+                self._scans, found = await anyio.to_thread.run_sync(scan, abandon_on_cancel=True)
             finally:
                 stop.set()
-            before, self._found = self._found, found
+            known, self._found = self._found, found
             for server, tools in found.items():
-                await _log_findings(server, tools, before.get(server, {}))
+                await _log_findings(server, tools, known.get(server, {}))
+            for server, scans in self._scans.items():
+                if scans.keys() != before[server].keys():
+                    await self._remember(server, scans)
 
-    def _scan(self, contracts: Contracts, stop: threading.Event) -> dict[PluginName, Findings]:
+    def _scan(
+        self, contracts: Contracts, known: Mapping[PluginName, Scans], stop: threading.Event
+    ) -> tuple[dict[PluginName, Scans], dict[PluginName, Findings]]:
         """Scan every contract until `stop` is set: an abandoned thread would keep the process from exiting."""
         names = self._make_names(contracts)
-        scans: dict[ToolName, tuple[Digest, DefinitionScan]] = {}
+        scans: dict[PluginName, Scans] = {server: {} for server in contracts}
         found: dict[PluginName, Findings] = {}
         for server, held in contracts.items():
             for contract in held:
                 if stop.is_set():
-                    return found
-                known = self._scans.get(contract.name)
-                if known is None or known[0] != contract.listing_digest:
-                    known = contract.listing_digest, scan_definition(Definition.from_contract(contract))
+                    return scans, found
+                digest = contract.listing_digest
+                scan = known[server].get(digest)
+                if scan is None:
+                    scan = scan_definition(Definition.from_contract(contract))
                     time.sleep(0)  # Release the interpreter lock: the event loop goes first.
-                scans[contract.name] = known
-                if findings := names.inspect(known[1]):
+                scans[server][digest] = scan
+                if findings := names.inspect(scan):
                     found.setdefault(server, {})[contract.name] = findings
-        self._scans = scans
-        return found
+        return scans, found
+
+    async def _recall(self, server: PluginName) -> Scans:
+        """Return the scans of a server's tools: those of this process, else those in the store."""
+        if server in self._scans:
+            return self._scans[server]
+        try:
+            rules = await anyio.to_thread.run_sync(rules_digest)
+            written = await self._verdicts.recall("findings", server, rules)
+            return {} if written is None else await anyio.to_thread.run_sync(_decode, written)
+        except Exception as error:  # noqa: BLE001 (without them, the next scan takes longer)
+            event(_log, logging.WARNING, "findings not recalled", server=server, reason=str(error))
+            return {}
+
+    async def _remember(self, server: PluginName, scans: Scans) -> None:
+        try:
+            written = (await anyio.to_thread.run_sync(msgspec.json.encode, scans)).decode()
+            await self._verdicts.remember("findings", server, rules_digest(), written)
+        except Exception as error:  # noqa: BLE001 (the scan after the next start takes longer)
+            event(_log, logging.WARNING, "findings not remembered", server=server, reason=str(error))
 
 
 async def _log_findings(server: PluginName, tools: Findings, before: Findings) -> None:

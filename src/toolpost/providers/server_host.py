@@ -24,11 +24,12 @@ from toolpost.contracts.errors import CredentialRequired, LoginRequired, Toolpos
 from toolpost.contracts.lockfile import LockedTools
 from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.functions import FunctionProvider
+from toolpost.providers.limits import RememberedLimits
 from toolpost.providers.owned import OwnedProviders
 from toolpost.providers.promises import Mode, Promises
 from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
-from toolpost.store import KnownServer, KnownTools
+from toolpost.store import KnownServer, KnownTools, Verdicts
 from toolpost.upstreams.credentials.logins import Logins
 from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.credentials.values import fill_in
@@ -87,6 +88,7 @@ class ServerHost:
         limits: ServerLimits | None = None,
         *,
         known: KnownTools,
+        verdicts: Verdicts,
         promises: Promises,
         contracts: Mode = "observe",
         default_timeout_s: float,
@@ -123,11 +125,12 @@ class ServerHost:
             self.logins.on_login = self._note_login
         self._sampler = sampler
         self._known = known
+        self._schema_limits = RememberedLimits(verdicts)
         self._limits = limits
         self.promises = promises
         promises.on_judged = self._recheck
         self.findings = FindingsScanner(
-            lambda: {provider.name: provider.contracts for provider in self.watched}, beside=beside
+            lambda: {provider.name: provider.contracts for provider in self.watched}, verdicts, beside=beside
         )
         promises.names = self.findings.find_names
         self._contracts: Mode = contracts
@@ -450,7 +453,8 @@ class ServerHost:
                 remembered = await self._known.recall(provider.name)
                 # A server that cannot be started as it is configured offers no tools.
                 if remembered is not None and provider.spec.problem is None:
-                    await provider.learn(remembered.definitions, remembered.build, _recall(remembered), is_live=False)
+                    profile, limits = _recall(remembered), await self._schema_limits.recall(provider)
+                    await provider.learn(remembered.definitions, remembered.build, profile, is_live=False, known=limits)
             tasks.start_soon(self._save_seen)
             tasks.start_soon(self._recheck_noted)
             self._start_following(tasks)
@@ -613,6 +617,8 @@ class ServerHost:
                         owner=provider.owner,
                         offers=provider.profile.offers,
                     )
+                    if not provider.owner:
+                        await self._schema_limits.remember(provider)
                 except Exception as error:  # noqa: BLE001 (a list that is not saved only slows down the next start)
                     event(_log, logging.WARNING, "tools not remembered", server=provider.name, reason=str(error))
 

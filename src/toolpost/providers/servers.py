@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import anyio
@@ -20,10 +21,11 @@ from anyio import to_thread
 from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, JsonObject, PluginName, ToolName
+from toolpost.base.ids import META_KEY, Digest, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import define_instructions, is_skill_name, name_instructions
-from toolpost.contracts.contract import Contract, check_plugin_name, contract_of_upstream
+from toolpost.contracts.contract import Contract, KnownLimits, check_plugin_name, contract_of_upstream
+from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, scan_definition
 from toolpost.protocol.extensions import declares_extensions
@@ -314,8 +316,11 @@ class ServerProvider:
         profile: ServerProfile = UNKNOWN_PROFILE,
         *,
         is_live: bool = True,
+        known: Mapping[Digest, KnownLimits] = MappingProxyType({}),
     ) -> None:
         """Take the server's definitions, version and profile; unchanged tools are not compiled again.
+
+        Definitions that an earlier start has compiled are in `known`, by their digests.
 
         Calls use the previous tools until all new ones are ready; then all are replaced together. Two instances of a server may
         list their tools at once; the later one waits. `is_live` is False for those of an earlier start.
@@ -335,10 +340,10 @@ class ServerProvider:
                     self._on_described()
                 return
             if _is_quick(definitions):
-                prepared = self._prepare(definitions, build)
+                prepared = self._prepare(definitions, build, known)
             else:
                 self.learned_many_at = time.monotonic()
-                prepared = await to_thread.run_sync(self._prepare, definitions, build, abandon_on_cancel=True)
+                prepared = await to_thread.run_sync(self._prepare, definitions, build, known, abandon_on_cancel=True)
             sorted_tools, instructions = await self._sort(prepared.tools)
             slices = Slices()
             for refusal in prepared.refused:
@@ -379,8 +384,12 @@ class ServerProvider:
         held = {tool.contract.terms.name: tool for tool in self._compiled.values()}
         return {name: (definitions[name], tool) for name, tool in held.items() if name in definitions}
 
-    def _prepare(self, definitions: list[JsonObject], build: str) -> PreparedTools:
-        known = self._find_compiled(build)
+    def find_limits(self) -> dict[Digest, KnownLimits]:
+        """Return what the next start needs to know of compiled definitions, by their digests. Takes a moment for thousands."""
+        return {quick_digest(d): tool.contract.limits for d, tool in self._find_compiled(self.build).values()}
+
+    def _prepare(self, definitions: list[JsonObject], build: str, known: Mapping[Digest, KnownLimits]) -> PreparedTools:
+        earlier = self._find_compiled(build)
         # Owners are usually listed the same tools: schemas are compiled once for all of them.
         beside = self._beside._find_compiled(build) if self._beside is not None else {}  # noqa: SLF001 (of its own kind)
         names = tool_names(self.name, [d["name"] for d in definitions if _has_name(d)])
@@ -393,7 +402,7 @@ class ServerProvider:
             name = names[tool]
             if not self.spec.admits(tool) or name in prepared.tools:
                 continue
-            before, held = known.get(tool, (None, None))
+            before, held = earlier.get(tool, (None, None))
             if held is not None and before == definition and held.contract.name == name:
                 prepared.tools[name] = held
                 continue
@@ -401,7 +410,8 @@ class ServerProvider:
                 before, held = beside.get(tool, (None, None))
                 is_same = held is not None and before == definition and held.contract.name == name
                 compiled = held.contract if held is not None and is_same else None
-                prepared.tools[name] = self._make_tool(definition, name, build, compiled)
+                limits = known.get(quick_digest(definition)) if known else None
+                prepared.tools[name] = self._make_tool(definition, name, build, compiled, limits)
             except ContractRefused as refusal:
                 prepared.refused.append(refusal)
         return prepared
@@ -459,17 +469,23 @@ class ServerProvider:
             self._statuses = {**self._statuses, name_instructions(self.name): instructions.status}
 
     def _make_tool(
-        self, definition: JsonObject, name: ToolName, build: str, known: Contract | None = None
+        self,
+        definition: JsonObject,
+        name: ToolName,
+        build: str,
+        compiled: Contract | None = None,
+        limits: KnownLimits | None = None,
     ) -> ProvidedTool:
-        """Compile a definition, unless it has been: to `known`."""
+        """Compile a definition, unless it has been: to `compiled`, or, at an earlier start, with these `limits`."""
         try:
-            contract = known or contract_of_upstream(
+            contract = compiled or contract_of_upstream(
                 definition,
                 server=self.name,
                 name=name,
                 closes=self.spec.unknown_arguments == "reject",
                 version=build,
                 timeout_s=self.timeout_s,
+                known=limits,
             )
             mirrors = MirroredArguments(definition.get("inputSchema")) if self.spec.url is not None else None
         except ContractRefused:

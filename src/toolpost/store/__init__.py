@@ -20,6 +20,7 @@ known_tools    the tools of each server, as they were first (pins) and last list
 seen           which definitions each session has been sent
 threads        conversations: threads, messages, turns
 key_values     small values of plugins, for each caller
+verdicts       what was found out about the definitions of each server
 
 tables         every table, for copying
 rows           rows read and written whole
@@ -50,6 +51,7 @@ from toolpost.store.base import Store, StoreFacts, open_store, store_exists, ver
 from toolpost.store.known_tools import KnownServer, KnownTools, Pins
 from toolpost.store.seen import SeenTools
 from toolpost.store.threads import Resumable, Thread, ThreadMessage, Threads, Turn, TurnEndRecord
+from toolpost.store.verdicts import Verdicts
 from toolpost.store.wakeups import Wake, Wakeups
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "Threads",
     "Turn",
     "TurnEndRecord",
+    "Verdicts",
     "Wake",
     "Wakeups",
     "open_store",

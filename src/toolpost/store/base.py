@@ -20,6 +20,7 @@ from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
 from toolpost.store.threads import Threads
 from toolpost.store.urls import PostgresLocation, SqliteLocation, parse_store_url
+from toolpost.store.verdicts import Verdicts
 from toolpost.store.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Store(ABC):
         self.threads = Threads(scripts)
         self.key_values = KeyValueStore(scripts)
         self.tables = Tables(scripts)
+        self.verdicts = Verdicts(scripts)
 
     @abstractmethod
     async def facts(self) -> StoreFacts:

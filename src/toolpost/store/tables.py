@@ -102,6 +102,6 @@ TABLES: Final = (
 )
 
 NOT_COPIED: Final = frozenset(
-    {"migrations", "audit_head", "audit_segments", "store_clock", "bus_watches", "credential_leases"}
+    {"migrations", "audit_head", "audit_segments", "store_clock", "bus_watches", "credential_leases", "verdicts"}
 )
-"""Tables whose rows belong to one store alone, or are copied with the audit."""
+"""Tables whose rows belong to one store alone, can be made again, or are copied with the audit."""
