@@ -176,7 +176,9 @@ def _digest_of(result: JsonObject) -> str | None:
         return None
     text, blob = item.get("text"), item.get("blob")
     try:
-        content = text.encode() if isinstance(text, str) and blob is None else base64.b64decode(blob, validate=True)
-    except (binascii.Error, TypeError, ValueError):
+        content = (
+            text.encode() if isinstance(text, str) and blob is None else base64.b64decode(str(blob), validate=True)
+        )
+    except (binascii.Error, ValueError):
         return None
     return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -80,7 +80,7 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
         took_s = time.monotonic() - began
         report = source.supervisor.report()
         findings = [_describe_start(source, report, took_s), *_findings(source, report)]
-        await list_skills([source])
+        await list_skills([source], app.gateway.refusals)
     instructions = [source.define(name_instructions(source.name))] if source.profile.instructions else []
     return Group(
         kind="server",

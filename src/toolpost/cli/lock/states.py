@@ -25,9 +25,10 @@ from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery.automatic import OWNER, eval_contract, mcp_contract
 from toolpost.providers import Provider
 from toolpost.providers.extensions import find_declared
-from toolpost.providers.relay import Relay
+from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
+from toolpost.refusals import Refusals
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
@@ -117,7 +118,7 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
                 raise NotFound(f"Unknown server or plugin `{name}`.", hint=hint)
         selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
-        await list_skills(selected)
+        await list_skills(selected, app.gateway.refusals)
         providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
         is_nameless = not missing.keys().isdisjoint(config.plugins.load)
         return LiveTools(
@@ -127,10 +128,12 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         )
 
 
-async def list_skills(sources: Iterable[ServerProvider]) -> None:
+async def list_skills(sources: Iterable[ServerProvider], refusals: Refusals) -> None:
     """Have the servers that declare skills list them, so that `skills` has their definitions."""
-    skilled = {one.name: one for one in sources if EXTENSION in find_declared(one, "").get("extensions", {})}
-    await Relay(skilled).list_skills(Requester(caller=OPERATOR))
+    skilled: dict[str, RelayProvider] = {
+        one.name: one for one in sources if EXTENSION in find_declared(one, "").get("extensions", {})
+    }
+    await Relay(skilled, refusals=refusals).list_skills(Requester(caller=OPERATOR))
 
 
 def filter_by_source(tools: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:

@@ -9,7 +9,7 @@ wire, under `error`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from toolpost.contracts.errors import (
     ToolpostError,
     UpstreamUnavailable,
 )
+from toolpost.contracts.findings import Finding
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
@@ -161,13 +162,14 @@ async def act_on_server(provider: ServerProvider, action: str, caller: str, conc
 
 
 def _report_tools(
-    provider: ServerProvider, suspicions: Findings, conceal: Callable[[str], str]
+    provider: ServerProvider, of_tools: Findings, conceal: Callable[[str], str]
 ) -> dict[str, msgspec.Raw]:
     """Encode what is reported of single tools, one by one: encoding all at once would hold the interpreter lock as long."""
     statuses = provider.statuses
+    suspicions: dict[str, Sequence[Finding]] = {**provider.skills.findings}
+    suspicions.update((str(name), found) for name, found in of_tools.items())
     if found := provider.instructions.findings:
-        suspicions = suspicions | {name_instructions(provider.name): found}
-    suspicions = suspicions | provider.skills.findings
+        suspicions[name_instructions(provider.name)] = found
     return {
         "contracts": _join(
             (name, status.as_object() | {"withheld": provider.is_quarantined(name)})
