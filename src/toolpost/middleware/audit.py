@@ -67,7 +67,7 @@ class AuditEnter:
 class AuditExit:
     """Writes one entry per call, and delays the answer until the entry is committed.
 
-    A call whose entry cannot be written stays in the journal of calls in flight.
+    A call whose entry cannot be written stays in the journal of calls in flight until it can be.
     """
 
     def __init__(self, log: AuditLog, on_recorded: Sequence[Callable[[Call], None]] = ()) -> None:
@@ -95,35 +95,58 @@ class AuditExit:
         """Queue the entry of a call, to be committed with others; the future is done when it is committed."""
         return asyncio.ensure_future(self._log.append(self._entry_of(call, result)))
 
+    def append_late(self, call: Call, result: CheckedResult) -> None:
+        """Have an entry that `append` could not write written as soon as that is possible."""
+        self.write_late(call, self._entry_of(call, result))
+
     async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         self.in_progress.add(call)
         try:
             result = await proceed(call)
         except ToolpostError as error:
-            await self._log.append(self.make_entry(call, _outcome_of(call, error), error.code, None))
-            self.release(call)
+            await self._write(call, self.make_entry(call, _outcome_of(call, error), error.code, None))
             raise
         except asyncio.CancelledError:
             # The task itself was cancelled from outside: the entry is queued, and there is no answer that would wait for it.
-            queued = asyncio.ensure_future(
-                self._log.append(self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None))
-            )
-            queued.add_done_callback(partial(self._release_if_written, call))
+            entry = self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None)
+            queued = asyncio.ensure_future(self._log.append(entry))
+            queued.add_done_callback(partial(self._end_queued, call, entry))
             raise
         except Exception:
-            await self._log.append(self.make_entry(call, "error", ErrorCode.INTERNAL, None))
-            self.release(call)
+            await self._write(call, self.make_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
         else:
-            await self._log.append(self._entry_of(call, result), is_only_call=len(self.in_progress) == 1)
+            entry = self._entry_of(call, result)
+            try:
+                await self._log.append(entry, is_only_call=len(self.in_progress) == 1)
+            except Exception:
+                self.write_late(call, entry)
+                raise
             self.release(call)
             return result
         finally:
             self.in_progress.discard(call)
 
-    def _release_if_written(self, call: Call, queued: "asyncio.Future[None]") -> None:
-        if not queued.cancelled() and queued.exception() is None:
+    async def _write(self, call: Call, entry: AuditEntry) -> None:
+        try:
+            await self._log.append(entry)
+        except Exception:
+            self.write_late(call, entry)
+            raise
+        self.release(call)
+
+    def write_late(self, call: Call, entry: AuditEntry) -> None:
+        """Have an entry that the store refused written as soon as that is possible."""
+        slot, call.journal_slot = call.journal_slot, None
+        self._log.append_late(entry, slot)
+
+    def _end_queued(self, call: Call, entry: AuditEntry, queued: "asyncio.Future[None]") -> None:
+        if queued.cancelled():
+            return
+        if queued.exception() is None:
             self.release(call)
+        else:
+            self.write_late(call, entry)
 
     def _entry_of(self, call: Call, result: CheckedResult) -> AuditEntry:
         if result.is_error:

@@ -229,4 +229,5 @@ class _AnsweredCall:
 
     def _fail(self, error: Exception) -> None:
         self._audit.in_progress.discard(self._call)
+        self._audit.append_late(self._call, self._result)
         self._delivery.fail(error)

@@ -12,6 +12,7 @@ audit          AuditLog: appends, finds and verifies entries
 audit_values   an entry, a record, a filter, a verdict
 audit_contents contents of calls that were selected for review
 call_journal   calls in flight, which are known after a kill
+late_entries   audit entries whose commit failed, written once there is room
 chain          the hash chain over the records; no I/O
 batches        collects audit entries while others are written
 credentials    encrypted credentials for servers, and who renews them

@@ -11,8 +11,9 @@ from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.audit_values import Activity, AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Usage
 from toolpost.store.batches import Batches
-from toolpost.store.call_journal import CallJournal
+from toolpost.store.call_journal import CallJournal, Slot
 from toolpost.store.chain import BEGINNING, COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
+from toolpost.store.late_entries import LateEntries
 from toolpost.store.scripts import Many, Script, Scripts, Statement, glob, marks
 from toolpost.store.segments import AuditSegment, find_segment_break, read_segments
 
@@ -56,6 +57,7 @@ class AuditLog:
         self._scripts = scripts
         self.call_journal = call_journal
         self._batches = Batches(write)
+        self._late = LateEntries(lambda entries: scripts.run(lambda: append_missing(entries)))
 
     @property
     def commits(self) -> int:
@@ -74,6 +76,18 @@ class AuditLog:
             refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             refused.set_exception(error)
             return refused
+
+    def append_late(self, entry: AuditEntry, slot: Slot | None = None) -> None:
+        """Record an entry whose `append` has failed as soon as the store takes it; then its call leaves the journal of calls."""
+        try:
+            values_of(entry)
+        except GatewayError:
+            return  # malformed, and never taken
+        journal = self.call_journal
+        if journal is None or slot is None:
+            self._late.add(entry)
+        else:
+            self._late.add(entry, partial(journal.leave, slot))
 
     def try_journal(self, entry: AuditEntry) -> bool:  # noqa: ARG002 - of use to a journal
         """Record an entry without waiting, as `append` may do for an only call; False, with nothing done, if it cannot be."""
@@ -155,6 +169,7 @@ class AuditLog:
     async def aclose(self) -> None:
         """Commit what is queued, and refuse new entries."""
         await self._batches.aclose()
+        await self._late.aclose()
         if self.call_journal is not None:
             self.call_journal.close()
 

@@ -20,10 +20,12 @@ space behind it would kill the process with a signal.
 
 import contextlib
 import logging
+import math
 import mmap
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +48,8 @@ LOGGED_TOOLS: Final = 10
 BLOCK_BYTES: Final = 1024
 FIRST_BLOCKS: Final = 64
 """How many blocks a new file has; it doubles when they are used up."""
+RETRY_S: Final = 10.0
+"""After how many seconds without a journal the next call tries again to make one."""
 _FREE: Final = 0
 _TAKEN: Final = 1
 _END: Final = b"\0"
@@ -73,7 +77,9 @@ class CallJournal:
         self._free: dict[int, list[int]] = {}
         """First blocks of slots that were left, by how many blocks they have."""
         self._in_flight = 0
-        self._is_off = sys.platform == "win32"
+        self._off_until = math.inf if sys.platform == "win32" else 0.0
+        """Until when no file is made; a disk may have room again."""
+        self._is_reported = False
 
     def enter(self, draft: Mapping[str, Any]) -> Slot | None:
         """Write what is known of a call before it is dispatched; None where no journal can be made, which is logged once.
@@ -119,11 +125,11 @@ class CallJournal:
         self._map.close()
         self._map = None
         self._free.clear()
-        self._is_off = True
+        self._off_until = math.inf
         os.close(self._fd)
 
     def _open(self) -> bool:
-        if self._is_off:
+        if time.monotonic() < self._off_until:
             return False
         path = self._prefix.with_name(f"{self._prefix.name}{os.getpid()}-{secrets.token_hex(4)}")
         try:
@@ -143,8 +149,10 @@ class CallJournal:
         return True
 
     def _give_up(self, path: Path, error: Exception) -> bool:
-        self._is_off = True
-        event(_log, logging.WARNING, "calls in flight are not journaled", file=str(path), reason=str(error))
+        self._off_until = time.monotonic() + RETRY_S
+        if not self._is_reported:
+            self._is_reported = True
+            event(_log, logging.WARNING, "calls in flight are not journaled", file=str(path), reason=str(error))
         return False
 
     def _grow(self, blocks: int) -> None:

@@ -192,16 +192,19 @@ class RelayHandlers:
             raise
         finally:
             if is_recorded:
-                await self._audit.append(
-                    AuditEntry(
-                        **draft,
-                        source=server or timed_read.source,
-                        outcome=outcome if result is None else "ok",
-                        code=code.value if result is None else None,
-                        duration_ms=round((time.monotonic() - began) * 1000, 3),
-                        result=None if result is None else quick_digest(result),
-                    )
+                entry = AuditEntry(
+                    **draft,
+                    source=server or timed_read.source,
+                    outcome=outcome if result is None else "ok",
+                    code=code.value if result is None else None,
+                    duration_ms=round((time.monotonic() - began) * 1000, 3),
+                    result=None if result is None else quick_digest(result),
                 )
+                try:
+                    await self._audit.append(entry)
+                except Exception:
+                    self._audit.append_late(entry, slot)
+                    raise
             if journal is not None and slot is not None:
                 journal.leave(slot)
         return result

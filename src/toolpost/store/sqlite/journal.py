@@ -13,8 +13,8 @@ What can go wrong:
   the entries, except those whose call id is in the audit already (killed between commit and clearing).
 - *It is killed while a line is copied.* Then the line is a new one's beginning and an older one's end: its checksum tells, and
   its call was never answered.
-- *The commit fails.* The file is kept for the next start, and from then on every entry waits for its commit, so that callers
-  learn what is wrong.
+- *The commit fails.* The entries are written as soon as the store takes them (`late_entries`), and until then every other entry
+  waits for its commit, so that callers learn what is wrong. If that does not happen the file is kept for the next start.
 - *The disk is full.* The file has its full size from the start: writing to a mapped page without space behind it would kill
   the process with a signal.
 """
@@ -83,6 +83,8 @@ class JournaledAuditLog(AuditLog):
         """Done when the entries that were queued last are committed."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing = False
+        self._is_paused = False
+        """Whether a commit has failed, and entries of the journal are not written yet."""
 
     def append(self, entry: AuditEntry, *, is_only_call: bool = False) -> Awaitable[None]:
         """Record an entry; done when it is journaled, if it is `is_only_call`, else when it is committed."""
@@ -94,7 +96,7 @@ class JournaledAuditLog(AuditLog):
 
     def try_journal(self, entry: AuditEntry) -> bool:
         """Journal an entry, to be committed in a moment; False if there is no journal, or no space in it."""
-        if self._journal is None or self._is_closing:
+        if self._journal is None or self._is_closing or self._is_paused:
             return False
         # Before it is journaled: a malformed entry is refused, and must not be found after a restart.
         values = values_of(entry)
@@ -133,15 +135,26 @@ class JournaledAuditLog(AuditLog):
 
     def _end(self, count: int, committed: "asyncio.Future[None]") -> None:
         self._uncommitted -= count
-        if (error := committed.exception()) is not None:
-            # The journal is kept for the next start; from now on entries wait for their commit, and callers get the error.
-            event(_log, logging.ERROR, "audit journal given up", exception=error)
-            if self._journal is not None:
-                self._journal.close()
-                self._journal = None
+        if (error := committed.exception()) is not None and not self._is_paused:
+            # From now on entries wait for their commit, and callers get the error.
+            event(_log, logging.ERROR, "audit journal not committed", exception=error)
+            self._is_paused = True
+            self._journaled.clear()  # all of them are in the file
         # Not before: the lines of an entry that is not committed yet are all that is left of it after a kill.
-        elif not self._uncommitted and not self._journaled and self._journal is not None:
+        if self._uncommitted or self._journaled or self._journal is None:
+            return
+        if not self._is_paused:
             self._journal.clear()
+        elif entries := self._journal.read():
+            for entry in entries[:-1]:
+                self._late.add(entry)
+            self._late.add(entries[-1], self._resume)
+
+    def _resume(self) -> None:
+        """Use the journal again: its entries are written."""
+        if self._journal is not None:
+            self._journal.clear()
+        self._is_paused = False
 
 
 class EntryJournal:
@@ -165,6 +178,10 @@ class EntryJournal:
         # The next line begins on the end mark of this one.
         self._used = end - 1
         return True
+
+    def read(self) -> list[AuditEntry]:
+        """Return the entries that were added since it was cleared."""
+        return list(_decode_lines(self._map[: self._used + 1]))
 
     def clear(self) -> None:
         """Start from the beginning: all entries are committed."""
