@@ -48,7 +48,7 @@ def several(prefix: str, count: int) -> list[dict[str, Any]]:
 
 
 def listed(app: App) -> set[str]:
-    return {name.removeprefix("maps__") for name in app.servers.providers["maps"].tools}  # type: ignore[call-overload]
+    return {name.removeprefix("maps__") for name in app.servers.providers["maps"].tools}
 
 
 def names_of(tools: list[dict[str, Any]]) -> set[str]:
@@ -81,12 +81,12 @@ async def test_a_server_that_keeps_renaming_its_tools(
     maps.lists(*first)
     async with gateway(maps.spec(), config=config) as (app, client):
         await until(lambda: listed(app) == names_of(first))
-        assert app.servers.providers["maps"].degraded is None  # type: ignore[index]
+        assert app.servers.providers["maps"].degraded is None
         for round_number in range(6):
             maps.lists(*several(f"round{round_number}x", 20))
             expected = RENAMES if round_number == 0 else 0
-            await until(lambda expected=expected: len(listed(app)) == expected and "lookup" not in listed(app))
-        report = app.servers.providers["maps"].report()  # type: ignore[index]
+            await until(lambda expected=expected: len(listed(app)) == expected and "lookup" not in listed(app))  # type: ignore[misc]
+        report = app.servers.providers["maps"].report()
         health = app.health()
         # What comes back under its old name is still compared with its pin.
         maps.lists(NARROWED)
@@ -97,7 +97,7 @@ async def test_a_server_that_keeps_renaming_its_tools(
         for round_number in range(6):
             tools = several(f"later{round_number}x", RENAMES)
             maps.lists(*tools)
-            await until(lambda tools=tools: listed(app) == names_of(tools))
+            await until(lambda tools=tools: listed(app) == names_of(tools))  # type: ignore[misc]
         kept = await list_pins(app)
 
     assert report.degraded is not None
@@ -133,7 +133,7 @@ async def test_a_restart_with_the_same_names_changes_nothing(config: Config, tmp
     for _ in range(2):
         async with gateway(maps.spec(), config=config) as (app, _client):
             await until(lambda: listed(app) == names_of(tools))
-            assert app.servers.providers["maps"].degraded is None  # type: ignore[index]
+            assert app.servers.providers["maps"].degraded is None
             assert len(await list_pins(app)) == NAMES
     # A change while it was down is seen as well: of the pins only digests are in memory.
     maps.lists(*tools[1:], NARROWED | {"name": "tool0"})
@@ -160,7 +160,7 @@ async def test_a_pin_that_cannot_be_read_counts_as_changed_until_it_can(
 
         monkeypatch.setattr(pins, "of_server", fail)
         maps.lists(NARROWED)
-        await until(lambda: app.servers.providers["maps"].quarantined)  # type: ignore[index]
+        await until(lambda: app.servers.providers["maps"].quarantined)
         pending = error_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
         monkeypatch.setattr(pins, "of_server", read)
         with anyio.fail_after(60):

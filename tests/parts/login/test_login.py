@@ -637,7 +637,7 @@ async def test_registrations_and_logins_of_strangers_have_a_pace(
 
 def test_the_pace_has_windows_and_a_limit_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    monkeypatch.setattr("toolpost.parts.login.pace.time.monotonic", lambda: now)
     monkeypatch.setattr(pace, "TOTAL", 5)
     limited = pace.Pace(2)
     first = [limited.take("a") for _ in range(3)]
