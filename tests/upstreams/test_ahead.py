@@ -16,9 +16,11 @@ from mcp import MCPError
 from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of, until
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
+from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
+from toolpost.middleware.lock import Lock
 from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.store import AuditFilter, AuditRecord, open_store
 from toolpost.store.call_journal import CallJournal
@@ -445,20 +447,44 @@ async def test_what_was_answered_is_on_record_when_the_gateway_is_killed(behind_
     assert [record.entry.call_id for record in await recorded(path)] == told
 
 
-@pytest.mark.parametrize("back", BACKS)
-async def test_whatever_sending_ahead_raises_goes_the_ordinary_way(
-    back: str, path: Path, monkeypatch: pytest.MonkeyPatch
+RAISED = {
+    "a header that cannot be sent": BadConfiguration("the header 'authorization' of an upstream cannot be sent"),
+    "a bug": KeyError("x"),
+    "an error of a library": OSError(28, "No space left on device"),
+}
+STEPS = ("accepts_quickly", "is_open_to", "read_plain_result", "append_now")
+
+
+@pytest.mark.parametrize(
+    ("step", "raised", "back"),
+    [
+        *[("send_ahead", raised, back) for raised, back in zip(RAISED, BACKS, strict=True)],
+        *[(step, "a bug", "stdio") for step in STEPS],
+    ],
+)
+async def test_whatever_the_fast_path_raises_goes_the_ordinary_way(
+    step: str, raised: str, back: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A header that cannot be sent once left a call without any answer."""
+    met: list[str] = []
 
     def refuse(*_arguments: Any, **_named: Any) -> Any:
-        raise BadConfiguration("the header 'authorization' of an upstream cannot be sent")
+        met.append(step)
+        raise RAISED[raised]
 
     async with behind(back) as spec, gateway(spec, config=on_disk(path)) as (app, client):
         assert text_of(await client.call_tool("up__echo", {"text": "a"})) == "a"
-        monkeypatch.setattr(app.servers.providers["up"].supervisor, "send_ahead", refuse)
+        holders: dict[str, Any] = {
+            "send_ahead": app.servers.providers["up"].supervisor,
+            "accepts_quickly": Contract,
+            "is_open_to": Lock,
+            "read_plain_result": fast_path,
+            "append_now": AuditExit,
+        }
+        monkeypatch.setattr(holders[step], step, refuse)
         with anyio.fail_after(30):
             assert text_of(await client.call_tool("up__echo", {"text": "b"})) == "b"
+    assert met == [step]
     assert [record.entry.outcome for record in await recorded(path)] == ["ok", "ok"]
 
 

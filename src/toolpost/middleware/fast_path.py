@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.base.events import event
-from toolpost.contracts.errors import ToolpostError
 from toolpost.middleware.audit import AuditEnter, AuditExit, prepare_entry
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
@@ -59,26 +58,22 @@ class FastPath:
 
     def start(self, call: Call, delivery: Delivery) -> bool:
         """Send the request if every check passes and nothing has to be waited for; False if not, and nothing was done."""
-        tool = call.tool
-        if (
-            tool.early_request is None
-            or not call.is_plain
-            or call.scope.cancel_called
-            or tool.contract.timeout_s <= PATIENCE_S
-            or not self.lock.is_open_to(call)
-            or not tool.contract.accepts_quickly(call.arguments)
-        ):
-            return False
+        tool, sent = call.tool, None
         try:
+            if (
+                tool.early_request is None
+                or not call.is_plain
+                or call.scope.cancel_called
+                or tool.contract.timeout_s <= PATIENCE_S
+                or not self.lock.is_open_to(call)
+                or not tool.contract.accepts_quickly(call.arguments)
+            ):
+                return False
             # Before the request is sent: the server may act on it at once.
             self._audit_enter(call)
-        except ToolpostError:
-            return False  # the task meets the same error and reports it
-        try:
             sent = tool.early_request.send(call.arguments, call.context)
         except Exception as error:  # noqa: BLE001 (nothing was sent: the task meets the same error and reports it)
             event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
-            sent = None
         if sent is None:
             self._audit_enter.undo(call)
             return False
