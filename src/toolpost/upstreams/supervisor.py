@@ -333,10 +333,12 @@ class Supervisor:
             instance = self._find_ready("", by_handshake=self._uses_handshake(method, name, caller))
         if instance is None or (transport := instance.transport) is None:
             return None
+        # Before it is sent: on a busy machine, the server may have started processes for it when this task goes on.
+        began = now()
         pending = transport.send_ahead(
             method, fields, name=name, meta=meta, client_channel=client_channel, caller=caller.id
         )
-        return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, now())
+        return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, began)
 
     # Subscriptions and log levels
 
