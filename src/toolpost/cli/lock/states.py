@@ -25,7 +25,7 @@ from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery.automatic import OWNER, eval_contract, mcp_contract
 from toolpost.providers import Provider
 from toolpost.providers.extensions import find_declared
-from toolpost.providers.relay import Relay
+from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config
@@ -127,7 +127,8 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
 
 async def list_skills(sources: Iterable[ServerProvider]) -> None:
     """Have the servers that declare skills list them, so that `skills` has their definitions."""
-    skilled = {one.name: one for one in sources if EXTENSION in find_declared(one, "").get("extensions", {})}
+    declared = ((one, find_declared(one, "").get("extensions", {})) for one in sources)
+    skilled: dict[str, RelayProvider] = {one.name: one for one, extensions in declared if EXTENSION in extensions}
     await Relay(skilled).list_skills(Requester(caller=OPERATOR))
 
 
