@@ -586,3 +586,10 @@ def test_bounds_of_draft_4_are_numbers_where_no_draft_is_named() -> None:
 def test_a_schema_without_such_bounds_or_with_a_draft_is_left_as_it_is(raw: dict[str, Any]) -> None:
     assert rewrite_boolean_bounds(raw) is raw
     assert compiled(raw).is_valid({})
+
+
+@pytest.mark.parametrize(("kind", "is_taken"), [("boolean", False), (["boolean", "null"], True)])
+def test_null_is_a_boolean_only_where_the_schema_says_so(kind: object, is_taken: bool) -> None:
+    schema = compile_schema({"type": "object", "properties": {"b": {"type": kind}}}, root_object=True)
+    assert schema.is_valid({"b": None}) == is_taken
+    assert schema.is_valid({})

@@ -32,7 +32,12 @@ ANSWERS = {
 
 
 def saying(tmp_path: Path, era: str, **spec: Any) -> ServerSpec:
-    offered = {"resources": {}, "prompts": {}, "completions": {}, "extensions": {"com.example/vendor": {}}}
+    offered: dict[str, Any] = {
+        "resources": {},
+        "prompts": {},
+        "completions": {},
+        "extensions": {"com.example/vendor": {}},
+    }
     return extending(tmp_path, era=era, capabilities=offered, uris=["note://one"], answers=ANSWERS, spec=spec)
 
 

@@ -22,6 +22,7 @@ from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Scope
+from toolpost.base.ids import ToolName
 from toolpost.cli.lock.states import load_live_tools
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.skills import EXTENSION
@@ -122,7 +123,8 @@ async def test_a_long_list_has_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in range(5):
         write_skill(tmp_path / "one", f"skill-{number}")
     async with skillful(tmp_path, "stdio", "one") as specs, wire_to("duplex", *specs, is_stateless=True) as (_, wire):
-        pages, cursor = [], {}
+        pages: list[list[str]] = []
+        cursor: dict[str, Any] | None = {}
         while cursor is not None:
             result = (await wire.ask("skills/list", cursor))["result"]
             pages.append([entry["frontmatter"]["name"] for entry in result["skills"]])
@@ -205,7 +207,7 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
             late = await wire.ask("resources/read", {"uri": uri})
             listed = [item["uri"] for item in (await wire.ask("resources/list"))["result"]["resources"]]
             provider = app.servers.providers["one"]
-            statuses, withheld = list(provider.statuses), provider.is_quarantined("one:skills/refunds")  # type: ignore[arg-type]
+            statuses, withheld = list(provider.statuses), provider.is_quarantined(ToolName("one:skills/refunds"))
             accepted = await lock(tmp_path, command=spec.command or ())
             await app.servers.promises.relock(parse_lock(accepted, name="toolpost.lock"))
             await provider.recheck()
@@ -239,7 +241,7 @@ async def test_an_injection_is_listed_only_once_it_is_locked(tmp_path: Path) -> 
             locked = await list_skills(wire.ask)
 
     assert unlocked == []
-    assert findings["one:skills/refunds"][0].kind == "instruction"
+    assert findings[ToolName("one:skills/refunds")][0].kind == "instruction"
     assert [entry["uri"] for entry in locked] == ["skill://one/refunds/SKILL.md"]
 
 
@@ -270,7 +272,7 @@ async def test_entries_that_no_host_would_load_are_left_out(tmp_path: Path) -> N
         entry("h", resources=[{"uri": "skill://h/SKILL.md", "digest": digest, "size": 2**40}]),
         "no object",
     ]
-    capabilities = {"resources": {}, "extensions": {EXTENSION: {}}}
+    capabilities: dict[str, Any] = {"resources": {}, "extensions": {EXTENSION: {}}}
     spec = extending(tmp_path, capabilities=capabilities, answers={"skills/list": {"skills": entries}})
     async with wire_to("duplex", spec, is_stateless=True) as (_, wire):
         listed = await list_skills(wire.ask)

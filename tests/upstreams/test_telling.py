@@ -330,14 +330,18 @@ async def test_a_list_without_a_slow_server_is_followed_by_a_notification(
         ear.client(app, way) as client,
         ear.following(client, way),
     ):
-        early = [await client.list_prompts(), await client.list_resources(), await client.list_resource_templates()]
+        early: list[Any] = [
+            await client.list_prompts(),
+            await client.list_resources(),
+            await client.list_resource_templates(),
+        ]
         gate.touch()
         await until(lambda: {"prompts", "resources"} <= {*ear.heard})
         monkeypatch.setattr("toolpost.providers.relay.LIST_LIMIT_S", 20.0)
         late = await client.list_prompts(), await client.list_resources()
 
     assert way.mode != STATELESS or [found.ttl_ms for found in early] == [0, 0, 0]
-    assert not early[0].prompts  # type: ignore[union-attr]
-    assert not early[1].resources  # type: ignore[union-attr]
+    assert not early[0].prompts
+    assert not early[1].resources
     assert late[0].prompts
     assert late[1].resources

@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,8 +85,10 @@ class HeldSkills:
         return {ToolName(name): status for name, status in found if status is not None}
 
     @property
-    def findings(self) -> dict[str, list[Finding]]:
-        return {held.definition.name: [*held.checked.findings] for held in self._held.values() if held.checked.findings}
+    def findings(self) -> dict[ToolName, Sequence[Finding]]:
+        """The findings in the skills that have some, by their names."""
+        found = ((held.definition.name, held.checked.findings) for held in self._held.values())
+        return {ToolName(name): findings for name, findings in found if findings}
 
     def is_quarantined(self, name: str) -> bool:
         return any(held.definition.name == name and held.checked.is_quarantined for held in self._held.values())
@@ -175,10 +177,10 @@ def _digest_of(result: JsonObject) -> str | None:
     if not isinstance(contents, list) or len(contents) != 1 or not isinstance(item := contents[0], dict):
         return None
     text, blob = item.get("text"), item.get("blob")
+    if not isinstance(text if blob is None else blob, str):
+        return None
     try:
-        content = (
-            text.encode() if isinstance(text, str) and blob is None else base64.b64decode(str(blob), validate=True)
-        )
+        content = str(text).encode() if blob is None else base64.b64decode(blob, validate=True)
     except (binascii.Error, ValueError):
         return None
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
