@@ -166,8 +166,8 @@ def _report_tools(
 ) -> dict[str, msgspec.Raw]:
     """Encode what is reported of single tools, one by one: encoding all at once would hold the interpreter lock as long."""
     statuses = provider.statuses
-    suspicions: dict[str, Sequence[Finding]] = {**provider.skills.findings}
-    suspicions.update((str(name), found) for name, found in of_tools.items())
+    suspicions: dict[str, Sequence[Finding]] = {str(name): found for name, found in of_tools.items()}
+    suspicions.update((str(name), found) for name, found in provider.skills.findings.items())
     if found := provider.instructions.findings:
         suspicions[name_instructions(provider.name)] = found
     return {
