@@ -35,7 +35,7 @@ class TrailPart(Part):
     def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
         """Find agents that must decide and are not there, such as those with another name by mistake."""
         # Without the section, an application that embeds the gateway brings its agents.
-        known = config.parts.get("agents")
+        known = config.parts.get("agents") or {}
         for name in TRAIL.of(config).deciding_agents if known else ():
             if name not in (ALL_AGENTS, *known):
                 yield make_idle("trail.deciding_agents", f"there is no agent `{name}`", f"add [agents.{name}]")
