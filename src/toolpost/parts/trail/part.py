@@ -1,6 +1,6 @@
 """The decision trail as a part: its section, its tables, its plugin."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -35,11 +35,9 @@ class TrailPart(Part):
     def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
         """Find agents that must decide and are not there, such as those with another name by mistake."""
         # Without the section, an application that embeds the gateway brings its agents.
-        agents = config.parts.get("agents")
-        if not isinstance(agents, Mapping):
-            return
-        for name in TRAIL.of(config).deciding_agents if agents else ():
-            if name not in (ALL_AGENTS, *agents):
+        known = config.parts.get("agents") or {}
+        for name in TRAIL.of(config).deciding_agents if known else ():
+            if name not in (ALL_AGENTS, *known):
                 yield make_idle("trail.deciding_agents", f"there is no agent `{name}`", f"add [agents.{name}]")
 
     def doctor(self) -> PartDoctor:
