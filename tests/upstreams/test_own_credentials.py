@@ -17,6 +17,7 @@ import pytest
 from anyio import to_thread
 from mcp_types import LoggingMessageNotificationParams, ResourceUpdatedNotification, TextResourceContents
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import SERVERS, until
 from tests.upstreams.servers import whoami
 from tests.upstreams.servers.http_server import serving
@@ -70,7 +71,8 @@ class Peer:
             "io.modelcontextprotocol/clientInfo": {"name": "peer", "version": "1"},
         }
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}).encode()
-        named = f"mcp-name: {params['name']}\r\n" if "name" in params else ""
+        name = params.get("name") or params.get("uri")
+        named = f"mcp-name: {name}\r\n" if name else ""
         head = (
             f"POST /{self._path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\nauthorization: Bearer {token_of(self.name)}\r\n"
             "content-type: application/json\r\naccept: application/json, text/event-stream\r\n"
@@ -464,6 +466,27 @@ async def test_a_method_that_a_server_has_for_one_caller_alone_is_not_hidden_fro
             listed.append([resource["uri"] for resource in answered["result"]["resources"]])
 
     assert listed == [[], ["key://bob"]]
+
+
+@attack(
+    "caller",
+    "reads a URI that the account of another caller lists",
+    "the answer is that for a URI which nobody lists: it does not tell them apart",
+)
+async def test_a_uri_that_another_account_lists_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two servers: the only one there is would be asked for a URI that nobody lists.
+    async with serving(WhoamiHttp()) as url, serving(WhoamiHttp()) as other:
+        servers = {"up": over_http(url), "web": over_http(other)}
+        async with office(config_of(["ann", "bob"], servers, monkeypatch)) as here:
+            for name in ("ann", "bob"):
+                await here.vault.put("up", name, "KEY", name.encode())
+                await here.vault.put("web", name, "KEY", f"{name}2".encode())
+            own = await here.peer("ann").request("resources/read", uri="key://ann")
+            asked = [await here.peer("bob").request("resources/read", uri=f"key://{name}") for name in ("ann", "eve")]
+
+    assert own["result"]["contents"][0]["text"] == "ann"
+    assert "error" in asked[1]
+    assert json.loads(json.dumps(asked[0]).replace("key://ann", "key://eve")) == asked[1]
 
 
 async def test_an_operator_sees_and_stops_the_servers_of_all_owners(monkeypatch: pytest.MonkeyPatch) -> None:
