@@ -114,6 +114,9 @@ class App:
                 {(state,): count for state, count in self.servers.count_logins().items()},
             ),
         }
+        lost = Gauge(
+            "Calls that a killed gateway had in flight, found at the start.", (), {(): float(self.store.lost_calls)}
+        )
         restarts = Gauge(
             "Times that servers were started again.",
             ("server",),
@@ -148,7 +151,7 @@ class App:
                 **of_servers,
                 **self.parts.gauges(),
             },
-            {"toolpost_server_restarts_total": restarts},
+            {"toolpost_server_restarts_total": restarts, "toolpost_calls_lost_total": lost},
             self.store.commit_durations,
         )
 

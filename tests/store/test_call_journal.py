@@ -183,8 +183,11 @@ async def test_lost_calls_are_recorded_and_logged_once_by_several_gateways(
     ran = await anyio.to_thread.run_sync(lambda: subprocess.run([sys.executable, "-c", script], check=False))
     assert ran.returncode == -signal.SIGKILL
 
+    counted: list[int] = []
+
     async def open_one() -> None:
-        async with open_store(url, journals=tmp_path / "j"):
+        async with open_store(url, journals=tmp_path / "j") as one:
+            counted.append(one.lost_calls)
             await anyio.sleep(0.05)
 
     async with anyio.create_task_group() as tasks:
@@ -203,6 +206,7 @@ async def test_lost_calls_are_recorded_and_logged_once_by_several_gateways(
     logged = [record.__dict__["fields"] for record in caplog.records if record.message == "gateway was killed"]
     # The one that was answered was in the journal, too.
     assert [fields["calls"] for fields in logged] == [10]
+    assert sorted(counted) == [0, 0, 0, 10]
 
 
 PLUGIN = """

@@ -49,6 +49,8 @@ class Store(ABC):
     def __init__(self, *, scripts: Scripts, audit: AuditLog, wakeups: Wakeups, commits: Durations) -> None:
         self.commit_durations = commits
         """How long transactions took, those of the audit among them."""
+        self.lost_calls = 0
+        """Calls that a killed gateway had in flight, found when the store was opened."""
         self.scripts = scripts
         self.audit = audit
         self.wakeups = wakeups

@@ -192,6 +192,7 @@ class PostgresStore(Store):
             if abandoned.entries:
                 await self._scripts.run(lambda: append_missing(abandoned.entries))
             abandoned.delete()
+            self.lost_calls = len(abandoned.entries)
 
     async def _with_connection(self, job: PostgresJob[Result]) -> Result:
         if self._is_closed:

@@ -56,7 +56,7 @@ class SqliteStore(Store):
         path = _absolute(path)
         runner = ScriptRunner(StoreClock())
         explain = partial(_explain, path=path)
-        connection, sync = await anyio.to_thread.run_sync(_open, path, durable, busy_timeout_s, runner)
+        connection, sync, lost_calls = await anyio.to_thread.run_sync(_open, path, durable, busy_timeout_s, runner)
         writer = GroupCommit(connection, runner.run_all, explain=explain, sync=sync, always_durable=durable)
         readers = SqliteReaders(path, busy_timeout_s=busy_timeout_s) if isinstance(path, Path) else None
         scripts = SqliteScripts(runner, writer, readers, explain=explain)
@@ -69,7 +69,9 @@ class SqliteStore(Store):
             if journal is None or calls is None
             else JournaledAuditLog(scripts, write, journal, calls)
         )
-        return cls(path, writer, scripts, audit, SqliteWakeups(path))
+        store = cls(path, writer, scripts, audit, SqliteWakeups(path))
+        store.lost_calls = lost_calls
+        return store
 
     @property
     def commits(self) -> int:
@@ -99,14 +101,15 @@ def _absolute(path: str | Path) -> str | Path:
 
 def _open(
     path: str | Path, durable: bool, busy_timeout_s: float, runner: ScriptRunner
-) -> tuple[sqlite3.Connection, LogSync | None]:
+) -> tuple[sqlite3.Connection, LogSync | None, int]:
+    """Return the connection, how its log is made durable, and the number of calls that were lost."""
     try:
         connection = open_writer(path, durable=durable, busy_timeout_s=busy_timeout_s)
         try:
             migrate(connection, list_migrations("sqlite"))
             synchronize_clock(connection, runner.clock)
             if not isinstance(path, Path):
-                return connection, None
+                return connection, None, 0
 
             def append(entries: Sequence[AuditEntry]) -> None:
                 with begin_immediate(connection):
@@ -114,8 +117,8 @@ def _open(
 
             recover_journals(path, append)
             # After the journals: a call that was answered is in one of them.
-            _record_lost(path, append)
-            return connection, LogSync(path.with_name(path.name + "-wal"))
+            lost_calls = _record_lost(path, append)
+            return connection, LogSync(path.with_name(path.name + "-wal")), lost_calls
         except BaseException:
             connection.close()
             raise
@@ -127,16 +130,17 @@ def _calls_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-calls-")
 
 
-def _record_lost(path: Path, append: Callable[[Sequence[AuditEntry]], None]) -> None:
-    """Record the calls that killed processes have left in flight, each once."""
+def _record_lost(path: Path, append: Callable[[Sequence[AuditEntry]], None]) -> int:
+    """Record the calls that killed processes have left in flight, each once; returns how many they are."""
     with closing(AbandonedCalls(_calls_of(path))) as abandoned:
         try:
             if abandoned.entries:
                 append(abandoned.entries)
         except (GatewayError, sqlite3.Error) as error:
             event(_log, logging.WARNING, "lost calls not recorded", reason=str(error))
-        else:
-            abandoned.delete()
+            return 0
+        abandoned.delete()
+        return len(abandoned.entries)
 
 
 def _append(writer: GroupCommit, entries: Sequence[Values]) -> "asyncio.Future[None]":
