@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from anyio import to_thread
+from mcp.shared.auth import OAuthMetadata
 
 from tests.hostile.attacks import answering, attack, longest_stretch_s
 from tests.parts.apis.fake_api import answers, describe, open_gateway, takes
@@ -34,7 +35,7 @@ from toolpost.parts.results.reader import PAGE_LIMIT_BYTES
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.running import App
-from toolpost.upstreams.credentials.discovery import discover
+from toolpost.upstreams.credentials.discovery import Discovery, OAuthFailed, discover, register
 from toolpost.upstreams.credentials.fetch import BODY_LIMIT, Fetcher
 from toolpost.upstreams.spec import AuthSpec
 
@@ -218,6 +219,25 @@ async def test_metadata_of_an_authorization_server(name: str) -> None:
         spent_s = await longest_stretch_s(ask)
 
     assert spent_s < LOOP_S
+
+
+@attack(
+    "server",
+    "is an authorization server that refuses a registration in a charset which takes long to decode",
+    "charsets are not asked for: the loop is held for less than 50 ms",
+)
+async def test_a_refusal_in_a_costly_charset() -> None:
+    refusal = 400, "text/plain; charset=punycode", b"9" * (BODY_LIMIT // 4)
+    with answering({"/register": lambda: refusal}) as url:
+        told = OAuthMetadata.model_validate_json(metadata(url, registration_endpoint=f"{url}/register"))
+        found = Discovery(issuer=url, metadata=told, resource=None, scopes_supported=None, url=url)
+
+        async def ask() -> None:
+            with pytest.raises(OAuthFailed):
+                await register(found, AuthSpec(), Fetcher([url]), redirect_uri=f"{url}/cb", known=None, scope=None)
+
+        await ask()
+        assert await longest_stretch_s(ask) < LOOP_S
 
 
 REGISTRATIONS = {

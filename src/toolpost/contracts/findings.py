@@ -21,6 +21,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
+from toolpost.base.normalization import normalize
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.display import truncate
@@ -308,7 +309,7 @@ _LOOK_ALIKE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s", "-": "_", "
 
 def _skeleton(name: str) -> str:
     """Return a name with look-alike characters replaced: names with the same skeleton are confused by people."""
-    return unicodedata.normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
+    return normalize("NFKD", name).casefold().translate(_LOOK_ALIKE)
 
 
 def _make_finding(kind: FindingKind, place: str, message: str, text: str, start: int, end: int) -> Finding:

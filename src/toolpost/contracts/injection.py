@@ -24,13 +24,13 @@ read in pieces, because a single search in C would hold the interpreter lock, an
 """
 
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
+from toolpost.base.normalization import normalize as normalize_form
 from toolpost.contracts.signals import (
     AUTHORITY,
     COMMAND,
@@ -337,7 +337,7 @@ def normalize(text: str) -> str:
     if text.isascii():
         return text
     # Some characters stand for many letters, U+FDFA for 18.
-    plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)[: 2 * PIECE])
+    plain = _INVISIBLE.sub("", normalize_form("NFKC", text)[: 2 * PIECE])
     return _UNSPACED.sub(r" \g<0> ", _LETTERS.sub(_unify_script, plain))
 
 

@@ -122,9 +122,15 @@ def _open_client(url: str, spec: ServerSpec, token_auth: Any) -> AbstractAsyncCo
             verify=spec.network.make_ssl_context() if url.startswith("https:") else True,
             # With SOCKS5 the proxy resolves names, also where the scheme leaves that to this machine.
             proxy=proxy,
+            event_hooks={"response": [_read_as_utf8]},
         )
 
     return sse_client(url, headers=dict(spec.headers), httpx_client_factory=make, auth=token_auth)
+
+
+async def _read_as_utf8(response: Any) -> None:
+    # Events are UTF-8, whatever the server says: `punycode` decodes in quadratic time.
+    response.encoding = "utf-8"
 
 
 def _make_auth(authorization: Authorization, on_refused: Callable[[ToolpostError, bytes], None]) -> Any:

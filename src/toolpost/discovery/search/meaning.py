@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from toolpost.base.normalization import normalize
 from toolpost.discovery.search.words import CACHED_WORDS
 
 Vectors = NDArray[np.float32]
@@ -75,7 +76,7 @@ def pieces_of(text: str) -> list[int]:
     """Return the wordpiece ids of a text; a word that the vocabulary cannot spell contributes none."""
     spaced = _IDENTIFIER_BREAK.sub(" ", text)
     if not spaced.isascii():
-        spaced = _HAN.sub(r" \1 ", unicodedata.normalize("NFKC", spaced))
+        spaced = _HAN.sub(r" \1 ", normalize("NFKC", spaced))
     pieces: list[int] = []
     for word in _WORD.findall(spaced):
         pieces += _pieces_of_word(word[:_MAX_WORD_CHARS])
@@ -89,7 +90,7 @@ def _pieces_of_word(word: str) -> tuple[int, ...]:
     """Split greedily, longest piece first, as WordPiece does."""
     word = word.lower()
     if not word.isascii():
-        word = "".join(char for char in unicodedata.normalize("NFD", word) if not unicodedata.combining(char))
+        word = "".join(char for char in normalize("NFD", word) if not unicodedata.combining(char))
     vocabulary = _load_vocabulary()
     pieces: list[int] = []
     start = 0

@@ -16,6 +16,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from toolpost.base.normalization import normalize
+
 WORD = re.compile(r"[^\W_]+")
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _UNSPACED_SCRIPT = re.compile(
@@ -43,7 +45,7 @@ STOP_WORDS = frozenset(_STOP_WORD_LIST.split())
 def words_of(text: str) -> Iterator[str]:
     """Yield the stems of a text, without stop words; `GitHub` yields `github`, `git` and `hub`."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = normalize("NFKC", text)
     for word in WORD.findall(text):
         yield from _stems_of(word[:_MAX_WORD_CHARS])
 
@@ -60,7 +62,7 @@ def _stems_of(word: str) -> tuple[str, ...]:
         pairs += [unspaced[start : start + 2] for start in range(max(1, len(unspaced) - 1))]
     spaced = _UNSPACED_SCRIPT.sub(" ", word).casefold()
     # Without accents: people leave them out when they type.
-    plain = "".join(char for char in unicodedata.normalize("NFKD", spaced) if not unicodedata.combining(char))
+    plain = "".join(char for char in normalize("NFKD", spaced) if not unicodedata.combining(char))
     return (*pairs, *(stem(form) for form in plain.split() if form not in STOP_WORDS))
 
 

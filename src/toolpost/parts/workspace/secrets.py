@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from toolpost.base.credentials import Style
+from toolpost.base.normalization import normalize
 from toolpost.base.own_folder import OWN_FOLDER
 from toolpost.parts.workspace.languages import Language, language_of
 
@@ -99,7 +100,7 @@ def _fold_name(name: str) -> str:
     """Fold a name as the most lenient file system does: without case, invisible characters, NTFS streams and trailing dots."""
     if name.isascii():
         return name.lower().partition(":")[0].rstrip(" .")
-    folded = unicodedata.normalize("NFKC", name).casefold()
+    folded = normalize("NFKC", name).casefold()
     visible = "".join(character for character in folded if unicodedata.category(character) != "Cf")
     return visible.partition(":")[0].rstrip(" .")
 
