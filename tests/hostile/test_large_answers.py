@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ async def test_a_large_answer_arrives_as_it_was_sent(tmp_path: Path) -> None:
         "/checked": (200, JSON, json.dumps(pages["data"]).encode()),
         "/text": (200, "text/plain", text.encode()),
     }
-    with answering({path: lambda reply=reply: reply for path, reply in replies.items()}) as url:
+    with answering({path: partial(replies.__getitem__, path) for path in replies}) as url:
         async with open_gateway(API, url, tmp_path) as app:
             free, checked, plain = [
                 json.loads(await call(app, f"pets__{name}"))["result"] for name in ("free", "checked", "text")
@@ -253,7 +254,7 @@ async def test_registrations(name: str, open_login: OpenGateway) -> None:
     def post(url: str) -> int:
         try:
             with urllib.request.urlopen(urllib.request.Request(f"{url}/register", REGISTRATIONS[name])) as answer:
-                return answer.status
+                return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 

@@ -1,7 +1,9 @@
 """A disk that is full for a while: calls that were answered, or had an effect, are in the audit as soon as it has room."""
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -128,10 +130,10 @@ def test_calls_are_journaled_again_once_there_is_room(tmp_path: Path, monkeypatc
     journal = CallJournal(tmp_path / "calls-")
     now = [100.0]
     with monkeypatch.context() as full:
-        full.setattr(call_journal.os, "posix_fallocate", _no_space)
-        full.setattr(call_journal.time, "monotonic", lambda: now[0])
+        full.setattr(os, "posix_fallocate", _no_space)
+        full.setattr(time, "monotonic", lambda: now[0])
         assert journal.enter({"tool": "a"}) is None
-    monkeypatch.setattr(call_journal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert journal.enter({"tool": "b"}) is None, "it is not tried for every call"
     now[0] += call_journal.RETRY_S
     slot = journal.enter({"tool": "c"})

@@ -100,7 +100,8 @@ async def test_keys_that_an_api_mirrors_are_masked(api: FakeApi, tmp_path: Path,
         return Reply(body={"target": seen.target, "head": seen.head.decode("latin-1"), "filler": "x" * size})
 
     names = ("head", "ask", "crumb", "basic", "either", "open")
-    api.replies = {f"GET /{name}": mirror for name in names} | {
+    api.replies |= {f"GET /{name}": mirror for name in names}
+    api.replies |= {
         "GET /.well-known/oauth-authorization-server": Reply(
             body={"issuer": api.url, "token_endpoint": f"{api.url}/token", "authorization_endpoint": f"{api.url}/a"}
         ),
@@ -109,7 +110,7 @@ async def test_keys_that_an_api_mirrors_are_masked(api: FakeApi, tmp_path: Path,
     key, pair = "s3cret&key-1", base64.b64encode(b"ann:s3cret&key-1").decode()
     keys = dict.fromkeys(("head", "ask", "crumb"), key) | {"basic": f"ann:{key}"}
     auth = {"type": "client_credentials", "issuer": api.url, "client_id": "c", "client_secret": "s", "resource": ""}
-    settings = {"security": keys, "headers": {"X-Api-Token": "fixed-token-1"}, "auth": auth}
+    settings: Any = {"security": keys, "headers": {"X-Api-Token": "fixed-token-1"}, "auth": auth}
     async with open_gateway(DOCUMENT, api.url, tmp_path, **settings) as app:
         told = {name: json.dumps(await call_as(app, "ann", f"pets__{name}")) for name in names}
         sent = b"".join(seen.head for seen in api.seen).decode()
