@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import unquote
 
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import is_secret_name
+from toolpost.base.urls import join_url, split_fragment
 from toolpost.base.values import Path
 
 # Keywords that hold schemas: one, a list, or a map by name. All others (`enum`, `const`, `default`, `examples`) hold values.
@@ -321,7 +322,7 @@ class References:
 
 def _split_reference(reference: str) -> tuple[str, str]:
     try:
-        address, fragment = urldefrag(reference)
+        address, fragment = split_fragment(reference)
     except ValueError:
         # Half an IPv6 address, for example: it resolves to nothing, and the caller reports that.
         return reference, ""
@@ -330,7 +331,7 @@ def _split_reference(reference: str) -> tuple[str, str]:
 
 def _join_uri(base: str, address: str) -> str:
     try:
-        return urljoin(base, address)
+        return join_url(base, address)
     except ValueError:
         return address
 

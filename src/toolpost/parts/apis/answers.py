@@ -6,13 +6,14 @@ A large body stays JSON text (`msgspec.Raw`): as Python objects, 8 MB of `[],` a
 import base64
 import re
 from typing import Any, Final
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from toolpost.authoring import Result
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
+from toolpost.base.urls import join_url, split_url
 from toolpost.contracts.errors import (
     InvalidRequest,
     InvalidResult,
@@ -209,7 +210,7 @@ def find_next(operation: Operation, response: ApiResponse, value: Json | msgspec
     if link is None:
         return None
     try:
-        here, there = urlsplit(response.url), urlsplit(urljoin(response.url, link))
+        here, there = split_url(response.url), split_url(join_url(response.url, link))
     except ValueError:
         return None
     if origin_of(there.geturl()) != origin_of(response.url) or there.path.rstrip("/") != here.path.rstrip("/"):

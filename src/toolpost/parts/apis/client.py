@@ -9,11 +9,12 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from anyio import to_thread
 
 from toolpost.base.redaction import conceal_known
+from toolpost.base.urls import join_url, split_url
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.parts.apis.credentials import Credentials, Filled
 from toolpost.parts.apis.operations import Operation, origin_of
@@ -95,10 +96,10 @@ class ApiClient:
             if response.status not in (301, 302, 303, 307, 308) or not location:
                 return replace(response, url=shown)
             try:
-                shown = urljoin(shown, location).partition("#")[0]
+                shown = join_url(shown, location).partition("#")[0]
             except ValueError:
                 shown = ""  # which is no place below `base`
-            path = urlsplit(shown).path
+            path = split_url(shown).path
             is_below = path.startswith(urlsplit(self._base).path.rstrip("/") + "/") and not has_dots(path)
             if origin_of(shown) != origin_of(self._base) or not is_below:
                 raise UpstreamUnavailable(

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import parse_qsl
 
 from toolpost.base.ids import Json, JsonObject, PluginName
+from toolpost.base.urls import join_url, split_url
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.parts.apis import swagger
 from toolpost.parts.apis.document import Document, Unusable
@@ -167,9 +168,11 @@ def find_base(document: Document, url: str | None) -> str | None:
     named = swagger.find_server(document) if document.is_swagger else _find_server(document.raw.get("servers"))
     if named is None:
         named = "/" if url is not None else None
-    if named is None or not (whole := urljoin(url or "", named)).lower().startswith(("http://", "https://")):
+    try:
+        whole = "" if named is None else join_url(url or "", named)
+    except ValueError:
         return None
-    return whole.rstrip("/")
+    return whole.rstrip("/") if whole.lower().startswith(("http://", "https://")) else None
 
 
 def is_selected(operation: Operation, allow: Iterable[str], deny: Iterable[str]) -> bool:
@@ -457,7 +460,7 @@ def read_schemes(document: Document) -> dict[str, JsonObject]:
 def origin_of(url: str) -> tuple[str, str, int]:
     """Return scheme, host and port of a URL; all empty for one that cannot be read."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         return (
             parts.scheme.lower(),
             (parts.hostname or "").lower(),

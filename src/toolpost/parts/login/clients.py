@@ -17,6 +17,7 @@ from mcp.shared.auth import InvalidRedirectUriError, OAuthClientInformationFull
 from pydantic import AnyUrl, ValidationError
 
 from toolpost.base.ids import JsonObject
+from toolpost.base.urls import split_url
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.parts.login import records
 from toolpost.parts.login.scopes import SCOPES, select_scopes
@@ -202,7 +203,7 @@ def _remember(cache: OrderedDict[str, Any], url: str, value: Any) -> None:
 def _is_document_url(url: str, *, is_local: bool) -> bool:
     """Whether a client id may be the URL of a document: https with a path, nothing hidden in it."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
     except ValueError:
         return False
     is_plain = not (parts.fragment or parts.username or parts.password) and not {".", ".."} & set(parts.path.split("/"))

@@ -33,6 +33,7 @@ from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourc
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, ValidationError
 
+from toolpost.base.urls import LIMIT as URL_LIMIT
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams.credentials.challenge import Challenge
 from toolpost.upstreams.credentials.fetch import Fetcher
@@ -169,7 +170,7 @@ async def _find_server_metadata(
         response = await fetcher.send(create_oauth_metadata_request(place))
         go_on, metadata = await handle_auth_metadata_response(response)
         if metadata is not None:
-            stated = read_text(response.content, "issuer") or ""
+            stated = (read_text(response.content, "issuer") or "")[:URL_LIMIT]
             # Exactly as text (RFC 8414 §3.3). Of a server without resource metadata only the origin is known, and whether a
             # slash ends that is not.
             if stated != issuer and not (issuer is None and issuers_match(stated, base_url)):
@@ -385,4 +386,6 @@ def read_text(content: bytes, name: str) -> str | None:
 
 def _read_texts(content: bytes, name: str) -> list[str]:
     value = read_json(content).get(name)
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    texts = value if isinstance(value, list) else ()
+    # The SDK parses them, and a long URL takes long.
+    return [each for each in texts if isinstance(each, str) and len(each) <= URL_LIMIT]

@@ -15,8 +15,8 @@ import socket
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
+from toolpost.base.urls import split_url
 from toolpost.contracts.errors import BadConfiguration, UpstreamUnavailable
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.upstreams.http.client import HttpClient, HttpFailed
@@ -173,7 +173,7 @@ async def _look_up(host: str, port: int) -> list[str]:
 
 def _origin_of(url: str) -> tuple[str, str, int]:
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return parts.scheme, (parts.hostname or "").lower(), port
     except ValueError:

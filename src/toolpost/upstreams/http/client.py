@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+from toolpost.base.urls import split_url
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.upstreams.http.connection import (
     FailureKind,
@@ -477,7 +478,7 @@ def _parse_url(url: str) -> _Address:
     if _has_blank(url):
         raise _make_url_error("it contains spaces or control characters")
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         name, port = parts.hostname or "", parts.port
         if len(name) > HOST_LIMIT:
             raise _make_url_error("its host name is too long")
