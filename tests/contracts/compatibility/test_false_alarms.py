@@ -106,6 +106,10 @@ BREAKING: dict[str, tuple[Schema, Schema]] = {
         of(o=of(a=TEXT) | {"unevaluatedProperties": TEXT}) | DRAFT_7,
         of(o=of(a=TEXT, b=TEXT) | {"unevaluatedProperties": TEXT}) | DRAFT_7,
     ),
+    "a keyword that only the new draft knows, beside a bound that is gone": (
+        of(a={"contains": TEXT, "maxLength": 1}) | {"$schema": "http://json-schema.org/draft-04/schema#"},
+        of(a={"contains": TEXT}),
+    ),
     "a tighter pattern": (form(pattern="^[a-z]{2,4}$"), form(pattern="^[a-z]{3}$")),
     "a relative address, then no more": (form(format="uri-reference"), form(format="uri")),
     "a format that is known": (form(format="country"), form(format="uuid")),
