@@ -1,0 +1,81 @@
+"""Parts import their own package, `toolpost`, and the front doors of the kernel: names of a package's `__all__`, nothing else.
+
+`inside.txt` lists the names that parts still take from inside the kernel, a line for each part and name. It only gets shorter: a
+name that is no longer used leaves it, and none is added. Write it with `.venv/bin/python -m tests.parts.test_front_doors`.
+"""
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import toolpost
+
+ROOT = Path(toolpost.__file__).parent
+INSIDE = Path(__file__).with_name("inside.txt")
+LIMIT = 1_058
+"""The lines of `inside.txt` when the walls were drawn."""
+
+DOORS = (
+    *(
+        "toolpost.parts",
+        "toolpost.contracts",
+        "toolpost.gateway",
+        "toolpost.middleware",
+        "toolpost.discovery",
+        "toolpost.store",
+    ),
+    *("toolpost.settings", "toolpost.metrics"),
+)
+BUDGET = 260
+"""Names in the doors, beside those of `toolpost`: what an author of a part may have to look at."""
+
+
+def find_imports(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each import of ours in a file, wherever in it; the name is empty for a whole module."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.partition(".")[0] == "toolpost")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "toolpost":
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def is_allowed(part: str, module: str, name: str) -> bool:
+    own = f"toolpost.parts.{part}"
+    if module == own or module.startswith(f"{own}.") or (module == "toolpost.parts" and name == part):
+        return True
+    return module in ("toolpost", *DOORS) and name in getattr(importlib.import_module(module), "__all__", ())
+
+
+def find_inside() -> list[str]:
+    """Return what parts import from behind the doors, as lines of `inside.txt`."""
+    folders = sorted(folder for folder in (ROOT / "parts").iterdir() if (folder / "__init__.py").exists())
+    return sorted(
+        {
+            f"{folder.name} {module}:{name}"
+            for folder in folders
+            for file in folder.rglob("*.py")
+            for module, name in find_imports(file)
+            if not is_allowed(folder.name, module, name)
+        }
+    )
+
+
+def test_parts_come_in_by_the_front_doors() -> None:
+    listed = INSIDE.read_text().splitlines()
+    found = find_inside()
+    assert not set(found) - set(listed), (
+        "imported from inside the kernel: use a door, or move what is used into the part"
+    )
+    assert not set(listed) - set(found), "no longer used: take these lines out of inside.txt"
+    assert len(listed) <= LIMIT
+
+
+def test_the_doors_are_small() -> None:
+    names = {door: len(getattr(importlib.import_module(door), "__all__", ())) for door in DOORS}
+    print(f"{sum(names.values())} names in the doors: {names}")
+    assert sum(names.values()) <= BUDGET
+
+
+if __name__ == "__main__":
+    INSIDE.write_text("".join(f"{line}\n" for line in find_inside()))
