@@ -15,12 +15,12 @@ from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.parts.conversations import AgentSpec, InvokeOptions, SessionOptions
-from toolpost.parts.conversations.acp_agent import AcpAgent
-from toolpost.parts.conversations.settings import AgentSettings, HarnessSettings
-from toolpost.running import App
+from toolpost.parts.agents import AgentSpec, InvokeOptions, SessionOptions
+from toolpost.parts.agents.acp_agent import AcpAgent
+from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
 from toolpost.settings import Config, HttpSettings, StoreSettings
 from toolpost.testing import acp_agent_command, conversations_of
 

@@ -156,7 +156,7 @@ def _in_an_empty_folder(monkeypatch: pytest.MonkeyPatch, empty_folder: Path) -> 
 @pytest.fixture(autouse=True)
 def _stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a command that a test runs in process from ending it: the threads that it would not wait for are other tests'."""
-    monkeypatch.setattr("toolpost.cli.group.exit_process", sys.exit)
+    monkeypatch.setattr("toolpost.terminal.group.exit_process", sys.exit)
 
 
 @pytest.fixture(autouse=True)

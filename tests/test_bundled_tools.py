@@ -12,10 +12,10 @@ import pytest
 
 from tests import ignoring
 from tests.discovery import test_automatic_eval, test_automatic_mcp
+from tests.parts.agents import test_bundled_plugins as of_agents
 from tests.parts.approvals import test_gossip as of_gossip
 from tests.parts.approvals import test_tools as of_approvals
 from tests.parts.bus import test_arguments as of_bus
-from tests.parts.conversations import test_bundled_plugins as of_agents
 from tests.parts.models import test_arguments as of_models
 from tests.parts.results import test_wire as of_results
 from tests.parts.trail import test_tools as of_trail

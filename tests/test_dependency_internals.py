@@ -180,7 +180,7 @@ def claude_comes_with_its_program() -> object:
 
 FRONT = (
     "compare `_BackProtocol` there with the new `HttpToolsProtocol`;"
-    " tests/wire/test_front.py and tests/hostile/test_http_grammar.py show whether it still works"
+    " tests/wire/test_http_connection.py and tests/hostile/test_http_grammar.py show whether it still works"
 )
 SERVER = (
     "see what the new `HttpToolsProtocol` does with it, and `uvicorn.Server` at its end;"
@@ -188,7 +188,7 @@ SERVER = (
 )
 SDK = (
     "look for a documented way first, such as a `connection` of the request's context;"
-    " tests/upstreams/test_telling.py and tests/upstreams/test_asking.py show whether it still works"
+    " tests/upstreams/test_notifications.py and tests/upstreams/test_questions.py show whether it still works"
 )
 
 INTERNALS = [
@@ -293,7 +293,8 @@ INTERNALS = [
         package="mcp",
         what="ListenHandler needs no more of a request than its id and its session's `send_notification`",
         seen_as=r"ListenHandler\(",
-        remedy="give `_Context` and `_Session` what it needs now; tests/parts/tasks/test_news.py shows whether it still works",
+        remedy="give `_Context` and `_Session` what it needs now;"
+        " tests/parts/tasks/test_task_notifications.py shows whether it still works",
         holds=listening_needs_two_attributes,
     ),
     Internal(
@@ -310,14 +311,14 @@ INTERNALS = [
         package="agent-client-protocol",
         what="ClientSideConnection takes a private kind of transport",
         seen_as=r"ClientSideConnection\(",
-        remedy="give `_Transport` there what it needs now; tests/parts/conversations/test_acp.py shows whether it still works",
+        remedy="give `_Transport` there what it needs now; tests/parts/agents/test_acp.py shows whether it still works",
         holds=acp_takes_three_methods,
     ),
     Internal(
         package="claude-agent-sdk",
         what="Transport, which the SDK says it may change in any release",
         seen_as=r"ClaudeSDKClient\(.*transport=",
-        remedy="give `_Pipes` there what it needs now; tests/parts/conversations/test_claude.py shows whether it still works",
+        remedy="give `_Pipes` there what it needs now; tests/parts/agents/test_claude.py shows whether it still works",
         holds=claude_takes_six_methods,
     ),
     Internal(

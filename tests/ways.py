@@ -20,9 +20,9 @@ from mcp import Client, StdioServerParameters
 from tests.loaded import loaded_toolpost
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.plugins import BUNDLED
-from toolpost.running import App
 from toolpost.settings import Config, DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
 
 ROOT = Path(__file__).parents[1]

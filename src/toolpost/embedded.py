@@ -22,13 +22,12 @@ import anyio
 import msgspec
 
 from toolpost.app import open_app, open_asgi, open_http, serve_on_stdio
+from toolpost.app.running import App
 from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.cli.call.answer import parse_answer
-from toolpost.cli.logs.format import set_up_logging
 from toolpost.cli.serve import ServeOutput, Stop, announce
-from toolpost.cli.signals import on_signals
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, ToolFailed
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
 from toolpost.endpoints.http.app import HttpEndpoint
@@ -36,10 +35,11 @@ from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.part_base import Part
+from toolpost.host.part import Part
 from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
-from toolpost.running import App
 from toolpost.settings import Config, convert_settings, load_config, parse_address
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.signals import on_signals
 from toolpost.upstreams.in_process import ServerObject
 
 PLACE: Final = "Toolpost()"

@@ -76,10 +76,10 @@ class LockComparison:
 
     def _compared(self) -> Mapping[str, "Drift"]:
         if self._drifts is None:
-            from toolpost.cli.gateway import run_async
             from toolpost.cli.lock.states import load_live_tools
             from toolpost.contracts.compatibility import judge
             from toolpost.contracts.lockfile import drifts
+            from toolpost.terminal.event_loop import run_async
 
             live = run_async(load_live_tools, self._config)
             self.missing = live.missing

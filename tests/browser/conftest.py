@@ -17,11 +17,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.cli.conftest import open_process
 from tests.loaded import loaded_toolpost
+from toolpost.parts.agents.testing import acp_agent_command
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.settings import load_config
 from toolpost.store import open_store
-from toolpost.testing.agents import acp_agent_command
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

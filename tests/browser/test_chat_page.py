@@ -12,7 +12,7 @@ from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from tests.browser.conftest import FOLDERS, let_in, new_secret
 from tests.hostile.attacks import attack
-from toolpost.parts.conversations.settings import AGENTS
+from toolpost.parts.agents.settings import AGENTS
 from toolpost.settings import load_config
 
 pytestmark = pytest.mark.wire

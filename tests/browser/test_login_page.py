@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.cli.conftest import open_process
 from tests.hostile.attacks import attack
-from tests.parts.login.conftest import PASSPHRASE, Pkce, free_port
+from tests.parts.authorization_server.conftest import PASSPHRASE, Pkce, free_port
 from toolpost.base.passphrase import hash_passphrase
 
 # To start a browser and a gateway takes ten seconds; the headers are tested without them, too.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PLUGIN, Run
-from toolpost.cli.failures import as_clause
+from toolpost.terminal.failures import as_clause
 
 SMALL = Path(__file__).parent / "servers" / "small.py"
 

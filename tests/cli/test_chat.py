@@ -14,12 +14,12 @@ from anyio import to_thread
 
 from tests.cli.conftest import TOOLPOST, Run, Server, open_process
 from tests.cli.terminal import Terminal, open_terminal
-from toolpost.cli.exits import ExitCode
-from toolpost.parts.conversations.commands.output import find_finished
-from toolpost.parts.conversations.settings import AGENTS
+from toolpost.parts.agents.commands.output import find_finished
+from toolpost.parts.agents.settings import AGENTS
+from toolpost.parts.agents.testing import acp_agent_command
 from toolpost.settings import load_config
 from toolpost.store import open_store
-from toolpost.testing.agents import acp_agent_command
+from toolpost.terminal.exits import ExitCode
 
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="terminals are others there"), pytest.mark.wire]
 

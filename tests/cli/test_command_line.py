@@ -13,10 +13,10 @@ from tests.cli.conftest import TOOLPOST, Run
 from tests.cli.terminals import on_a_terminal
 from toolpost.base.version import __version__
 from toolpost.cli import main
-from toolpost.cli.exits import ExitCode, exit_code_of_error
 from toolpost.cli.main import COMMANDS
 from toolpost.cli.reference import render_page, walk_commands
 from toolpost.contracts import errors
+from toolpost.terminal.exits import ExitCode, exit_code_of_error
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 

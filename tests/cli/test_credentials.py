@@ -17,14 +17,14 @@ import pytest
 from anyio import to_thread
 
 from tests.cli.conftest import TOOLPOST, Run, Server
+from tests.credentials.test_caller_credentials import Peer, token_of
 from tests.postgres import Postgres
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.whoami import WhoamiHttp
-from tests.upstreams.test_own_credentials import Peer, token_of
+from toolpost.credentials.keys import KeyFile
+from toolpost.credentials.vault import Vault
 from toolpost.store import open_store
-from toolpost.upstreams.credentials.keys import KeyFile
-from toolpost.upstreams.credentials.vault import Vault
 
 pytestmark = pytest.mark.wire
 SECRET = "tp-canary-8f3a9c01b2d4"

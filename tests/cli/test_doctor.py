@@ -18,8 +18,8 @@ from tests.cli.conftest import PLUGIN, Ended, Run
 from tests.cli.test_servers import SECRET, settings
 from tests.upstreams.test_npm_servers import PLACE, missing
 from tests.ways import ROOT
+from toolpost.parts.agents.testing import acp_agent_command
 from toolpost.settings.locations import state_folder
-from toolpost.testing.agents import acp_agent_command
 
 BEHAVIOURS = ("--plugin", "tests.plugins.behaviours:plugin")
 

@@ -16,9 +16,9 @@ from tests.loaded import loaded_toolpost
 from tests.ways import IN_MEMORY, STATELESS, server_environment
 from toolpost.app import open_app
 from toolpost.contracts.errors import CapabilityMissing
+from toolpost.parts.agents.agents import LazyAgent
+from toolpost.parts.agents.settings import AgentSettings
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
-from toolpost.parts.conversations.agents import LazyAgent
-from toolpost.parts.conversations.settings import AgentSettings
 from toolpost.settings.locations import state_folder
 from toolpost.testing import conversations_of
 

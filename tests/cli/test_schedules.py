@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Run, open_process
 from tests.store.conftest import url_of
-from toolpost.testing.agents import acp_agent_command
+from toolpost.parts.agents.testing import acp_agent_command
 
 pytestmark = pytest.mark.wire
 

@@ -9,9 +9,9 @@ import unicodedata
 import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
-from toolpost.cli.logs.format import JsonFormatter
-from toolpost.cli.show import print_json
-from toolpost.cli.terminal import printable
+from toolpost.terminal.logging import JsonFormatter
+from toolpost.terminal.tables import print_json
+from toolpost.terminal.text import printable
 
 STEERING = [
     *map(chr, {*range(0x20), *range(0x7F, 0xA0)} - {9, 10}),

@@ -23,7 +23,7 @@ import httpx2
 from mcp import Client
 
 from toolpost.app import open_app, open_http
-from toolpost.running import App
+from toolpost.app.running import App
 from toolpost.settings import load_config
 from toolpost.testing import error_of
 

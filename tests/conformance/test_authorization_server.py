@@ -10,7 +10,7 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 
 from tests.conformance.test_conformance import NODE, SUITE, free_port
-from tests.parts.login.conftest import Gateway, OpenGateway, open_gateway, quick_hashes
+from tests.parts.authorization_server.conftest import Gateway, OpenGateway, open_gateway, quick_hashes
 
 __all__ = ["open_gateway", "quick_hashes"]
 

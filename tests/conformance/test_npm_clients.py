@@ -21,7 +21,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.cli.terminal import Terminal, open_terminal
 from tests.conformance.test_authorization_server import log_in
-from tests.parts.login.conftest import Gateway, OpenGateway, open_gateway, quick_hashes
+from tests.parts.authorization_server.conftest import Gateway, OpenGateway, open_gateway, quick_hashes
 
 __all__ = ["open_gateway", "quick_hashes"]
 

@@ -13,8 +13,8 @@ from mcp_types import CallToolResult, TextContent
 from tests.plugins.office import OFFICE
 from tests.ways import BOTH, plugin_of
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.base.ids import META_KEY
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 
 KEYS = {"etag", "tools", "totalAvailable", "filtered", "known"}

@@ -21,7 +21,7 @@ from toolpost.upstreams.spec import ServerSpec
 pytestmark = pytest.mark.anyio
 
 SOURCES = str(ROOT / "src/toolpost") + "/"
-NOT_OF_A_CALL = ("store/", "base/clocks.py", "upstreams/process/")
+NOT_OF_A_CALL = ("store/", "base/clocks.py", "processes/")
 """The store, with the clock that only it reads, and processes: other threads and later turns of the loop work there too."""
 
 

@@ -4,10 +4,10 @@ import anyio
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.parts.conversations.asking import ADA, asked
-from tests.parts.conversations.test_acp import conversing, with_agent
-from tests.parts.conversations.test_claude import with_claude
-from toolpost.parts.conversations import agent_process, turn
+from tests.parts.agents.asking import ADA, asked
+from tests.parts.agents.test_acp import conversing, with_agent
+from tests.parts.agents.test_claude import with_claude
+from toolpost.parts.agents import agent_process, turn
 from toolpost.settings import Config
 from toolpost.testing import conversations_of
 

@@ -18,11 +18,11 @@ from tests.postgres import Postgres
 from tests.ways import OURS, STATELESS
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
+from toolpost.app.callers import members_of
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
-from toolpost.members import members_of
 from toolpost.parts.bus.service import Bus
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of

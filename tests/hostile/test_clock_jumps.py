@@ -25,18 +25,18 @@ from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
 from toolpost.contracts.errors import StaleLease
+from toolpost.parts.agents import recorder
+from toolpost.parts.agents.plugins import schedule
+from toolpost.parts.agents.plugins.service import ConversationsHandle
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
-from toolpost.parts.conversations import recorder
-from toolpost.parts.conversations.plugins import schedule
-from toolpost.parts.conversations.plugins.service import ConversationsHandle
 from toolpost.parts.tasks import orphans, owners
+from toolpost.processes.tree import is_alive, this_process
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
 from toolpost.store.postgres import scripts as postgres_scripts
 from toolpost.store.threads import Turn
-from toolpost.upstreams.process.tree import is_alive, this_process
 
 pytestmark = pytest.mark.anyio
 

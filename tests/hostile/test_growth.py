@@ -31,7 +31,9 @@ from toolpost.contracts.issues import find_issues
 from toolpost.contracts.lockfile import parse_lock
 from toolpost.contracts.schema import Schema, compile_schema
 from toolpost.discovery.search.words import ParsedQuery, words_of
-from toolpost.parts.conversations.agent_process import _parse_message
+from toolpost.net.connection import ResponseLimits, UpstreamConnection
+from toolpost.net.events import EventReader
+from toolpost.parts.agents.agent_process import _parse_message
 from toolpost.protocol import rpc
 from toolpost.protocol.lines import LineSplitter
 from toolpost.protocol.mirrored import MirroredArguments
@@ -40,8 +42,6 @@ from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.settings.jsonc import NotJson, read_jsonc, set_member
 from toolpost.settings.variables import split_references
 from toolpost.upstreams.handshake import Negotiation
-from toolpost.upstreams.http.connection import ResponseLimits, UpstreamConnection
-from toolpost.upstreams.http.events import EventReader
 from toolpost.upstreams.message import parse_error, parse_message
 
 ISSUE = b'{"jsonrpc":"2.0","id":1,"a":[' + b"[]," * 300 + b'"'

@@ -1,6 +1,7 @@
 """`kill -9` under load: what was answered is on the record, once, and the chain is sound.
 
-The bus has the same with its tasks (`tests/parts/bus/test_torture.py`), one call at a time is in `tests/upstreams/test_ahead.py`.
+The bus has the same with its tasks (`tests/parts/bus/test_torture.py`), one call at a time is in
+`tests/upstreams/test_fast_path.py`.
 """
 
 import re

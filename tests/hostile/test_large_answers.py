@@ -18,25 +18,25 @@ from anyio import to_thread
 from mcp.shared.auth import OAuthMetadata
 
 from tests.hostile.attacks import answering, attack, longest_stretch_s
-from tests.parts.apis.fake_api import answers, describe, open_gateway, takes
 from tests.parts.approvals.bank import approvals_of, bank, requiring
 from tests.parts.approvals.test_service import subject
-from tests.parts.login.conftest import OpenGateway
-from tests.parts.login.conftest import open_gateway as _open_login
+from tests.parts.authorization_server.conftest import OpenGateway
+from tests.parts.authorization_server.conftest import open_gateway as _open_login
+from tests.parts.openapi.fake_api import answers, describe, open_gateway, takes
 from tests.parts.results.conftest import limited, open_limited
 from tests.parts.results.test_cost import plugin_with
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.credentials.discovery import Discovery, OAuthFailed, discover, register
+from toolpost.credentials.fetch import BODY_LIMIT, Fetcher
 from toolpost.middleware import CheckedResult
 from toolpost.parts.models.endpoint import BODY_LIMIT_BYTES, Api, Endpoint, EndpointFailed, ModelPrompt
 from toolpost.parts.results.reader import PAGE_LIMIT_BYTES
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
-from toolpost.running import App
-from toolpost.upstreams.credentials.discovery import Discovery, OAuthFailed, discover, register
-from toolpost.upstreams.credentials.fetch import BODY_LIMIT, Fetcher
 from toolpost.upstreams.spec import AuthSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

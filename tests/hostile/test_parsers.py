@@ -42,8 +42,8 @@ from toolpost.base.normalization import normalize
 from toolpost.base.urls import join_url, split_fragment, split_url
 from toolpost.contracts.errors import ToolpostError
 from toolpost.endpoints.http import cookies
-from toolpost.parts.apis.document import parse_yaml
-from toolpost.upstreams.http.client import _parse_url
+from toolpost.net.client import _parse_url
+from toolpost.parts.openapi.document import parse_yaml
 
 SMALL: Final = 4_000
 FACTOR: Final = 8

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.upstreams.test_process_tree import NAMES, VICTIMS, family, pids_in, survivors, wait_for_death, wait_until_up
-from toolpost.upstreams.process.tree import open_process
+from tests.processes.test_tree import NAMES, VICTIMS, family, pids_in, survivors, wait_for_death, wait_until_up
+from toolpost.processes.tree import open_process
 
 pytestmark = [
     pytest.mark.anyio,

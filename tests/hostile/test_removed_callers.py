@@ -16,11 +16,11 @@ from tests.hostile.attacks import attack
 from tests.ways import ENVELOPE, STATELESS
 from tests.wire.callers import Project
 from tests.wire.test_callers import OPENING, ask, served
+from toolpost.app.reload import apply_config
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import Claims, KnownCaller, Members, Roster
-from toolpost.reload import apply_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -20,10 +20,10 @@ from tests.hostile.attacks import attack, loop_cpu_s
 from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
 from tests.upstreams.behind import ONE_OF_EACH, gateway, until
 from tests.ways import IN_MEMORY, Way
+from toolpost.app.running import App
 from toolpost.cli.call.schemas import describe_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
 from toolpost.discovery.search.document import ToolDocument, fields_of
-from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 

@@ -20,10 +20,10 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, plugin_of, stdio_peer
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.endpoints.http import sessions
-from toolpost.running import App
 from toolpost.testing import ScriptedAgent, error_of, parts_with
 from toolpost.upstreams.http import transport as http_transport
 from toolpost.upstreams.spec import ServerSpec

@@ -9,10 +9,10 @@ import pytest
 from toolpost import Keyed, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId
+from toolpost.fairness import Callers, Shares
 from toolpost.middleware.call import Call
 from toolpost.middleware.lock import Lock
 from toolpost.providers.functions import FunctionProvider
-from toolpost.shares import Callers, Shares
 
 pytestmark = pytest.mark.anyio
 

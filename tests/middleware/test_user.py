@@ -31,9 +31,9 @@ from tests.ways import (
 )
 from toolpost import CallRequest, CallResult, Forbidden, Middleware, Next, Plugin, UpstreamUnavailable
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.model import MiddlewareSettings
 from toolpost.store import AuditEntry, AuditFilter

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from toolpost.registry import BUNDLED
+from toolpost.manifest import BUNDLED
 
 pytestmark = pytest.mark.wire
 
@@ -24,17 +24,17 @@ anyio.run(main)
 """
 
 SERVICES = {
-    "apis": {"toolpost.parts.apis.document", "toolpost.parts.apis.tools", "yaml"},
+    "apis": {"toolpost.parts.openapi.document", "toolpost.parts.openapi.tools", "yaml"},
     "approvals": {"toolpost.parts.approvals.service", "nacl"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
     "export": {"toolpost.parts.export.exporter"},
-    "login": {"toolpost.parts.login.server", "toolpost.endpoints.auth.oauth"},
+    "login": {"toolpost.parts.authorization_server.server", "toolpost.endpoints.auth.oauth"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
     "results": {"toolpost.parts.results.limiter"},
     "trail": {"toolpost.parts.trail.service"},
     "workspace": {"toolpost.parts.workspace.service"},
-    "agents": {"acp", "claude_agent_sdk", "toolpost.parts.conversations.acp_agent"},
-    "chat": {"toolpost.parts.conversations.api.routes", "toolpost.parts.conversations.plugins.schedule"},
+    "agents": {"acp", "claude_agent_sdk", "toolpost.parts.agents.acp_agent"},
+    "chat": {"toolpost.parts.agents.api.routes", "toolpost.parts.agents.plugins.schedule"},
     "index": {"tantivy", "tree_sitter"},
 }
 

@@ -18,7 +18,7 @@ from mcp import Client
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.packages import install
 from tests.store.conftest import url_of
-from toolpost.registry import BUNDLED
+from toolpost.manifest import BUNDLED
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

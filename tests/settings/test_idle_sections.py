@@ -8,7 +8,7 @@ import pytest
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.registry import BUNDLED
+from toolpost.manifest import BUNDLED
 from toolpost.settings import Config, PluginSettings, load_config
 from toolpost.settings.section import Section, find_idle_sections
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolpost.base.own_folder import make_folder
+from toolpost.base.state_folder import make_folder
 from toolpost.parts.workspace.settings import WORKSPACE
 from toolpost.settings import load_config
 from toolpost.settings.locations import data_folder, state_folder

@@ -14,10 +14,10 @@ from toolpost.base.redaction import REDACTED, conceal_known
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.credentials.keychain import write_keychain
+from toolpost.credentials.values import OwnValue
+from toolpost.net.network import DIRECT
 from toolpost.settings import Config, ResolvedServer, ServerSettings, config_schema, load_config
-from toolpost.upstreams.credentials.keychain import write_keychain
-from toolpost.upstreams.credentials.values import OwnValue
-from toolpost.upstreams.http.network import DIRECT
 from toolpost.upstreams.spec import ServerSpec
 
 EVERYTHING = """

@@ -11,7 +11,7 @@ from tests.upstreams.behind import SERVERS
 from tests.upstreams.wires import Wire, duplex_wire, http_wire
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
-from toolpost.running import App
+from toolpost.app.running import App
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 
 from tests.ways import ENVELOPE, ROOT, STATELESS
-from toolpost.upstreams.http.client import HttpClient
+from toolpost.net.client import HttpClient
 
 Json = Any
 

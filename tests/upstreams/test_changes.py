@@ -13,9 +13,9 @@ from tests.upstreams.changing import Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.contracts.errors import LoginRequired, UpstreamUnavailable
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.running import App
 from toolpost.upstreams import changes
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.spec import ServerSpec

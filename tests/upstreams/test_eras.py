@@ -13,11 +13,11 @@ from tests.upstreams.behind import SERVERS, report, text_of
 from tests.upstreams.servers.asking import application_of
 from tests.upstreams.servers.both_eras import make_server
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.upstreams.test_asking import Person, client_on
+from tests.upstreams.test_questions import Person, client_on
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.running import App
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

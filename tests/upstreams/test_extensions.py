@@ -21,7 +21,7 @@ from tests.upstreams.servers.asking import application_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.skilled import IDENTIFIER, ListSkillsParams
 from tests.upstreams.servers.skilled import server as skilled
-from tests.upstreams.test_asking import client_on
+from tests.upstreams.test_questions import client_on
 from tests.upstreams.wires import Wire, duplex_wire
 from tests.ways import IN_MEMORY, TOOLPOST, Way
 from toolpost.app import open_app

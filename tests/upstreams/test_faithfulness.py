@@ -30,7 +30,7 @@ from tests.upstreams.comparing import (
     through_stdio,
 )
 from tests.ways import STATELESS
-from toolpost.upstreams.http.client import HttpClient
+from toolpost.net.client import HttpClient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -14,11 +14,11 @@ from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gate
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import QUICK_WAYS, STATELESS, Way
+from toolpost.app.running import App
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.running import App
+from toolpost.net import client as http_client
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, handshake
-from toolpost.upstreams.http import client as http_client
 from toolpost.upstreams.http import transport as http_transport
 from toolpost.upstreams.spec import ServerSpec
 

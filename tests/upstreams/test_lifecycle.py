@@ -13,11 +13,11 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.errors import LoginRequired
 from toolpost.providers import server_host
 from toolpost.providers import servers as providers
-from toolpost.running import App
 from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, lifecycle

@@ -35,8 +35,8 @@ from tests.upstreams.comparing import (
     through_http,
     through_stdio,
 )
-from tests.upstreams.test_asking import Person
-from tests.upstreams.test_telling import Ear
+from tests.upstreams.test_notifications import Ear
+from tests.upstreams.test_questions import Person
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from tests.wire.callers import names
 from toolpost.app import open_app, open_http

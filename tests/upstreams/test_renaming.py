@@ -13,9 +13,9 @@ from tests.postgres import Postgres
 from tests.upstreams.behind import gateway, until
 from tests.upstreams.changing import LOOKUP, NARROWED, Changing
 from tests.ways import IN_MEMORY
+from toolpost.app.running import App
 from toolpost.contracts.errors import ToolpostError
 from toolpost.providers import pinned_names
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of
 
@@ -146,7 +146,7 @@ async def test_a_restart_with_the_same_names_changes_nothing(config: Config, tmp
 async def test_a_pin_that_cannot_be_read_counts_as_changed_until_it_can(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolpost.providers.promises.RETRY_S", 0.1)
+    monkeypatch.setattr("toolpost.providers.contract_watch.RETRY_S", 0.1)
     maps = Changing(tmp_path)
     maps.lists(LOOKUP)
     async with gateway(maps.spec(), config=config) as (app, _client):
@@ -174,7 +174,7 @@ async def test_a_pin_that_cannot_be_read_counts_as_changed_until_it_can(
 async def test_a_pin_is_compared_before_it_is_in_the_store(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolpost.providers.promises.RETRY_S", 0.1)
+    monkeypatch.setattr("toolpost.providers.contract_watch.RETRY_S", 0.1)
     maps = Changing(tmp_path)
     maps.lists(LOOKUP)
     async with gateway(maps.spec(), config=config) as (app, _client):

@@ -11,10 +11,10 @@ import pytest
 from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
 from tests.upstreams.changing import REWORDED, WIDENED, Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
-from tests.upstreams.test_promises import LOOKUP_NAME, WISH, enforcing, listed
+from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, listed
 from tests.ways import STATELESS, Way
+from toolpost.app.running import App
 from toolpost.providers import server_host
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import changes

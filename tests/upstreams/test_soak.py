@@ -18,7 +18,7 @@ from tests.upstreams.behind import gateway, hostile, report, text_of, until
 from tests.upstreams.conftest import running
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.ways import IN_MEMORY
-from toolpost.running import App
+from toolpost.app.running import App
 from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of

@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 
 from tests.ways import ENVELOPE, STATELESS
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.duplex import ClientConnection
-from toolpost.running import App
-from toolpost.upstreams.http.client import HttpClient
+from toolpost.net.client import HttpClient
 
 Json = dict[str, Any]
 

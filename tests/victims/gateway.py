@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-from toolpost.upstreams.process.tree import open_process
+from toolpost.processes.tree import open_process
 
 
 async def main(folder: str) -> None:

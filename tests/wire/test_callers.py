@@ -22,14 +22,14 @@ from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of, se
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
 from toolpost.app import open_app, open_http
+from toolpost.app.reload import apply_config, follow_config
+from toolpost.app.running import App
 from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.protocol.era import REVISIONS
-from toolpost.reload import apply_config, follow_config
-from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of

@@ -13,10 +13,10 @@ from tests.wire.authorization_server import AuthorizationServer, open_authorizat
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
 from tests.wire.test_visibility import small
 from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.credentials import fetch
 from toolpost.endpoints.auth import oauth_keys
 from toolpost.parts.approvals.voter import identify_voter
 from toolpost.store import AuditFilter
-from toolpost.upstreams.credentials import fetch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -28,11 +28,11 @@ from tests.wire.test_callers import LISTING, OPENING
 from tests.wire.test_callers import ask as send
 from tests.wire.test_visibility import small
 from toolpost.app import open_app, open_http
+from toolpost.app.callers import members_of
+from toolpost.app.reload import apply_config
+from toolpost.app.running import App
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth import oauth_keys, roster
-from toolpost.members import members_of
-from toolpost.reload import apply_config
-from toolpost.running import App
 from toolpost.settings import Config, load_config
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of

@@ -15,14 +15,14 @@ from mcp import Client, MCPError
 
 from tests.plugins.offers import PNG, plugin
 from tests.upstreams.behind import text_of, until
-from tests.upstreams.test_telling import Ear
+from tests.upstreams.test_notifications import Ear
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.running import App
 from toolpost.settings import Config, LimitSettings, PluginSettings, StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of

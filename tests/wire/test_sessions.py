@@ -10,8 +10,8 @@ import pytest
 from tests.ways import BEHAVIOURS, IN_MEMORY, plugin_of
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.endpoints.http import sessions
-from toolpost.running import App
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

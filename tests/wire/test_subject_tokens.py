@@ -17,12 +17,12 @@ from tests.wire.authorization_server import AuthorizationServer, open_authorizat
 from tests.wire.callers import ERAS, client_of
 from tests.wire.test_oauth import RESOURCE, Project
 from toolpost.app import open_app, open_http
+from toolpost.app.reload import apply_config
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.reload import apply_config
+from toolpost.credentials.subjects import TOKENS_LIMIT, SubjectTokens
 from toolpost.settings import Config, StoreSettings
-from toolpost.upstreams.credentials.subjects import TOKENS_LIMIT, SubjectTokens
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.soak]
 

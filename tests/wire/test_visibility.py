@@ -19,10 +19,10 @@ from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.discovery import View
 from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.protocol.era import REVISIONS
-from toolpost.running import App
 from toolpost.settings import Config, HttpSettings
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec

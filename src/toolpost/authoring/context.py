@@ -22,10 +22,10 @@ from toolpost.authoring.message import Message, as_messages
 from toolpost.base.caller import Caller, ClientInfo, parse_client_info
 from toolpost.base.ids import CallId, Json, JsonObject, ToolName, TraceId, new_trace_id
 from toolpost.contracts.errors import ClientCannotAnswer, ToolFailed, ToolTimedOut
+from toolpost.processes import tree as process_tree
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from toolpost.protocol.rpc import Resumption, encode
 from toolpost.upstreams.notifications import ELICITATION_COMPLETE, LOG_MESSAGE, Notification
-from toolpost.upstreams.process import tree as process_tree
 from toolpost.upstreams.server_requests import (
     CAPABILITY_OF,
     ELICITATION,

@@ -1,6 +1,6 @@
 """The interface to conversations for plugins, the HTTP API and the chat, with the types of its arguments and results.
 
-`parts/conversations/service.py` implements it.
+`parts/agents/service.py` implements it.
 """
 
 from collections.abc import Callable, Sequence

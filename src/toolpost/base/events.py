@@ -13,6 +13,6 @@ OUTPUT_EVENT: Final = "output"
 def event(
     logger: logging.Logger, level: int, name: str, *, exception: BaseException | None = None, **fields: Any
 ) -> None:
-    """Log an event. The handler decides how it looks, text or JSON (`cli/logs/format.py`)."""
+    """Log an event. The handler decides how it looks, text or JSON (`terminal/logging.py`)."""
     if logger.isEnabledFor(level):
         logger.log(level, name, exc_info=exception, extra={"fields": fields})

@@ -13,14 +13,6 @@ import anyio.to_thread
 import click
 import msgspec
 
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import show_error
-from toolpost.cli.gateway import run_async
-from toolpost.cli.options import TimeParameter, config_option, json_option, load_cli_config
-from toolpost.cli.show import print_table, table
-from toolpost.cli.signals import on_signals
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, NotFound
 from toolpost.settings import Config
 from toolpost.store import (
@@ -36,6 +28,14 @@ from toolpost.store import (
 from toolpost.store.audit_contents import CallContent, read_contents, sample_input
 from toolpost.store.audit_file import append_records, find_archive_break, last_record
 from toolpost.store.urls import shown_url
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import show_error
+from toolpost.terminal.options import TimeParameter, config_option, json_option, load_cli_config
+from toolpost.terminal.signals import on_signals
+from toolpost.terminal.tables import print_table, table
+from toolpost.terminal.text import printable
 
 POLL_S: Final = 0.5
 _BATCH: Final = 1_000

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from toolpost.cli.examples import examples
+from toolpost.terminal.examples import examples
 
 _PROGRAM = "toolpost"
 

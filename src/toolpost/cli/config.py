@@ -12,11 +12,6 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import REDACTED, is_secret_name
 from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
-from toolpost.cli.examples import examples
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option
-from toolpost.cli.show import print_json, print_json_line
-from toolpost.cli.terminal import printable
 from toolpost.settings import (
     CONFIG_NAME,
     CallerSettings,
@@ -33,6 +28,11 @@ from toolpost.settings.secrets import redact_server
 from toolpost.settings.section import bundled_sections, find_idle_sections, plain_values
 from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option
+from toolpost.terminal.tables import print_json, print_json_line
+from toolpost.terminal.text import printable
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 

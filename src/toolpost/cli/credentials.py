@@ -12,26 +12,26 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import suggest, warn
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.servers.command import complete_server_names
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.credentials.grant import NAME as LOGIN_KEY
+from toolpost.credentials.keys import make_key as make_new_key
+from toolpost.credentials.login_flow import is_pending_login
+from toolpost.credentials.values import OwnValue
+from toolpost.credentials.vault import CredentialInfo, Vault
 from toolpost.settings import Config
 from toolpost.settings.callers import RESERVED
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.section import credential_users
 from toolpost.settings.variables import split_own_values
 from toolpost.store import open_store, store_exists
-from toolpost.upstreams.credentials.grant import NAME as LOGIN_KEY
-from toolpost.upstreams.credentials.keys import make_key as make_new_key
-from toolpost.upstreams.credentials.login import is_pending_login
-from toolpost.upstreams.credentials.values import OwnValue
-from toolpost.upstreams.credentials.vault import CredentialInfo, Vault
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import suggest, warn
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LONGEST: Final = 64 * 1024

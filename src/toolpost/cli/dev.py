@@ -17,22 +17,22 @@ import anyio
 import click
 
 from toolpost.app import specs_of
+from toolpost.app.running import App
 from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import show_error, tell
-from toolpost.cli.gateway import run_async
-from toolpost.cli.logs.format import set_up_logging
-from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config
 from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, serve_until_stopped
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest, PluginFailed, ToolpostError
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.providers.plugin_host import candidates_from
 from toolpost.providers.references import split_reference
-from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import show_error, tell
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config
+from toolpost.terminal.text import printable
 
 LOOK_S: Final = 0.3
 

@@ -5,9 +5,9 @@ from typing import Final
 import click
 
 from toolpost.base.version import __version__
-from toolpost.cli.examples import examples
-from toolpost.cli.group import RootGroup
-from toolpost.registry import BUNDLED, Command
+from toolpost.manifest import BUNDLED, Command
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import RootGroup
 
 COMMANDS: Final = {
     "serve": Command("toolpost.cli.serve:serve", "Serve tools to MCP clients."),

@@ -12,13 +12,13 @@ from typing import Final
 import click
 import msgspec
 
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import warn
-from toolpost.cli.gateway import run_async
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import ContractRefused, InvalidRequest
-from toolpost.upstreams.process import tree as process_tree
+from toolpost.processes import tree as process_tree
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import warn
 
 FILES: Final[Mapping[str, str]] = {
     "pyproject.toml": """\

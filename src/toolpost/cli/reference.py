@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from toolpost.cli.exits import ExitCode
 from toolpost.cli.main import main
+from toolpost.terminal.exits import ExitCode
 
 _OPENING = """\
 # The command line

@@ -8,17 +8,18 @@ from typing import Final
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import tell
-from toolpost.cli.gateway import open_quiet_app, require_named_plugins, run_async, warn_of_problems, without_store
-from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.cli.show import console, cut, print_json_line, print_table, table
-from toolpost.cli.terminal import printable
+from toolpost.cli.quiet_app import open_quiet_app, require_named_plugins, warn_of_problems, without_store
 from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult
 from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import tell
+from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
+from toolpost.terminal.tables import console, cut, print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 WHAT_LIMIT: Final = 60
 """Columns of a description in a pipe; on a terminal, what fits."""

@@ -13,21 +13,22 @@ import anyio
 import click
 
 from toolpost.app import open_app, open_http, serve_on_stdio
+from toolpost.app.reload import apply_config, follow_config, follow_lock
+from toolpost.app.running import App
 from toolpost.base.events import event
 from toolpost.base.version import __version__
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import tell, warn
-from toolpost.cli.gateway import problems_of, require_named_plugins, run_async
 from toolpost.cli.logs.files import write_log_files
-from toolpost.cli.logs.format import LEVELS, LogFormat, set_up_logging
-from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
-from toolpost.cli.show import print_json_line
-from toolpost.cli.signals import on_hangup, on_signals
+from toolpost.cli.quiet_app import problems_of, require_named_plugins
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.reload import apply_config, follow_config, follow_lock
-from toolpost.running import App
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import tell, warn
+from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
+from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
+from toolpost.terminal.signals import on_hangup, on_signals
+from toolpost.terminal.tables import print_json_line
 
 _log = logging.getLogger("toolpost.serve")
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option, load_cli_config
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
-from toolpost.registry import BUNDLED, installed_parts
+from toolpost.manifest import BUNDLED, installed_parts
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.variables import expand_variables
@@ -25,6 +19,12 @@ from toolpost.store.copying import CopyResult, Progress, copy_store
 from toolpost.store.part_migrations import find_part_tables, migrate_part, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
 from toolpost.store.urls import parse_store_url, shown_url
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 
 @click.group(

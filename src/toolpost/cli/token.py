@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.settings.callers import CallerSettings, check_caller
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
 
 
 @click.command(

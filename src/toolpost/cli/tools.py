@@ -7,32 +7,38 @@ from typing import Final
 
 import click
 
+from toolpost.app.callers import scopes_of
 from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import suggest
-from toolpost.cli.gateway import (
+from toolpost.cli.quiet_app import (
     complete_tool_names,
     find_tool,
     open_quiet_app,
     require_named_plugins,
-    run_async,
     warn_of_problems,
     without_store,
 )
-from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option, refuse_plugins_beside_url
-from toolpost.cli.servers.client import RunningGateway
-from toolpost.cli.show import heading, print_json, print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
-from toolpost.members import scopes_of
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.options import (
+    config_option,
+    json_option,
+    load_cli_config,
+    plugin_option,
+    refuse_plugins_beside_url,
+)
+from toolpost.terminal.running_gateway import RunningGateway
+from toolpost.terminal.tables import heading, print_json, print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 _WHAT_ROOM: Final = 48
 """Width at which most descriptions take one or two lines."""

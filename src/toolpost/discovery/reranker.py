@@ -17,8 +17,8 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.metrics import Metrics
-from toolpost.upstreams.http.client import HttpClient, HttpFailed
-from toolpost.upstreams.http.network import DIRECT, Network
+from toolpost.net.client import HttpClient, HttpFailed
+from toolpost.net.network import DIRECT, Network
 
 _log = logging.getLogger("toolpost.reranker")
 

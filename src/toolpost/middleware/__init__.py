@@ -17,6 +17,7 @@ from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
 from toolpost.base.caller import Scope
 from toolpost.base.events import event
 from toolpost.contracts.contract import Contract
+from toolpost.fairness import Callers, Shares
 from toolpost.middleware.audit import AuditEnter, AuditExit
 from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
@@ -28,7 +29,6 @@ from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ProvidedTool
-from toolpost.shares import Callers, Shares
 from toolpost.store import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 

@@ -16,8 +16,8 @@ from toolpost.contracts.errors import (
     UpstreamRefused,
 )
 from toolpost.middleware.call import Call
+from toolpost.middleware.custom_result import check_own_result
 from toolpost.middleware.interface import CheckedResult
-from toolpost.middleware.own_result import check_own_result
 from toolpost.middleware.passthrough import check_passthrough
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.era import MISSING_CAPABILITY

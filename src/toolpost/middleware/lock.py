@@ -6,9 +6,9 @@ from collections.abc import Hashable
 import msgspec
 
 from toolpost.contracts.contract import Keyed
+from toolpost.fairness import Callers, FairQueue, Shares
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult, NextStep
-from toolpost.shares import Callers, FairQueue, Shares
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

@@ -17,9 +17,9 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import GatewayError, InvalidArguments, InvalidResult, ToolFailed, ToolpostError
 from toolpost.middleware.audit import outcome_of
 from toolpost.middleware.call import Call
+from toolpost.middleware.custom_result import read_data
 from toolpost.middleware.dispatch import is_being_cancelled
 from toolpost.middleware.interface import CheckedResult, NextStep
-from toolpost.middleware.own_result import read_data
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return

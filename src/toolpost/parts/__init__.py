@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from toolpost.base.attention import Attention
     from toolpost.base.caller import Principal
     from toolpost.base.signing import SigningKey, is_signed_by
-    from toolpost.cli.doctor.findings import Diagnosis, Finding, Group, note, ok, problem, warning
-    from toolpost.cli.gateway import run_async
-    from toolpost.cli.options import config_option, json_option
     from toolpost.endpoints.auth.roster import Claims, Login, LoginServer
     from toolpost.endpoints.http.pages import Pages
     from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
     from toolpost.gateway import Answer, Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
+    from toolpost.host.part import Part, PartDoctor
+    from toolpost.manifest import Command
     from toolpost.metrics import Counter
-    from toolpost.part_base import Part, PartDoctor
-    from toolpost.registry import Command
     from toolpost.settings.loader import load_config
     from toolpost.settings.model import Config
     from toolpost.settings.section import Section
     from toolpost.store import Store
     from toolpost.store.part_migrations import open_part_store
     from toolpost.store.scripts import NOW, Script, Statement, change
+    from toolpost.terminal.event_loop import run_async
+    from toolpost.terminal.findings import Diagnosis, Finding, Group, note, ok, problem, warning
+    from toolpost.terminal.options import config_option, json_option
 
 _HOMES = {
     "toolpost.base.attention": ("Attention",),
     "toolpost.base.caller": ("Principal",),
     "toolpost.base.signing": ("SigningKey", "is_signed_by"),
-    "toolpost.cli.gateway": ("run_async",),
-    "toolpost.cli.options": ("config_option", "json_option"),
-    "toolpost.cli.doctor.findings": ("Diagnosis", "Finding", "Group", "note", "ok", "problem", "warning"),
+    "toolpost.terminal.event_loop": ("run_async",),
+    "toolpost.terminal.options": ("config_option", "json_option"),
+    "toolpost.terminal.findings": ("Diagnosis", "Finding", "Group", "note", "ok", "problem", "warning"),
     "toolpost.endpoints.auth.roster": ("Claims", "Login", "LoginServer"),
     "toolpost.endpoints.http.pages": ("Pages",),
     "toolpost.endpoints.http.routes": ("HttpContext", "JsonRoutes", "Route", "RouteRequest", "Routes"),
     "toolpost.gateway": ("Answer", "Gateway"),
-    "toolpost.host": ("Host", "Provided"),
+    "toolpost.host.host": ("Host", "Provided"),
     "toolpost.metrics": ("Counter",),
-    "toolpost.part_base": ("Part", "PartDoctor"),
-    "toolpost.registry": ("Command",),
+    "toolpost.host.part": ("Part", "PartDoctor"),
+    "toolpost.manifest": ("Command",),
     "toolpost.settings.model": ("Config",),
     "toolpost.settings.loader": ("load_config",),
     "toolpost.settings.section": ("Section",),

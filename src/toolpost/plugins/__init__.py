@@ -5,7 +5,7 @@ time       what time it is, here and elsewhere
 
 from typing import Final
 
-from toolpost.registry import BUNDLED as PARTS
+from toolpost.manifest import BUNDLED as PARTS
 
 BUNDLED: Final = tuple(sorted(("time", *(name for entry in PARTS for name in entry.plugins))))
 """Plugins that are loaded where `plugins.bundled` or `--with` names them."""

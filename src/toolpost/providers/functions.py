@@ -16,8 +16,8 @@ from toolpost.authoring.tool import Tool
 from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
+from toolpost.fairness import FairQueue
 from toolpost.providers.tool import ProvidedTool, ToolReturn
-from toolpost.shares import FairQueue
 
 
 class FunctionProvider:

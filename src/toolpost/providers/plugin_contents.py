@@ -21,12 +21,12 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject, ToolName, new_call_id
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CallerError, ClientCannotAnswer, ToolFailed, ToolpostError
+from toolpost.fairness import FairQueue
 from toolpost.protocol.era import MISSING_CAPABILITY
 from toolpost.protocol.era import has_stateless_envelope as is_stateless
 from toolpost.protocol.rpc import ProtocolError, Resumption
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
-from toolpost.shares import FairQueue
 from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.plugins")

@@ -25,20 +25,20 @@ from toolpost.base.nearest import nearest_name
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
 from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
+from toolpost.fairness import Callers, FairQueue
 from toolpost.protocol.rpc import encode
+from toolpost.providers.contract_watch import Mode
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.plugin_contents import PluginContents, takes_contexts
-from toolpost.providers.promises import Mode
 from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.references import list_plugins, resolve, split_reference
-from toolpost.shares import Callers, FairQueue
 from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
+    from toolpost.credentials.pending_logins import Logins
     from toolpost.providers.server_host import ServerHost
-    from toolpost.upstreams.credentials.logins import Logins
 
 _log = logging.getLogger("toolpost.plugins")
 

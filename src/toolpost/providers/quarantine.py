@@ -15,9 +15,9 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged, NotReadOnly
 from toolpost.contracts.findings import DefinitionScan, Finding
 from toolpost.contracts.schema import compile_schema
+from toolpost.providers.contract_watch import SHOWN_RULES, ContractStatus, Mode, Promises
 from toolpost.providers.findings import SHOWN_REASONS
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.promises import SHOWN_RULES, ContractStatus, Mode, Promises
 from toolpost.providers.tool import ProvidedTool, ToolReturn
 from toolpost.upstreams.lists import Slices, are_same
 

@@ -22,18 +22,18 @@ from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError
 from toolpost.contracts.lockfile import LockedTools
+from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials.pending_logins import Logins
+from toolpost.credentials.values import fill_in
+from toolpost.credentials.vault import TOPIC, Vault
+from toolpost.providers.caller_providers import OwnedProviders
+from toolpost.providers.contract_watch import Mode, Promises
 from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.limits import RememberedLimits
-from toolpost.providers.owned import OwnedProviders
-from toolpost.providers.promises import Mode, Promises
 from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
 from toolpost.store import KnownServer, KnownTools, Verdicts
-from toolpost.upstreams.credentials.logins import Logins
-from toolpost.upstreams.credentials.oauth import Authorizations
-from toolpost.upstreams.credentials.values import fill_in
-from toolpost.upstreams.credentials.vault import TOPIC, Vault
 from toolpost.upstreams.notifications import Notification
 from toolpost.upstreams.report import ServerProfile, ServerState
 from toolpost.upstreams.server_requests import Sampler

@@ -28,18 +28,20 @@ from toolpost.contracts.contract import Contract, KnownLimits, check_plugin_name
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, scan_definition
+from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials.pending_logins import Logins
 from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
+from toolpost.providers.caller_providers import OwnedProviders
 from toolpost.providers.client_meta import select_meta
+from toolpost.providers.contract_watch import ContractStatus, Mode, Promises
 from toolpost.providers.input_required import (
     answer_input_requests,
     is_input_required,
     parse_input_requests,
     write_resumption,
 )
-from toolpost.providers.owned import OwnedProviders
-from toolpost.providers.promises import ContractStatus, Mode, Promises
 from toolpost.providers.quarantine import (
     JUDGE_WAIT_S,
     CheckedText,
@@ -51,8 +53,6 @@ from toolpost.providers.quarantine import (
 from toolpost.providers.skills import HeldSkills
 from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
 from toolpost.providers.tool_names import tool_names
-from toolpost.upstreams.credentials.logins import Logins
-from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.pool import FillIn, InstancePool

@@ -23,7 +23,7 @@ from toolpost.contracts.compatibility.definition import define_skill
 from toolpost.contracts.errors import ContractChanged, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
 from toolpost.contracts.skills import DYNAMIC, MANIFEST, find_fault
-from toolpost.providers.promises import ContractStatus, Mode, Promises
+from toolpost.providers.contract_watch import ContractStatus, Mode, Promises
 from toolpost.providers.quarantine import CheckedText, check_text, log_quarantined
 from toolpost.upstreams.lists import Slices
 

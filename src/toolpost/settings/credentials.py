@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.own_folder import OWN_FOLDER
+from toolpost.base.state_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.credentials.keys import VARIABLE, KeyFile, KeyInKeychain, KeyInMemory, KeyPlace, KeyVariable
 from toolpost.settings.model import Config
 from toolpost.store.urls import MEMORY, SqliteLocation, parse_store_url
-from toolpost.upstreams.credentials.keys import VARIABLE, KeyFile, KeyInKeychain, KeyInMemory, KeyPlace, KeyVariable
 
 KEY_FILE: Final = "credentials.key"
 

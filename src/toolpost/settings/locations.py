@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolpost.base.own_folder import OWN_FOLDER
+from toolpost.base.state_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 
 

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.base.nearest import nearest_name
-from toolpost.base.own_folder import OWN_FOLDER
+from toolpost.base.state_folder import OWN_FOLDER
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.net.network import Network
 from toolpost.plugins import BUNDLED
 from toolpost.settings.callers import (
     CallerName,
@@ -27,7 +28,6 @@ from toolpost.settings.callers import (
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
 from toolpost.settings.variables import expand_variables
-from toolpost.upstreams.http.network import Network
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.upstreams.http.network import FROM_ENVIRONMENT, NOT_BY_PROXY, Network, Trust, check_proxy
+from toolpost.net.network import FROM_ENVIRONMENT, NOT_BY_PROXY, Network, Trust, check_proxy
 
 
 class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.registry import BUNDLED, installed_part, installed_parts
+from toolpost.manifest import BUNDLED, installed_part, installed_parts
 from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
 

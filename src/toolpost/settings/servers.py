@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.credentials.values import OwnValue, Template
+from toolpost.net.network import DIRECT, Network
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.variables import expand_variables, split_own_values, split_references
-from toolpost.upstreams.credentials.values import OwnValue, Template
-from toolpost.upstreams.http.network import DIRECT, Network
 from toolpost.upstreams.spec import AuthSpec, AuthType, ClientAuth, Subject
 
 Transport = Literal["stdio", "http", "sse"]

@@ -20,8 +20,8 @@ from typing import Final
 
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration, OperatorError
-from toolpost.upstreams.credentials.keychain import read_keychain
-from toolpost.upstreams.credentials.values import OwnValue
+from toolpost.credentials.keychain import read_keychain
+from toolpost.credentials.values import OwnValue
 
 _DEPTH: Final = 8
 """How deep defaults may be nested."""

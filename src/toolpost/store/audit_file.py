@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from toolpost.base.ids import Digest
-from toolpost.base.own_folder import make_folder
+from toolpost.base.state_folder import make_folder
 from toolpost.store.audit_values import AuditRecord
 from toolpost.store.chain import COLUMNS, ChainVerifier, Row
 from toolpost.store.segments import AuditSegment

@@ -33,7 +33,7 @@ from typing import Any, Final
 import msgspec
 
 from toolpost.base.events import event
-from toolpost.base.own_folder import make_folder
+from toolpost.base.state_folder import make_folder
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.store.audit_values import AuditEntry
 

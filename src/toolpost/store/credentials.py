@@ -1,6 +1,6 @@
 """Credentials for servers, by server, owner and name; an empty owner is shared by all callers.
 
-Values come and go encrypted: `upstreams/credentials/vault.py` has the key. Ciphertexts of the same value differ each time, so
+Values come and go encrypted: `credentials/vault.py` has the key. Ciphertexts of the same value differ each time, so
 that one stands for exactly one write: they are compared before they are replaced, and a write that is repeated knows its own.
 """
 

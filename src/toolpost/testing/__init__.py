@@ -10,16 +10,16 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.part_base import Part
-from toolpost.parts.conversations import Agent, ConversationService
-from toolpost.parts.conversations.part import ConversationsPart
-from toolpost.registry import BUNDLED
-from toolpost.running import App
+from toolpost.host.part import Part
+from toolpost.manifest import BUNDLED
+from toolpost.parts.agents import Agent, ConversationService
+from toolpost.parts.agents.part import ConversationsPart
+from toolpost.parts.agents.testing import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 from toolpost.settings import Config, LimitSettings, StoreSettings
-from toolpost.testing.agents import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 from toolpost.upstreams.in_process import ServerObject
 
 __all__ = [

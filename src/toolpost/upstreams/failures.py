@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
-from toolpost.shares import Callers
+from toolpost.fairness import Callers
 from toolpost.upstreams.transport import ServerRefused
 
 FIRST_S: Final = 1.0

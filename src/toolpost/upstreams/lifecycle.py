@@ -16,8 +16,8 @@ from typing import Final, Protocol
 import anyio
 
 from toolpost.base.ids import CallerId, JsonObject
+from toolpost.credentials.oauth import Authorization
 from toolpost.upstreams.changes import InstanceSubscriptions, keep_subscribed
-from toolpost.upstreams.credentials.oauth import Authorization
 from toolpost.upstreams.handshake import fetch_tools, negotiate
 from toolpost.upstreams.http.exchange import NotStreamable
 from toolpost.upstreams.http.transport import open_http_server

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import ByteSendStream
 
 from toolpost.base.events import event
-from toolpost.upstreams.process.tree import PipeWriter
+from toolpost.processes.tree import PipeWriter
 
 _log = logging.getLogger("toolpost.upstreams")
 

@@ -28,12 +28,12 @@ from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import CredentialRequired, CredentialUnreadable, LoginRequired, UpstreamUnavailable
+from toolpost.credentials.oauth import Authorization, Authorizations
+from toolpost.fairness import over_limit
 from toolpost.protocol.extensions import merge_extensions, select_extensions
-from toolpost.shares import over_limit
 from toolpost.upstreams import failures
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import InstanceSubscriptions
-from toolpost.upstreams.credentials.oauth import Authorization, Authorizations
 from toolpost.upstreams.failures import Backoff, LastFailure, copy_error, find_error, hint_of, is_refusal, reason_of
 from toolpost.upstreams.handshake import ToolsListener
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance

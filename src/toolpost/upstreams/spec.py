@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from toolpost.shares import Callers
-from toolpost.upstreams.credentials.values import OwnValue, Template
-from toolpost.upstreams.http.network import DIRECT, Network
+from toolpost.credentials.values import OwnValue, Template
+from toolpost.fairness import Callers
+from toolpost.net.network import DIRECT, Network
 from toolpost.upstreams.in_process import InProcessServer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.late_import import import_in_thread
 from toolpost.contracts.errors import BadConfiguration, ToolpostError, UpstreamUnavailable
-from toolpost.upstreams.credentials.oauth import Authorization
+from toolpost.credentials.oauth import Authorization
 from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.notifications import NotificationListener

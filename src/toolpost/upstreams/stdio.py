@@ -11,13 +11,13 @@ from typing import Final
 import anyio
 
 from toolpost.base.events import OUTPUT_EVENT, SERVER_OUTPUT, event
+from toolpost.processes import tree as process_tree
+from toolpost.processes.tree import PipeReader, each_line, each_log_line
 from toolpost.protocol.lines import OversizedLine
 from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.notifications import NotificationListener
 from toolpost.upstreams.outbox import Outbox
 from toolpost.upstreams.peer import MESSAGE_LIMIT, Peer
-from toolpost.upstreams.process import tree as process_tree
-from toolpost.upstreams.process.tree import PipeReader, each_line, each_log_line
 from toolpost.upstreams.spec import ServerSpec
 
 STDERR_LINES: Final = 50

@@ -32,12 +32,12 @@ from toolpost.base.caller import Caller, ClientInfo
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.credentials.oauth import Authorizations
+from toolpost.fairness import FairQueue
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
 from toolpost.protocol.mirrored import Headers
-from toolpost.shares import FairQueue
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import InstanceSubscriptions, ToolListRefresher
-from toolpost.upstreams.credentials.oauth import Authorizations
 from toolpost.upstreams.failures import LastFailure
 from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now

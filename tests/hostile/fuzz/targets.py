@@ -26,13 +26,13 @@ from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.framing import HEAD_END, read_framing
 from toolpost.endpoints.http.head import split_head
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.parts.conversations.settings import AGENTS, resolve_agent
+from toolpost.net.events import EventReader, EventTooLarge
+from toolpost.parts.agents.settings import AGENTS, resolve_agent
 from toolpost.protocol import rpc
 from toolpost.protocol.rpc import ProtocolError
 from toolpost.settings import load_config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.servers import resolve_server
-from toolpost.upstreams.http.events import EventReader, EventTooLarge
 
 LONGEST_S: Final = 2.0
 """The CPU time that one input may take; a hundred times what any of those in the corpus does."""

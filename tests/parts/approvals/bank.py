@@ -10,11 +10,11 @@ from mcp import Client
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Context, Plugin
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import Store
 from toolpost.store.scripts import Statement

@@ -9,7 +9,7 @@ import pytest
 
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring
 from tests.parts.approvals.test_rounds import round_of
-from tests.upstreams.test_asking import client_on
+from tests.upstreams.test_questions import client_on
 from tests.ways import QUICK_WAYS, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import open_app

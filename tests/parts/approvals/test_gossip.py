@@ -19,13 +19,13 @@ from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requir
 from tests.proofs import proves
 from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest, QueueOverloaded
 from toolpost.parts.approvals import peers as peers_module
 from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.peers import HEADER, ExchangeCursor, PeerEvent, Peers, find_fork, is_signed_event
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import PEERS, PeerSettings, check_peer
-from toolpost.running import App
 from toolpost.store.part_migrations import open_part_store
 from toolpost.testing import data_of
 

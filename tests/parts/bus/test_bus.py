@@ -11,12 +11,12 @@ from tests.parts.bus.conftest import OpenBus
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
+from toolpost.fairness import Callers
 from toolpost.parts.bus import service
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, TaskId, WorkerName, WorkerTask
 from toolpost.parts.bus.workers import PollAnswer
-from toolpost.shares import Callers
 from toolpost.store import open_store
 from toolpost.store.migrate import list_migrations
 from toolpost.store.postgres import store as postgres

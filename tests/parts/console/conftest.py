@@ -12,11 +12,11 @@ import pytest
 
 from tests.postgres import Postgres
 from toolpost.app import open_app, open_http
+from toolpost.app.reload import follow_config, follow_lock
+from toolpost.app.running import App
 from toolpost.authoring import Plugin
 from toolpost.parts.console.gateway_id import make_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
-from toolpost.reload import follow_config, follow_lock
-from toolpost.running import App
 from toolpost.settings import load_config
 
 API = "/api/console"

@@ -104,7 +104,7 @@ def dogs(*required: str) -> str:
 async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_those_of_servers(
     site: OpenSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolpost.parts.apis.served.LOOK_S", 0.05)
+    monkeypatch.setattr("toolpost.parts.openapi.served.LOOK_S", 0.05)
     document, file = tmp_path / "pets.json", tmp_path / "toolpost.toml"
     document.write_text(dogs())
     text = '[apis.pets] # ours\ndocument = "pets.json" # kept\nbase = "http://127.0.0.1:1"\n'

@@ -11,7 +11,7 @@ from tests.parts.console.test_contracts import bank, change_tool
 from tests.parts.console.test_servers import SECRET, server
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from toolpost.parts.console.api.overview import _list_minutes
-from toolpost.providers.promises import Promises
+from toolpost.providers.contract_watch import Promises
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -16,6 +16,7 @@ from toolpost.authoring import Context, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden
+from toolpost.credentials.vault import Vault
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.pending_channel import PendingChannel
 from toolpost.parts.approvals.rounds import RoundId
@@ -23,7 +24,6 @@ from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.console.api.run import CallStream
 from toolpost.settings.credentials import key_place_of
 from toolpost.store import AuditFilter
-from toolpost.upstreams.credentials.vault import Vault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

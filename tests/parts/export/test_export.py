@@ -24,6 +24,7 @@ from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.ways import TOOLPOST, server_environment
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.metrics import Counter
+from toolpost.net.network import DIRECT
 from toolpost.parts.export import exporter as exporting
 from toolpost.parts.export.destinations import AuditDestination, FileDestination, OtlpLogs, Webhook, sign
 from toolpost.parts.export.exporter import AuditExporter
@@ -33,7 +34,6 @@ from toolpost.store import Store
 from toolpost.store.audit_file import append_records, last_record, row_of_line
 from toolpost.store.chain import BEGINNING, ChainVerifier
 from toolpost.store.scripts import Script, Statement
-from toolpost.upstreams.http.network import DIRECT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -14,10 +14,11 @@ from mcp import Client
 
 from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, report, text_of, until
-from tests.upstreams.test_asking import Person, client_on
+from tests.upstreams.test_questions import Person, client_on
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
@@ -27,7 +28,6 @@ from toolpost.parts.models.router import Router
 from toolpost.parts.models.settings import GROUPS, ROUTER, GroupSettings, RouterSettings
 from toolpost.parts.models.stats import Stats
 from toolpost.providers import ProvidedTool
-from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.settings.model import ModeSettings
 from toolpost.settings.servers import ServerSettings

@@ -11,11 +11,11 @@ import pytest
 from tests.postgres import Postgres
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.parts import open_part_store
 from toolpost.parts.results.kept import KeptResults
 from toolpost.parts.results.part import ResultsPart
 from toolpost.parts.results.settings import RESULTS, ResultSettings
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 
 LIMIT = 2_000

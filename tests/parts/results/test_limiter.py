@@ -13,6 +13,7 @@ from tests.parts.results.conftest import LIMIT, limited, open_limited
 from tests.plugins.bulk import plugin as bulk
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
+from toolpost.app.running import App
 from toolpost.base.caller import Caller, ClientInfo, Scope
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
@@ -22,7 +23,6 @@ from toolpost.middleware import CheckedResult
 from toolpost.parts.results.doctor import ResultsDoctor
 from toolpost.parts.results.settings import RESULTS, LimitRule, LimitTable, ResultSettings, SizeLimits, check_results
 from toolpost.protocol.era import REVISIONS
-from toolpost.running import App
 from toolpost.settings.servers import ServerSettings
 
 pytestmark = pytest.mark.anyio

@@ -19,10 +19,11 @@ from tests.hostile.attacks import attack
 from tests.parts.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.postgres import Postgres
 from tests.upstreams.behind import hostile
-from tests.upstreams.test_asking import asking_behind
+from tests.upstreams.test_questions import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, WAYS, Way, plugin_of, stdio_peer, stdio_server
 from tests.wire.callers import Project
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -30,7 +31,6 @@ from toolpost.parts.tasks import orphans
 from toolpost.parts.tasks.endpoint import TaskEndpoint
 from toolpost.parts.tasks.records import TaskRecord
 from toolpost.parts.tasks.settings import TaskSettings
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import LimitSettings
 from toolpost.store import AuditFilter

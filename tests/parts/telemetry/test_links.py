@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.parts.conversations.asking import ADA, asked, desk
+from tests.parts.agents.asking import ADA, asked, desk
 from tests.parts.telemetry.receiver import open_receiver
 from tests.parts.telemetry.test_spans import config_of
 from tests.ways import STATELESS, Way

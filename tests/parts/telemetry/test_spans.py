@@ -22,10 +22,10 @@ from tests.parts.telemetry.receiver import ReceivedSpan, Receiver, open_grpc_rec
 from tests.ways import ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, server_environment
 from toolpost import Context, Plugin
 from toolpost.app import open_app, open_http
+from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.parts.telemetry.settings import TELEMETRY, TelemetrySettings
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 

@@ -14,6 +14,7 @@ from tests.store.test_call_journal import draft
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.authoring.middleware import CallRequest, CallResult, Next
 from toolpost.base.ids import META_KEY, CallerId, ToolName
 from toolpost.contracts.errors import ToolpostError
@@ -21,7 +22,6 @@ from toolpost.parts.trail.calls import CallRecorder
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail, context_name, draft_result
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
-from toolpost.running import App
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import MiddlewareSettings
 from toolpost.store import AuditEntry, AuditFilter

@@ -8,7 +8,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.parts.conversations.asking import ADA, asked
+from tests.parts.agents.asking import ADA, asked
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.turns import AgentEvent, TextChunk, TurnEnded

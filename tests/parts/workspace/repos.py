@@ -12,10 +12,10 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
+from toolpost.app.running import App
 from toolpost.parts.workspace.plugin import workspace_plugin
 from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of
-from toolpost.running import App
 from toolpost.settings import Config
 from toolpost.testing import data_of
 

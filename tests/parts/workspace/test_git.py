@@ -13,11 +13,11 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, thread_cpu_s
 from tests.parts.workspace.repos import FILES, USERS, git, make_repo, write
-from toolpost.git.changes import open_work_tree
-from toolpost.git.config import parse_config, read_user_config
-from toolpost.git.files import Unreadable
-from toolpost.git.index import read_index
-from toolpost.git.repository import RepositoryRefused, find_repository, read_head
+from toolpost.parts.workspace.git.changes import open_work_tree
+from toolpost.parts.workspace.git.config import parse_config, read_user_config
+from toolpost.parts.workspace.git.files import Unreadable
+from toolpost.parts.workspace.git.index import read_index
+from toolpost.parts.workspace.git.repository import RepositoryRefused, find_repository, read_head
 from toolpost.parts.workspace.scan import scan
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits, spec_of
 

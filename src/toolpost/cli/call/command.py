@@ -17,11 +17,13 @@ from toolpost.cli.call.arguments import parse_words
 from toolpost.cli.call.gateway import call_gateway, mcp_url
 from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.call.questions import NO_TERMINAL
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode, exit_code_of
-from toolpost.cli.failures import as_clause, issues_in, show_error, tell
-from toolpost.cli.gateway import complete_tool_names, run_async
-from toolpost.cli.options import (
+from toolpost.cli.quiet_app import complete_tool_names
+from toolpost.contracts.errors import ErrorCode
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode, exit_code_of
+from toolpost.terminal.failures import as_clause, issues_in, show_error, tell
+from toolpost.terminal.options import (
     config_option,
     debug_option,
     is_debugging,
@@ -30,10 +32,9 @@ from toolpost.cli.options import (
     plugin_option,
     refuse_plugins_beside_url,
 )
-from toolpost.cli.servers.client import RunningGateway
-from toolpost.cli.show import format_size, print_encoded, print_json
-from toolpost.cli.terminal import printable
-from toolpost.contracts.errors import ErrorCode
+from toolpost.terminal.running_gateway import RunningGateway
+from toolpost.terminal.tables import format_size, print_encoded, print_json
+from toolpost.terminal.text import printable
 
 BLOCKS_LIMIT: Final = 100
 """Blocks shown of one answer: a server may send tens of thousands of tiny images."""

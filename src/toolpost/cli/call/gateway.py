@@ -19,9 +19,6 @@ from toolpost.cli.call.arguments import arguments_of
 from toolpost.cli.call.in_process import RequestedCall, cancel_on_signal
 from toolpost.cli.call.progress import ShowProgress, open_progress
 from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
-from toolpost.cli.logs.format import set_up_logging
-from toolpost.cli.options import is_debugging
-from toolpost.cli.servers.client import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
 from toolpost.contracts.errors import (
     CallCancelled,
     CapabilityMissing,
@@ -32,12 +29,15 @@ from toolpost.contracts.errors import (
 )
 from toolpost.discovery.automatic import AUTOMATIC_EVAL
 from toolpost.middleware import ProgressNotification
+from toolpost.net.client import HttpClient
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers.input_required import Fields, answer_input_requests, is_input_required, write_resumption
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.options import is_debugging
+from toolpost.terminal.running_gateway import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
 from toolpost.upstreams.handshake import CLIENT
-from toolpost.upstreams.http.client import HttpClient
 from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode

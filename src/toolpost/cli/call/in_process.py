@@ -11,10 +11,10 @@ from toolpost.cli.call.answer import CallAnswer, parse_answer
 from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
 from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
-from toolpost.cli.gateway import find_tool, open_quiet_app, require_named_plugins, warn_of_problems
-from toolpost.cli.signals import on_signals
+from toolpost.cli.quiet_app import find_tool, open_quiet_app, require_named_plugins, warn_of_problems
 from toolpost.protocol.era import LATEST_HANDSHAKE
 from toolpost.settings import Config
+from toolpost.terminal.signals import on_signals
 from toolpost.upstreams.handshake import CLIENT
 
 INTERRUPTED: Final = "interrupted by Ctrl-C or SIGTERM"

@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from toolpost.cli.show import cut
-from toolpost.cli.terminal import printable
 from toolpost.middleware import ProgressNotification
+from toolpost.terminal.tables import cut
+from toolpost.terminal.text import printable
 
 _BAR_WIDTH: Final = 20
 _OTHERS_WIDTH: Final = 18

@@ -17,9 +17,9 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.cli.call.schemas import describe_type
-from toolpost.cli.terminal import printable, style_stderr
 from toolpost.contracts.issues import find_issues_quickly
 from toolpost.contracts.schema import Schema, SchemaProblem, compile_schema
+from toolpost.terminal.text import printable, style_stderr
 from toolpost.upstreams.server_requests import ELICITATION
 from toolpost.upstreams.transport import ServerRefused, encode
 

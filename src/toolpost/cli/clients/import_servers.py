@@ -12,15 +12,15 @@ from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.known import CLIENTS, list_client_files
 from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, non_default_values, parse_servers, render_server
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import suggest, tell, warn
-from toolpost.cli.group import ImporterGroup
-from toolpost.cli.options import json_option
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import CONFIG_NAME, FoundServer, ServerSettings, read_client_file
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import suggest, tell, warn
+from toolpost.terminal.group import ImporterGroup
+from toolpost.terminal.options import json_option
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 ImportOutcome = Literal["written", "replaced", "already there", "left out"]
 

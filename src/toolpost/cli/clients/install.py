@@ -15,15 +15,15 @@ from toolpost.base.server_name import usable_name
 from toolpost.cli.clients.conversion import Variables
 from toolpost.cli.clients.known import CLIENTS, ClientScope, KnownClient, client_file_of
 from toolpost.cli.clients.safe_files import back_up, backups_of, read_text, write_atomically
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import tell, warn
-from toolpost.cli.options import config_option, json_option, own_url
-from toolpost.cli.show import print_json_line
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.client_files import OWN_NAME, is_toolpost
 from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import tell, warn
+from toolpost.terminal.options import config_option, json_option, own_url
+from toolpost.terminal.tables import print_json_line
+from toolpost.terminal.text import printable
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 

@@ -12,7 +12,19 @@ import click
 
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
-from toolpost.cli.doctor.findings import (
+from toolpost.cli.doctor.servers import check_server
+from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
+from toolpost.cli.doctor.tools import TOOLS_LIMIT
+from toolpost.cli.servers.command import complete_server_names
+from toolpost.contracts.errors import BadConfiguration, NotFound
+from toolpost.host.part import PartDoctor
+from toolpost.manifest import BUNDLED, installed_parts
+from toolpost.settings import Config
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.findings import (
     Diagnosis,
     Group,
     Level,
@@ -23,23 +35,11 @@ from toolpost.cli.doctor.findings import (
     total,
     warning,
 )
-from toolpost.cli.doctor.servers import check_server
-from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
-from toolpost.cli.doctor.tools import TOOLS_LIMIT
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import suggest
-from toolpost.cli.gateway import run_async
-from toolpost.cli.logs.format import set_up_logging
-from toolpost.cli.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
-from toolpost.cli.servers.command import complete_server_names
-from toolpost.cli.show import print_json_line
-from toolpost.cli.signals import on_signals
-from toolpost.cli.terminal import printable
-from toolpost.contracts.errors import BadConfiguration, NotFound
-from toolpost.part_base import PartDoctor
-from toolpost.registry import BUNDLED, installed_parts
-from toolpost.settings import Config
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
+from toolpost.terminal.signals import on_signals
+from toolpost.terminal.tables import print_json_line
+from toolpost.terminal.text import printable
 
 AT_ONCE: Final = 4
 """How many servers are started in parallel."""

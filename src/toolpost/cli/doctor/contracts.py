@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from toolpost.cli.doctor.findings import Diagnosis, Group, problem, warning
 from toolpost.cli.lock.states import read_pinned_tools, read_recent_names
 from toolpost.contracts.compatibility import Definition, Verdict, judge
 from toolpost.contracts.compatibility.definition import is_tool_name
@@ -15,6 +14,7 @@ from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import make_concealer
 from toolpost.settings.section import credential_users
+from toolpost.terminal.findings import Diagnosis, Group, problem, warning
 
 SHOWN_RULES = 5
 

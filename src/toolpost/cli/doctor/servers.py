@@ -14,11 +14,9 @@ import msgspec
 
 from toolpost.app import open_app
 from toolpost.base.ids import JsonObject
-from toolpost.cli.doctor.findings import Diagnosis, Group, note, ok, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
-from toolpost.cli.failures import as_clause
-from toolpost.cli.gateway import without_store
 from toolpost.cli.lock.states import list_skills
+from toolpost.cli.quiet_app import without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
@@ -26,6 +24,8 @@ from toolpost.protocol.era import STATELESS
 from toolpost.providers.servers import ServerProvider
 from toolpost.settings import Config, PluginSettings
 from toolpost.settings.masking import make_concealer
+from toolpost.terminal.failures import as_clause
+from toolpost.terminal.findings import Diagnosis, Group, note, ok, problem, warning
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
 

@@ -17,16 +17,17 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+from toolpost.app.callers import members_of
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
-from toolpost.cli.failures import suggest
-from toolpost.cli.gateway import open_quiet_app, without_store
+from toolpost.cli.quiet_app import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
+from toolpost.credentials.keys import KeyFile, KeyPlace
+from toolpost.credentials.login_flow import is_pending_login
+from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
-from toolpost.members import members_of
-from toolpost.part_base import PartDoctor
+from toolpost.host.part import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.providers.servers import ServerProvider
@@ -36,9 +37,8 @@ from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
 from toolpost.store import AuditFilter, AuditLog, Store, open_store, store_exists
 from toolpost.store.urls import shown_url
-from toolpost.upstreams.credentials.keys import KeyFile, KeyPlace
-from toolpost.upstreams.credentials.login import is_pending_login
-from toolpost.upstreams.credentials.vault import Vault
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 
 VERIFY_S: Final = 10.0
 """Time limit of verifying the audit; `toolpost audit --verify` has none."""

@@ -11,11 +11,11 @@ from typing import Final
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.cli.call.schemas import resolve
-from toolpost.cli.doctor.findings import Diagnosis, Level, warning
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.document import declared_properties, draft_of, walk_subschemas
 from toolpost.contracts.errors import ContractRefused
 from toolpost.providers import ProvidedTool
+from toolpost.terminal.findings import Diagnosis, Level, warning
 
 TOOLS_LIMIT: Final = 128
 DESCRIPTION_LIMIT: Final = 1_024

@@ -7,18 +7,18 @@ from typing import Final
 
 import click
 
-from toolpost.cli.doctor.findings import pluralize
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import warn
-from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
 from toolpost.cli.lock.states import LockFile, filter_by_source, load_live_tools, lock_option, only_option
-from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.cli.show import print_json_line
-from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.lockfile import Drift, count_tools, drifts
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import warn
+from toolpost.terminal.findings import pluralize
+from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
+from toolpost.terminal.tables import print_json_line
+from toolpost.terminal.text import printable
 
 FORMATS: Final = ("text", "json", "github", "markdown")
 

@@ -6,11 +6,6 @@ from pathlib import Path
 
 import click
 
-from toolpost.cli.doctor.findings import pluralize
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import suggest
-from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts
 from toolpost.cli.lock.states import (
     LiveTools,
@@ -21,12 +16,17 @@ from toolpost.cli.lock.states import (
     only_option,
     read_pinned_tools,
 )
-from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.cli.show import print_json_line
-from toolpost.cli.terminal import printable
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.findings import pluralize
+from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
+from toolpost.terminal.tables import print_json_line
+from toolpost.terminal.text import printable
 
 
 @click.command(

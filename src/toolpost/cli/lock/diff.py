@@ -10,14 +10,8 @@ import click
 
 from toolpost.base.ids import Json
 from toolpost.cli.clients.safe_files import read_text
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import suggest, warn
-from toolpost.cli.gateway import run_async
 from toolpost.cli.lock.output import print_drifts
 from toolpost.cli.lock.states import load_live_tools, read_pinned_tools
-from toolpost.cli.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.cli.show import print_json_line
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.findings import inspect_change
@@ -25,6 +19,12 @@ from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import suggest, warn
+from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
+from toolpost.terminal.tables import print_json_line
 
 LIVE: Final = "live"
 PINS: Final = "pins"

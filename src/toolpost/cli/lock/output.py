@@ -10,11 +10,11 @@ import msgspec
 
 from toolpost.base.ids import Json
 from toolpost.cli.lock.states import LockFile
-from toolpost.cli.show import heading
-from toolpost.cli.terminal import has_color, printable
 from toolpost.contracts.compatibility import Change, Judgement, Verdict
 from toolpost.contracts.findings import Finding
 from toolpost.contracts.lockfile import Drift, find_lines
+from toolpost.terminal.tables import heading
+from toolpost.terminal.text import has_color, printable
 
 VALUE_LIMIT: Final = 400
 

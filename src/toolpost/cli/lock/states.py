@@ -15,8 +15,7 @@ import msgspec
 
 from toolpost.base.caller import OPERATOR
 from toolpost.cli.clients.safe_files import write_atomically
-from toolpost.cli.failures import suggest, warn
-from toolpost.cli.gateway import open_quiet_app, without_store
+from toolpost.cli.quiet_app import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
@@ -33,6 +32,7 @@ from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
 from toolpost.store import Pins, open_store, store_exists
+from toolpost.terminal.failures import suggest, warn
 
 Result = TypeVar("Result")
 

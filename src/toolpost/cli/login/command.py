@@ -15,27 +15,27 @@ from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.credentials import check_owner
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import suggest
-from toolpost.cli.gateway import run_async
 from toolpost.cli.login.listener import LoginListener, open_listener, read_pasted_urls
-from toolpost.cli.options import config_option, json_option, load_cli_config
 from toolpost.cli.servers.command import complete_server_names
-from toolpost.cli.show import print_json_line
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost.credentials.device import DeviceLogin, begin_device_login, finish_device_login
+from toolpost.credentials.grant import Grant
+from toolpost.credentials.login_flow import PENDING_S, LoginAttempt, LoginFailed, begin_login, finish_login
+from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.probe import find_challenge
+from toolpost.credentials.vault import Vault
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.masking import make_concealer
 from toolpost.settings.section import SERVERS, credential_users
 from toolpost.settings.servers import resolve_server
 from toolpost.store import open_store
-from toolpost.upstreams.credentials.device import DeviceLogin, begin_device_login, finish_device_login
-from toolpost.upstreams.credentials.grant import Grant
-from toolpost.upstreams.credentials.login import PENDING_S, LoginAttempt, LoginFailed, begin_login, finish_login
-from toolpost.upstreams.credentials.oauth import Authorization
-from toolpost.upstreams.credentials.probe import find_challenge
-from toolpost.upstreams.credentials.vault import Vault
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+from toolpost.terminal.tables import print_json_line
+from toolpost.terminal.text import printable
 from toolpost.upstreams.spec import ServerSpec
 
 _LATE: Final = "begin the login again; `--timeout` sets how long it may take"

@@ -10,14 +10,14 @@ import anyio
 import click
 
 from toolpost.base.events import OUTPUT_EVENT
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
 from toolpost.cli.logs.files import LogReader
-from toolpost.cli.logs.format import LEVELS, format_event
-from toolpost.cli.options import TimeParameter, config_option, json_option, load_cli_config
-from toolpost.cli.signals import on_signals
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.logging import LEVELS, format_event
+from toolpost.terminal.options import TimeParameter, config_option, json_option, load_cli_config
+from toolpost.terminal.signals import on_signals
+from toolpost.terminal.text import printable
 
 POLL_S: Final = 0.3
 

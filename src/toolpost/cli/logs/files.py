@@ -17,9 +17,9 @@ from typing import Any, Final
 import psutil
 
 from toolpost.base.events import SERVER_OUTPUT
-from toolpost.base.own_folder import make_folder
-from toolpost.cli.failures import warn
-from toolpost.cli.logs.format import JsonFormatter
+from toolpost.base.state_folder import make_folder
+from toolpost.terminal.failures import warn
+from toolpost.terminal.logging import JsonFormatter
 
 FILES: Final = 20
 """Files of ended processes that are kept at most; `log.keep_mb` is shared by all."""

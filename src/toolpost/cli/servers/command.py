@@ -8,16 +8,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.cli.doctor.findings import pluralize
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import show_failure
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option, load_cli_config, own_url, url_option
-from toolpost.cli.servers.client import NoGateway, RunningGateway, base_url
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.settings import Config
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import show_failure
+from toolpost.terminal.findings import pluralize
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config, own_url, url_option
+from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 _COLUMNS: Final = ("NAME", "STATE", "PID", "MEMORY", "RESTARTS", "TOOLS", "LAST ERROR")
 _SHOWN_LINES: Final = 5

@@ -18,10 +18,10 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ErrorCode, UpstreamUnavailable
+from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth_rules import IssuerRules
 from toolpost.endpoints.auth.roster import TokenDigest, digest_of
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.upstreams.credentials.fetch import Fetcher
 
 _log = logging.getLogger("toolpost.oauth")
 

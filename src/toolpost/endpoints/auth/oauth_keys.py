@@ -18,9 +18,9 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, UpstreamUnavailable
+from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth_rules import IssuerRules
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.upstreams.credentials.fetch import Fetcher
 
 _log = logging.getLogger("toolpost.oauth")
 

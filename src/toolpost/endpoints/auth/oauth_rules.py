@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from toolpost.base.ids import JsonObject
 from toolpost.endpoints.http.paths import MCP_PATH, METADATA_PATH, view_of
-from toolpost.upstreams.http.network import DIRECT, Network
+from toolpost.net.network import DIRECT, Network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
-from toolpost.shares import Callers
+from toolpost.fairness import Callers
 
 VERIFIED_LIMIT: Final = 4_096
 VERIFIED_S: Final = 300.0

@@ -35,12 +35,12 @@ from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
 from toolpost.endpoints.sdk.lazy import LazySdk, parameter_header_problem
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
+from toolpost.fairness import EndpointShares
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
-from toolpost.shares import EndpointShares
 
 LISTEN: Final = "subscriptions/listen"
 

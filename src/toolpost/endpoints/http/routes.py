@@ -26,11 +26,11 @@ from toolpost.endpoints.http.descriptors import is_out_of_descriptors
 from toolpost.endpoints.http.exchange import PRIVATE_HEADERS, send_json
 from toolpost.endpoints.http.refusal import Headers, Refused, forbidden, overload_status, retry_headers
 from toolpost.endpoints.http.request import HttpRequest
+from toolpost.fairness import Shares
 from toolpost.gateway import Gateway
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.server_host import ServerHost
-from toolpost.shares import Shares
 
 
 class Routes(Protocol):

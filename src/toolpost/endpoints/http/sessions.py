@@ -12,9 +12,9 @@ from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.client_session import HandshakeClient
 from toolpost.endpoints.http.event_log import EventLog, EventLogs
 from toolpost.endpoints.in_flight import InFlight
+from toolpost.fairness import Shares
 from toolpost.middleware import Call
 from toolpost.protocol.era import Revision, agree_version
-from toolpost.shares import Shares
 from toolpost.upstreams.server_requests import takes_server_requests
 
 IDLE_S: Final = 30 * 60

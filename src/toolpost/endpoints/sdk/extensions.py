@@ -23,6 +23,7 @@ from toolpost.endpoints.sdk.handshake import require_initialized
 from toolpost.endpoints.sdk.passthrough import merge_envelope
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.fairness import Shares
 from toolpost.middleware import info_of
 from toolpost.middleware.extensions import ExtensionSteps, describe_method
 from toolpost.protocol.era import SERVER_INFO
@@ -32,7 +33,6 @@ from toolpost.providers.extensions import Extensions, find_named_tool
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
-from toolpost.shares import Shares
 from toolpost.upstreams.notifications import ExtensionBudget
 from toolpost.upstreams.transport import ServerRefused
 

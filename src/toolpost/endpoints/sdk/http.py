@@ -19,10 +19,10 @@ from toolpost.endpoints.http.request import HttpRequest, Receive, Send
 from toolpost.endpoints.http.sessions import Session, Sessions
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
+from toolpost.fairness import Shares
 from toolpost.protocol import rpc
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
-from toolpost.shares import Shares
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager

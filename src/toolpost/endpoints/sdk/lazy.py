@@ -12,9 +12,9 @@ from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import LoginServer, TokenVerifier
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.tasks import Tasks
+from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.providers.relay import Relay
-from toolpost.shares import EndpointShares
 from toolpost.store import AuditLog
 
 if TYPE_CHECKING:

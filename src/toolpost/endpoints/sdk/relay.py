@@ -20,6 +20,7 @@ from toolpost.endpoints.sdk.client import SdkClientChannel, open_notifier
 from toolpost.endpoints.sdk.passthrough import stash_result
 from toolpost.endpoints.sdk.read import TimedRead
 from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.fairness import Shares
 from toolpost.middleware.audit import format_time
 from toolpost.protocol.era import CLIENT_CAPABILITIES, STATELESS
 from toolpost.protocol.extensions import is_extension_request
@@ -28,7 +29,6 @@ from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import NAME_LIMIT, Refusals
-from toolpost.shares import Shares
 from toolpost.store import AuditEntry, AuditLog, Outcome
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.transport import ServerRefused

@@ -37,12 +37,12 @@ from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
 from toolpost.endpoints.tasks import EXTENSION, Tasks
+from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.providers.relay import Relay, capabilities_of
-from toolpost.shares import EndpointShares
 from toolpost.store import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
 

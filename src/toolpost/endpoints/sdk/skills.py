@@ -26,13 +26,13 @@ from toolpost.endpoints.listing import SERVER_STAMP, decode_cursor, encode_curso
 from toolpost.endpoints.sdk.handshake import require_initialized
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, make_requester, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER
+from toolpost.fairness import Shares
 from toolpost.protocol.rpc import INVALID_PARAMS
 from toolpost.providers.extensions import find_declared
 from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.relay import Relay
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
-from toolpost.shares import Shares
 from toolpost.upstreams.transport import ServerRefused
 
 LIST: Final = "skills/list"

@@ -38,6 +38,7 @@ from toolpost.endpoints.sdk.task_notifications import (
     parse_task_ids,
 )
 from toolpost.endpoints.tasks import Tasks
+from toolpost.fairness import EndpointShares
 from toolpost.protocol.era import CLIENT_CAPABILITIES
 from toolpost.protocol.extensions import declares_extensions, select_extensions
 from toolpost.protocol.rpc import INTERNAL_ERROR
@@ -45,7 +46,6 @@ from toolpost.providers.relay import Relay, Subscription
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
 from toolpost.refusals import NAME_LIMIT
-from toolpost.shares import EndpointShares
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_LEVELS,

@@ -12,12 +12,6 @@ import msgspec
 
 from toolpost.base.caller import OPERATOR
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.approvals.part import MIGRATIONS, make_approvals
 from toolpost.parts.approvals.peers import Peers
@@ -30,6 +24,12 @@ from toolpost.settings import Config, load_config
 from toolpost.store import Store, store_exists
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.urls import shown_url
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 LISTED: Final = 100
 

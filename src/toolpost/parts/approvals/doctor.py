@@ -6,9 +6,8 @@ from importlib.util import find_spec
 
 import msgspec
 
-from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import PartDoctor
+from toolpost.host.part import PartDoctor
 from toolpost.parts.approvals.settings import (
     APPROVALS,
     OPERATOR_VOTER,
@@ -18,6 +17,7 @@ from toolpost.parts.approvals.settings import (
     voters_of,
 )
 from toolpost.settings import Config
+from toolpost.terminal.findings import Finding, note, ok, problem, warning
 
 
 class ApprovalsDoctor(PartDoctor):

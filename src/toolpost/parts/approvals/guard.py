@@ -19,6 +19,7 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
 from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
+from toolpost.fairness import Shares
 from toolpost.middleware import Call, CheckedResult, info_of
 from toolpost.middleware.interface import NextStep
 from toolpost.parts.approvals.draw import Draw
@@ -28,7 +29,6 @@ from toolpost.parts.approvals.rounds import Choice, Round, RoundId, Status, tall
 from toolpost.parts.approvals.rules import ApprovalRule, ApprovalRules
 from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.subject import CallSubject
-from toolpost.shares import Shares
 
 META_ROUND: Final = "round_id"
 """Under our key in a call's `_meta`: the round whose approval the call is to use, and no other."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
-from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.parts.approvals.sample import SampleGuard
     from toolpost.parts.approvals.service import Approvals
     from toolpost.settings import Config
@@ -53,7 +53,7 @@ class ApprovalsPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the guard where there are rules, and the tools where their plugin is loaded."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         settings = APPROVALS.of(host.config)
         check_approvals(settings)
@@ -62,13 +62,13 @@ class ApprovalsPart(Part):
         if not settings.rules and not is_wanted and not PEERS.of(host.config) and sampler is None:
             yield Provided()
             return
+        from toolpost.fairness import Shares
         from toolpost.parts.approvals.api import VOTE_PATH, find_waiting, routes_of
         from toolpost.parts.approvals.guard import ApprovalGuard
         from toolpost.parts.approvals.peers import Peers
         from toolpost.parts.approvals.plugin import approvals_plugin
         from toolpost.parts.approvals.rules import ApprovalRules
         from toolpost.providers.plugin_host import PluginCandidate
-        from toolpost.shares import Shares
 
         approvals = make_approvals(host.config, host.store, share_of=host.callers.share_of)
         await approvals.gateway_key()

@@ -31,14 +31,14 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.base.signing import is_signed_by
 from toolpost.contracts.digest import canonical_digest
 from toolpost.contracts.errors import Forbidden, InvalidRequest, QueueOverloaded, ToolpostError
+from toolpost.net.client import HttpClient, HttpFailed
+from toolpost.net.network import DIRECT, Network
 from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.store import AuditFilter, Store
 from toolpost.store.scripts import NOW, Row, Script, Statement
-from toolpost.upstreams.http.client import HttpClient, HttpFailed
-from toolpost.upstreams.http.network import DIRECT, Network
 
 _log = logging.getLogger("toolpost.approvals")
 

@@ -24,7 +24,7 @@ from toolpost.parts.approvals.service import VRF_KEY, Approvals, RoundView, pars
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, ROLE, voters_of
 
 if TYPE_CHECKING:
-    from toolpost.host import Host
+    from toolpost.host.host import Host
     from toolpost.parts.approvals.peers import Peers
 
 RoundIdText = Annotated[str, Field(description="the id of a round, a number", pattern=r"^[0-9]{1,18}$")]

@@ -13,13 +13,13 @@ from typing import Final
 import click
 import msgspec
 
+from toolpost.app.callers import members_of
 from toolpost.base.ids import CallerId
 from toolpost.base.passphrase import is_passphrase
 from toolpost.contracts.errors import BadConfiguration, Forbidden
 from toolpost.endpoints.auth.delegated_tokens import PREFIX
 from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.members import members_of
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
 from toolpost.settings import CallerSettings, Config
 from toolpost.settings.callers import read_caller_token, read_passphrase

@@ -18,7 +18,7 @@ from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolFailed
 from toolpost.parts.bus.outbox import TrackerUpdate
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.upstreams.process.tree import CompletedCommand, run
+from toolpost.processes.tree import CompletedCommand, run
 
 _log = logging.getLogger("toolpost.parts.bus")
 

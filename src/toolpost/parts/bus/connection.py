@@ -17,10 +17,10 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.contracts import errors
 from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError, UpstreamUnavailable
+from toolpost.net.client import HttpClient
+from toolpost.net.network import DIRECT, Network
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.upstreams.handshake import CLIENT
-from toolpost.upstreams.http.client import HttpClient
-from toolpost.upstreams.http.network import DIRECT, Network
 from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
 

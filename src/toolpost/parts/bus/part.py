@@ -5,20 +5,20 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
 from toolpost.parts.bus.settings import BUS
-from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.base.attention import Attention
     from toolpost.base.caller import Principal
     from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost.fairness import Callers
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.metrics import Gauges
     from toolpost.parts.bus.service import Bus, BusMetrics
     from toolpost.settings import Config
-    from toolpost.shares import Callers
     from toolpost.store import Store
 
 
@@ -38,7 +38,7 @@ class BusPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         if not host.wants_plugin("bus"):
             yield Provided()

@@ -19,6 +19,7 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.contracts.errors import ToolpostError
+from toolpost.fairness import Callers
 from toolpost.metrics import Counter, Metrics
 from toolpost.parts.bus import leases, results, status, submission, workers
 from toolpost.parts.bus.dispatch import Offer
@@ -27,7 +28,6 @@ from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, LeasedTask, PollId, State, TaskId, WorkerName, new_poll_id
 from toolpost.parts.bus.waiters import Waiter, WaitingPolls
 from toolpost.parts.bus.workers import PollAnswer
-from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 

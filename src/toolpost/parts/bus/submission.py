@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloaded
+from toolpost.fairness import Callers, over_limit
 from toolpost.parts.bus.dispatch import Offer, dispatch
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, TaskId, WorkerName, find_archived, find_task, insert_event
-from toolpost.shares import Callers, over_limit
 from toolpost.store.scripts import NOW, Script, Statement, Together, change, lock_name
 
 POSITIONS: Final = 10_000

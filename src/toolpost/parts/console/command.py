@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from toolpost.base.own_folder import OWN_FOLDER, make_folder
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
-from toolpost.cli.options import config_option, load_cli_config, own_url, url_option
-from toolpost.cli.servers.client import RunningGateway, base_url
+from toolpost.base.state_folder import OWN_FOLDER, make_folder
 from toolpost.contracts.errors import NotFound
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
@@ -25,6 +21,10 @@ from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.store.urls import shown_url
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.options import config_option, load_cli_config, own_url, url_option
+from toolpost.terminal.running_gateway import RunningGateway, base_url
 
 WAIT_S: Final = 20.0
 """How long the browser may take to open the address; it may have to be started first."""

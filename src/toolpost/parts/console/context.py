@@ -6,7 +6,7 @@ from toolpost.contracts.errors import InvalidRequest
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import Handler, HttpContext, Route, RouteRequest
-from toolpost.host import Host
+from toolpost.host.host import Host
 from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_change, may_change
 from toolpost.parts.console.timings import CallTimings
 

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from toolpost.part_base import Part
+from toolpost.host.part import Part
+from toolpost.manifest import BUNDLED
 from toolpost.parts.console.settings import CONSOLE
-from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.endpoints.auth.roster import Admission
     from toolpost.endpoints.http.request import HttpRequest
     from toolpost.endpoints.http.routes import HttpContext, Routes
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
 
 
 PAGES: Final = {
@@ -39,7 +39,7 @@ class ConsolePart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Serve the page and its API."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         if not CONSOLE.of(host.config).enabled or host.is_brief:
             yield Provided()

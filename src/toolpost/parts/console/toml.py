@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from toolpost.app import specs_of
+from toolpost.app.reload import first_error
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, Json, JsonObject
 from toolpost.cli.clients.conversion import Variables, convert_server
@@ -23,12 +24,11 @@ from toolpost.cli.clients.safe_files import read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, parse_servers, remove_server, render_server, set_server_key
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError, UpstreamUnavailable
 from toolpost.endpoints.http.routes import Route, RouteRequest
-from toolpost.host import Host
+from toolpost.host.host import Host
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
 from toolpost.providers.server_host import ServerHost
-from toolpost.reload import first_error
 from toolpost.settings import Config, ServerSettings, load_config
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.loader import convert_settings, is_client_file

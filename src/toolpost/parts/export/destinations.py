@@ -20,11 +20,11 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.redaction import conceal_known
 from toolpost.base.version import __version__
+from toolpost.net.client import HttpClient, HttpFailed, Response
+from toolpost.net.network import Network
 from toolpost.parts.export.settings import ExportSettings
 from toolpost.store import AuditRecord
 from toolpost.store.audit_file import append_records, record_line, row_of
-from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
-from toolpost.upstreams.http.network import Network
 
 TIMEOUT_S: Final = 15.0
 _log = logging.getLogger("toolpost.export")

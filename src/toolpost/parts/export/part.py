@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.export.settings import EXPORTS, RETENTION
 from toolpost.settings.effects import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.settings import Config
 
 
@@ -37,7 +37,7 @@ class ExportPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Start what is configured, once tools can be called."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         exports, retention = EXPORTS.of(host.config), RETENTION.of(host.config)
         if host.is_brief or not (exports or retention.is_limited):

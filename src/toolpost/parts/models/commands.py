@@ -7,14 +7,6 @@ from typing import Any
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import show_failure
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option, load_cli_config, own_url, url_option
-from toolpost.cli.servers.client import NoGateway, RunningGateway, base_url
-from toolpost.cli.show import print_json_line, print_table, table
 from toolpost.parts import open_part_store
 from toolpost.parts.models.part import ModelsPart
 from toolpost.parts.models.plugin import render_totals
@@ -22,6 +14,14 @@ from toolpost.parts.models.settings import GROUPS, MODELS
 from toolpost.parts.models.stats import Totals, select
 from toolpost.settings import Config
 from toolpost.store import store_exists
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import show_failure
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config, own_url, url_option
+from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
+from toolpost.terminal.tables import print_json_line, print_table, table
 
 API = "/api/models"
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.cli.doctor.findings import Finding, note, ok, problem, warning
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import PartDoctor
+from toolpost.host.part import PartDoctor
 from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
 from toolpost.settings import Config
 from toolpost.settings.callers import is_trustworthy
+from toolpost.terminal.findings import Finding, note, ok, problem, warning
 
 
 class ModelsDoctor(PartDoctor):

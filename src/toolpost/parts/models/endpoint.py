@@ -16,9 +16,9 @@ import msgspec
 from toolpost.base.caller import Caller
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import conceal_known
+from toolpost.net.client import HttpClient, HttpFailed, Response
+from toolpost.net.network import DIRECT, Network
 from toolpost.protocol.shape import BadShape, check_shape
-from toolpost.upstreams.http.client import HttpClient, HttpFailed, Response
-from toolpost.upstreams.http.network import DIRECT, Network
 
 Api = Literal["chat", "responses"]
 TextListener = Callable[[str], None]

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
-from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.discovery.reranker import Complete
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.metrics import Gauges
     from toolpost.parts.models.agents import AgentPool
     from toolpost.parts.models.router import Model, Router
@@ -42,7 +42,7 @@ class ModelsPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the plugin; statistics are written as long as this is open."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         config = host.config
         used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models

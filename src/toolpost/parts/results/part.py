@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.results.settings import RESULTS, LimitTable, check_results
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.settings import Config
 
 
@@ -34,7 +34,7 @@ class ResultsPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the limiter where there is a limit, and the plugin that reads what it keeps."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         settings = RESULTS.of(host.config)
         check_results(settings)

@@ -12,7 +12,7 @@ from typing import NewType
 import psutil
 
 from toolpost.base.clocks import boot_id
-from toolpost.upstreams.process.tree import birth_of
+from toolpost.processes.tree import birth_of
 
 OwnerId = NewType("OwnerId", str)
 

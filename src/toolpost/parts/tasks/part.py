@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.part_base import Part
+from toolpost.host.part import Part
 from toolpost.parts.tasks.settings import TASKS
 
 if TYPE_CHECKING:
     from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
 
 
 class TasksPart(Part):
@@ -22,7 +22,7 @@ class TasksPart(Part):
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Store tasks, and run those again whose gateway ended."""
         from toolpost.endpoints.calls import write_call_result
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
         from toolpost.parts.tasks.endpoint import TaskEndpoint
         from toolpost.parts.tasks.runner import TaskRunner
         from toolpost.protocol.era import STATELESS

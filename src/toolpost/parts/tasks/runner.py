@@ -22,6 +22,7 @@ from toolpost.base.ids import META_KEY, CallerId, JsonObject
 from toolpost.base.redaction import redact
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
 from toolpost.endpoints.pending_channel import PendingChannel
+from toolpost.fairness import Callers
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.tasks import records
@@ -30,7 +31,6 @@ from toolpost.parts.tasks.owners import new_owner
 from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.shares import Callers
 from toolpost.store import Store
 from toolpost.store.scripts import Script
 from toolpost.store.wakeups import Listener

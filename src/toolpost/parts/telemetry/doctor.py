@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from anyio import to_thread
 
-from toolpost.cli.doctor.findings import Diagnosis, note, ok, problem, warning
-from toolpost.part_base import PartDoctor
+from toolpost.host.part import PartDoctor
 from toolpost.parts.telemetry.settings import TELEMETRY, Destination, is_enabled, resolve
 from toolpost.settings import Config
+from toolpost.terminal.findings import Diagnosis, note, ok, problem, warning
 
 _CONNECT_LIMIT_S = 2.0
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.telemetry.settings import TELEMETRY, is_asked_by_variables, is_enabled, resolve
 
 if TYPE_CHECKING:
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
 
 _log = logging.getLogger("toolpost.telemetry")
 
@@ -38,7 +38,7 @@ class TelemetryPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the observer of all requests."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         settings = TELEMETRY.of(host.config)
         if not is_enabled(settings):

@@ -8,14 +8,6 @@ from typing import TypeVar
 import click
 
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.failures import show_error
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import config_option, json_option, load_cli_config
-from toolpost.cli.show import cut, print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.errors import NotFound
 from toolpost.parts import open_part_store
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
@@ -26,6 +18,14 @@ from toolpost.parts.trail.service import ChainVerdict, Trail
 from toolpost.parts.trail.verify_trail import Invalid, check_export, read_lines
 from toolpost.store import store_exists
 from toolpost.store.urls import shown_url
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import show_error
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+from toolpost.terminal.tables import cut, print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 _T = TypeVar("_T")
 

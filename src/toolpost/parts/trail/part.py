@@ -5,14 +5,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
-from toolpost.registry import BUNDLED
 from toolpost.settings.effects import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.settings import Config
 
 
@@ -49,7 +49,7 @@ class TrailPart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Bring the plugin."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         settings = TRAIL.of(host.config)
         # Where a decision is required, agents need the tool to record it.

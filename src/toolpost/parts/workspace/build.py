@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from toolpost.base.credentials import mask
-from toolpost.git.files import NotARegularFile, open_below
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.build_order import BuildOrder, BuildStep, BuildSummary
 from toolpost.parts.workspace.generations import (
@@ -31,8 +29,10 @@ from toolpost.parts.workspace.generations import (
     size_of,
     write_pointer,
 )
+from toolpost.parts.workspace.git.files import NotARegularFile, open_below
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
 from toolpost.parts.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
+from toolpost.parts.workspace.masking import mask
 from toolpost.parts.workspace.scan import ScanResult
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.symbols import Chunk, chunks_of

@@ -29,7 +29,7 @@ from toolpost.parts.workspace.build_order import (
     make_order,
 )
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.upstreams.process.tree import CompletedCommand, LineListener
+from toolpost.processes.tree import CompletedCommand, LineListener
 
 _OUTPUT_BYTES = 256 * 1024
 STUCK_S = 60.0

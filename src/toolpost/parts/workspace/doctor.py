@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from toolpost.cli.doctor.findings import Diagnosis, note
-from toolpost.part_base import PartDoctor
+from toolpost.host.part import PartDoctor
 from toolpost.parts.workspace.optional import EXTRA_HINT, has
 from toolpost.settings import Config
+from toolpost.terminal.findings import Diagnosis, note
 
 
 class WorkspaceDoctor(PartDoctor):

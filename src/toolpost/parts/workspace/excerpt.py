@@ -4,10 +4,10 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
-from toolpost.base.credentials import Masker
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
+from toolpost.parts.workspace.masking import Masker
 from toolpost.parts.workspace.paths import open_file, secret_refusal
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.spec import Repository

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from toolpost.base.credentials import mask
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.workspace.engine import ChunkInfo, stored_chunk_of
 from toolpost.parts.workspace.languages import BY_NAME
 from toolpost.parts.workspace.manifest import FileRow
+from toolpost.parts.workspace.masking import mask
 from toolpost.parts.workspace.paths import open_file
 from toolpost.parts.workspace.secrets import is_private_key, style_of
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.own_folder import make_folder
+from toolpost.base.state_folder import make_folder
 from toolpost.contracts.errors import NoIndex
 from toolpost.parts.workspace.engine import FORMAT
 

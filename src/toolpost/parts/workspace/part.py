@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.part_base import Part, PartDoctor
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
 from toolpost.parts.workspace.settings import WORKSPACE
-from toolpost.registry import BUNDLED
 
 if TYPE_CHECKING:
     from toolpost.authoring import Plugin
+    from toolpost.fairness import Callers
     from toolpost.gateway import Gateway
-    from toolpost.host import Host, Provided
+    from toolpost.host.host import Host, Provided
     from toolpost.parts.workspace.service import WorkspaceService
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config
-    from toolpost.shares import Callers
 
 
 class WorkspacePart(Part):
@@ -35,7 +35,7 @@ class WorkspacePart(Part):
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
         """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
-        from toolpost.host import Provided
+        from toolpost.host.host import Provided
 
         watches = WORKSPACE.of(host.config).watch and not host.is_brief
         if not host.wants_plugin("workspace"):

@@ -6,10 +6,10 @@ from toolpost.authoring import Context, Plugin
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
+from toolpost.fairness import Callers, Shares
 from toolpost.parts.workspace import schemas
 from toolpost.parts.workspace.query import SearchRequest
 from toolpost.parts.workspace.service import WorkspaceService
-from toolpost.shares import Callers, Shares
 
 SEARCH_LIMIT_S: Final = 120.0
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolFailed
-from toolpost.git.changes import WorkTree, describe_state, open_work_tree
-from toolpost.git.files import RealFolders
-from toolpost.git.ignore import IgnoreRules, is_ignored
-from toolpost.git.repository import RepositoryRefused
+from toolpost.parts.workspace.git.changes import WorkTree, describe_state, open_work_tree
+from toolpost.parts.workspace.git.files import RealFolders
+from toolpost.parts.workspace.git.ignore import IgnoreRules, is_ignored
+from toolpost.parts.workspace.git.repository import RepositoryRefused
 from toolpost.parts.workspace.manifest import SkippedRow, Stamp
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits

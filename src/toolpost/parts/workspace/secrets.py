@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from toolpost.base.credentials import Style
 from toolpost.base.normalization import normalize
-from toolpost.base.own_folder import OWN_FOLDER
+from toolpost.base.state_folder import OWN_FOLDER
 from toolpost.parts.workspace.languages import Language, language_of
+from toolpost.parts.workspace.masking import Style
 
 HIDDEN: Final = frozenset({".git", ".hg", ".svn", OWN_FOLDER})
 """Folders that are never shown, whatever is allowed: they contain history, credentials and the store of Toolpost."""

@@ -12,10 +12,10 @@ import anyio.to_thread
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import NoIndex, ToolpostError
-from toolpost.git.changes import open_work_tree
-from toolpost.git.repository import RepositoryRefused
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.generations import size_of
+from toolpost.parts.workspace.git.changes import open_work_tree
+from toolpost.parts.workspace.git.repository import RepositoryRefused
 from toolpost.parts.workspace.languages import LANGUAGES, language_of
 from toolpost.parts.workspace.open_index import OpenIndex, OpenIndexes
 from toolpost.parts.workspace.scan import ScanResult, scan

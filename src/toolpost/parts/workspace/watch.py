@@ -28,7 +28,7 @@ from toolpost.parts.workspace.open_index import OpenIndexes
 from toolpost.parts.workspace.scan import FileScan, index_prefix, work_tree_of
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.upstreams.process import tree as process_tree
+from toolpost.processes import tree as process_tree
 
 _log = logging.getLogger("toolpost.parts.workspace")
 

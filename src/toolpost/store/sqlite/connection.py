@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.own_folder import make_folder
+from toolpost.base.state_folder import make_folder
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.store.migrate import Migration, find_missing, make_foreign_tables, split_statements
 from toolpost.store.urls import MEMORY

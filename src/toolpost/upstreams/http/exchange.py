@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.upstreams.http.client import Response
+from toolpost.net.client import Response
 from toolpost.upstreams.mask import NO_MASK, Mask
 from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
 from toolpost.upstreams.transport import ProgressListener, ServerRefused

@@ -22,11 +22,11 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError, UpstreamUnavailable
+from toolpost.credentials.oauth import Authorization
+from toolpost.fairness import FairQueue
+from toolpost.net.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.mirrored import Headers, header_value
-from toolpost.shares import FairQueue
-from toolpost.upstreams.credentials.oauth import Authorization
-from toolpost.upstreams.http.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.upstreams.http.exchange import Exchange, find_plain_result, is_session_expired, parse_result, result_of
 from toolpost.upstreams.lists import ITEMS_LIMIT
 from toolpost.upstreams.mask import Mask

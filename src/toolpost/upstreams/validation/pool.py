@@ -20,7 +20,7 @@ from toolpost.contracts.compatibility import Definition, Judgement, make_cut_sho
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
 from toolpost.contracts.issues import Issue, make_generic_issue, parse_issue
 from toolpost.contracts.schema import Schema
-from toolpost.upstreams.process.tree import Process, open_process
+from toolpost.processes.tree import Process, open_process
 from toolpost.upstreams.validation.process import HEAD, JUDGE, LENGTH, VALIDATE
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from toolpost.cli.show import console, heading, print_json_line, print_table, table
-from toolpost.cli.signals import on_signals
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.plugin import render_board
 from toolpost.parts.bus.status import Overview
+from toolpost.terminal.signals import on_signals
+from toolpost.terminal.tables import console, heading, print_json_line, print_table, table
 
 if TYPE_CHECKING:
     from rich.console import Group

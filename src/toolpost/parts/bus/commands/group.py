@@ -5,15 +5,15 @@ from pathlib import Path
 
 import click
 
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
-from toolpost.cli.group import SuggestingGroup
-from toolpost.cli.options import json_option
 from toolpost.parts.bus.commands.board import show_live, show_once
 from toolpost.parts.bus.commands.connect import connect
 from toolpost.parts.bus.commands.serve import serve
 from toolpost.parts.bus.commands.server import list_servers, project_option, resolve_project, status, stop
 from toolpost.parts.bus.commands.tasks import cancel, log, reset, retry, submit, tasks
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import json_option
 
 
 @click.group(

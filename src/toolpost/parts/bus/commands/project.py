@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import socket
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,18 +21,17 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
-from toolpost.base.own_folder import OWN_FOLDER, make_folder
+from toolpost.base.state_folder import OWN_FOLDER, make_folder
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound, UpstreamUnavailable
-from toolpost.git.repository import RepositoryRefused, find_repository
 from toolpost.parts.bus.connection import ServerAddress
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
+from toolpost.processes.tree import Daemon, end_daemon, is_alive, start_daemon
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.locations import state_folder
 from toolpost.store import open_store, store_exists
 from toolpost.store.urls import shown_url
-from toolpost.upstreams.process.tree import Daemon, end_daemon, is_alive, start_daemon
 
 if sys.platform == "win32":
     import msvcrt
@@ -43,6 +43,7 @@ START_S: Final = 30.0
 
 STOP_S: Final = 8.0
 _CHECK_S: Final = 0.03
+_LINE_LIMIT: Final = 8_192
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,14 +77,46 @@ def project_of(folder: Path) -> Path:
 
 
 def _main_worktree(top: Path) -> Path:
-    """Return the repository that a linked work tree belongs to; the work tree itself if the repository does not list it."""
+    """Return the repository that a linked work tree belongs to; the work tree itself if the repository does not list it.
+
+    A `.git` file could name any repository on the machine: it counts only if that one names this work tree in return, and if all
+    of it belongs to this user.
+    """
+    pointer = top / ".git"
     try:
-        repository = find_repository(top)
-    except RepositoryRefused:
+        if not stat.S_ISREG(pointer.lstat().st_mode):
+            return top
+        git_dir = (top / _read_line(pointer).removeprefix("gitdir:").strip()).resolve()
+        common_dir = git_dir.parent.parent
+        is_listed = (git_dir / _read_line(git_dir / "gitdir")).resolve() == pointer.resolve()
+        is_shared = git_dir.parent.name == "worktrees" and (
+            (git_dir / _read_line(git_dir / "commondir")).resolve() == common_dir
+        )
+        is_own = all(_is_own(part) for part in (pointer, top, git_dir, common_dir))
+    except (OSError, ValueError):
         return top
-    if repository is None or repository.top != top or repository.common_dir == repository.git_dir:
-        return top
-    return repository.common_dir.parent if repository.common_dir.name == ".git" else top
+    return common_dir.parent if is_listed and is_shared and is_own and common_dir.name == ".git" else top
+
+
+def _read_line(path: Path) -> str:
+    """Read a file of git that has one line; raises `ValueError` for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 (a descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is no file")
+        text = file.read(_LINE_LIMIT).strip()
+    if "\0" in text or "\n" in text:
+        raise ValueError(f"{path} has more than one line")
+    return text
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a path belongs to this user; with `sudo`, also to the user who ran it."""
+    if sys.platform == "win32":
+        return True
+    user = os.geteuid()
+    behind = os.environ.get("SUDO_UID", "") if user == 0 else ""
+    return path.lstat().st_uid in {user, int(behind) if behind.isdecimal() else user}
 
 
 def load_project_config(project: Path) -> Config:

@@ -9,19 +9,19 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.cli.examples import examples
-from toolpost.cli.failures import warn
-from toolpost.cli.gateway import run_async
-from toolpost.cli.logs.format import LEVELS, LogFormat, set_up_logging
-from toolpost.cli.options import apply_options, is_debugging, json_option
+from toolpost.app.running import App
 from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
-from toolpost.running import App
+from toolpost.processes.tree import this_process
 from toolpost.settings import CONFIG_NAME, Config
-from toolpost.upstreams.process.tree import this_process
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.failures import warn
+from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
+from toolpost.terminal.options import apply_options, is_debugging, json_option
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _CHECK_S: Final = 10.0

@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.examples import examples
-from toolpost.cli.exits import ExitCode
-from toolpost.cli.gateway import run_async
-from toolpost.cli.options import json_option
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, list_running_servers, project_of
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.options import json_option
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 project_option = click.option(
     "--project",

@@ -10,11 +10,6 @@ import msgspec
 
 from toolpost.base.caller import OPERATOR
 from toolpost.base.ids import JsonObject, PluginName
-from toolpost.cli.examples import examples
-from toolpost.cli.gateway import run_async
-from toolpost.cli.options import json_option
-from toolpost.cli.show import print_json_line, print_table, table
-from toolpost.cli.terminal import printable
 from toolpost.contracts.contract import Terms, contract_of
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.bus.commands.project import open_bus
@@ -24,6 +19,11 @@ from toolpost.parts.bus.plugin import format_time, parse_cursor, parse_states, r
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, TaskId, WorkerName
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.options import json_option
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
 
 Result = TypeVar("Result")
 

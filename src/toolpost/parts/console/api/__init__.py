@@ -17,7 +17,7 @@ from typing import Final
 
 from toolpost.endpoints.http.pages import Pages
 from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Routes
-from toolpost.host import Host
+from toolpost.host.host import Host
 from toolpost.parts.console.api import callers, calls, contracts, overview, run, servers, session, tools
 from toolpost.parts.console.api.events import ConsoleEvents
 from toolpost.parts.console.context import Console

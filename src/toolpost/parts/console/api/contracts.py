@@ -28,7 +28,7 @@ from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.toml import ConfigChange, plan_setting, read_list, routes_of_changes
-from toolpost.providers.promises import ContractStatus
+from toolpost.providers.contract_watch import ContractStatus
 from toolpost.providers.quarantine import HeldProvider
 from toolpost.providers.servers import ServerProvider
 

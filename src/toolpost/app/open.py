@@ -1,0 +1,656 @@
+"""A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name."""
+
+import asyncio
+import logging
+import math
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anyio import CancelScope, create_task_group
+
+from toolpost.app.callers import TEST_TAG, members_of, mode_scope, scopes_of
+from toolpost.app.running import App, ServerNotifications, ToolChanges, catalog_of, listing_of
+from toolpost.authoring import Middleware, Plugin
+from toolpost.base.caller import Caller, Principal, owner_of
+from toolpost.base.events import event
+from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials.vault import Vault
+from toolpost.discovery import EVERYTHING
+from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
+from toolpost.discovery.finder import Finder
+from toolpost.discovery.preparation import Preparation
+from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec
+from toolpost.discovery.views import SEPARATOR
+from toolpost.endpoints.auth.access import Access, find_proxy_setting
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
+from toolpost.endpoints.auth.rejected import RejectedTokens
+from toolpost.endpoints.auth.roster import Claims, Roster
+from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
+from toolpost.endpoints.http.admin import Admin
+from toolpost.endpoints.http.app import HttpEndpoint
+from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
+from toolpost.endpoints.http.descriptors import raise_descriptor_limit
+from toolpost.endpoints.http.listener import bind_socket, open_http_server
+from toolpost.endpoints.http.page_kit import make_page_kit
+from toolpost.endpoints.http.paths import MCP_PATH
+from toolpost.endpoints.http.routes import HttpContext, Routes
+from toolpost.endpoints.http.server_login_pages import LoginPages
+from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.sdk.lazy import LazySdk
+from toolpost.endpoints.stdio import StdioStreams, serve_stdio
+from toolpost.fairness import Callers, EndpointShares, Shares
+from toolpost.gateway import Gateway, ObservedGateway
+from toolpost.host.host import Host, Notifications, OpenParts, Provided
+from toolpost.host.part import Part
+from toolpost.manifest import BUNDLED as BUNDLED_PARTS
+from toolpost.manifest import installed_parts
+from toolpost.metrics import Metrics
+from toolpost.middleware import Pipeline
+from toolpost.middleware.extensions import ExtensionSteps
+from toolpost.plugins import BUNDLED
+from toolpost.plugins.time import plugin as time_plugin
+from toolpost.providers.contract_watch import Promises
+from toolpost.providers.plugin_host import (
+    PluginCandidate,
+    PluginHost,
+    candidates_from,
+    find_installed,
+)
+from toolpost.providers.relay import AllProviders, Relay
+from toolpost.providers.server_host import ServerHost
+from toolpost.settings import Config
+from toolpost.settings.credentials import key_place_of
+from toolpost.settings.lock import read_lock
+from toolpost.settings.masking import find_secrets, make_concealer
+from toolpost.settings.model import check_bundled
+from toolpost.settings.section import check_effects
+from toolpost.store import Store, open_store, store_exists
+from toolpost.store.part_migrations import migrate_part
+from toolpost.upstreams.in_process import ServerObject
+from toolpost.upstreams.spec import ServerLimits, ServerSpec
+from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.discovery.embedder import Embedder
+
+_log = logging.getLogger("toolpost.app")
+
+STATE_KEY: Final = "request state"
+"""The name of the key that signs what clients carry from one round of a call to the next."""
+
+LOGIN_KEY: Final = "login"
+"""The name of the key that signs the addresses of logins."""
+
+_ANSWER_S: Final = 6.0
+"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`upstreams.process.tree`)."""
+
+_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
+
+
+@asynccontextmanager
+async def open_app(
+    config: Config,
+    *,
+    plugins: Sequence[Plugin | ServerObject] = (),
+    parts: Sequence[Part] | None = None,
+    more_parts: Sequence[Part] = (),
+    middleware: Sequence[Middleware] = (),
+    bundled: bool = True,
+    servers: Sequence[ServerSpec] | None = None,
+    enforces_lock: bool = True,
+    learn_limit_s: float | None = None,
+    on_wait: Callable[[Collection[str]], None] | None = None,
+    is_brief: bool = False,
+    tool: str | None = None,
+    credentials_of: Config | None = None,
+    config_path: Path | None = None,
+) -> AsyncIterator[App]:
+    """Open a gateway: store, parts, plugins, servers. Leaving it cancels calls in flight; the store keeps what they recorded.
+
+    `parts` are those that come with Toolpost and those that are installed, unless given; `more_parts` are opened after them.
+    `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
+    that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `enforces_lock` is false.
+    `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
+    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command, and `tool` for
+    one that uses this tool alone: servers that it does not need are left out. Credentials are those of the store, or with
+    `credentials_of` of the store that another configuration names, if it exists. `config_path` is the file that the settings
+    were read from, for parts that change it.
+    """
+    changes, notifications = ToolChanges(config), ServerNotifications()
+    callers = Callers(config.limits.share)
+    roster = Roster(callers=callers)
+    tokens = DelegatedTokens(roster)
+    plugin_host = PluginHost(
+        default_timeout_s=config.limits.timeout_s,
+        threads=config.limits.threads,
+        callers=callers,
+        chosen=config.plugins.chosen,
+        tags=config.plugins.tags,
+        notify=notifications.note,
+        on_change=changes.note,
+    )
+    check_bundled(config.plugins.bundled, "plugins.bundled")
+    if parts is None:
+        # Before the project's folder is on the path: what lies there is loaded only where it is configured.
+        parts = _load_parts(config, plugin_host, installed=bundled and config.plugins.installed)
+    parts = [*parts, *more_parts]
+    plugin_host.add_middleware(middleware)
+    _add_project_to_path(config)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            open_store(
+                config.store_url,
+                pool=config.store.pool,
+                retry_s=config.store.retry_s,
+                journals=Path(config.project) / OWN_FOLDER,
+            )
+        )
+        host = Host(
+            config=config,
+            store=store,
+            plugins=plugin_host,
+            metrics=(metrics := Metrics()),
+            callers=callers,
+            tokens=tokens,
+            notifications=Notifications(notifications.note, config.plugins.tags),
+            config_path=config_path,
+            principal_of=partial(_principal_of, roster, config),
+            loads_bundled=bundled,
+            is_brief=is_brief,
+        )
+        embedder = _embedder(config)
+        provided = await _open_parts(parts, host, stack)
+        reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
+        _load_plugins(host, plugins, provided)
+        validators = Validators()
+        specs = _servers_for(tool, specs_of(config, plugin_host) if servers is None else servers, plugin_host, provided)
+        vault = await _open_vault(store, config, specs, credentials_of, stack)
+        authorizations = Authorizations(vault)
+        stack.push_async_callback(authorizations.aclose)
+        behind = ServerHost(
+            specs,
+            ServerLimits(
+                callers=callers,
+                instances=config.limits.instances,
+                waiting=config.limits.waiting,
+                observe=provided.observer.observe_transport if provided.observer is not None else None,
+            ),
+            known=store.known_tools,
+            verdicts=store.verdicts,
+            promises=Promises(
+                pins=store.pins,
+                locked=read_lock(config.lock_path) if enforces_lock else None,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
+            ),
+            contracts=config.contracts,
+            default_timeout_s=config.limits.timeout_s,
+            on_change=changes.note,
+            beside=[
+                name
+                for plugin in plugin_host.plugins
+                if plugin.provider is not None and plugin.contracts == "trusted"
+                for name in plugin.provider.tools
+            ],
+            on_notification=notifications.note,
+            learn_limit_s=learn_limit_s,
+            on_wait=on_wait,
+            sampler=provided.sampler,
+            vault=vault,
+            on_owner_change=changes.note_owner,
+            authorizations=authorizations,
+            login_key=await store.keys.of(LOGIN_KEY),
+            other_logins=lambda: provided.logins,
+        )
+        for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
+            await stack.enter_async_context(opening)
+        await plugin_host.hold_tools(behind)
+        rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
+        app = _assemble(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
+        changes.app = app
+        roster.separates_owners, roster.keeps_tokens = behind.separates_owners, behind.exchanges_callers_tokens
+        roster.on_verified = partial(_keep_token, authorizations)
+        async with create_task_group() as tasks:
+            tasks.start_soon(changes.follow, app)
+            tasks.start_soon(notifications.follow, app)
+            tasks.start_soon(app.finder.preparation.run)
+            if embedder is not None:
+                tasks.start_soon(embedder.run)
+            if config.discovery.mode != "all":
+                app.finder.preparation.start()
+            try:
+                async with AsyncExitStack() as running:
+                    for each in provided.by_name.values():
+                        if each.run is not None:
+                            await running.enter_async_context(each.run(app.gateway))
+                    yield app
+            finally:
+                tasks.cancel_scope.cancel()
+                await app.gateway.drain(0)
+                await app.call_handler.rounds.close()
+
+
+async def _open_vault(
+    store: Store, config: Config, specs: Sequence[ServerSpec], other: Config | None, stack: AsyncExitStack
+) -> Vault:
+    is_needed = other is not None and any(spec.own_names or spec.url for spec in specs)
+    if other is not None and is_needed and await store_exists(other.store_url):
+        store = await stack.enter_async_context(open_store(other.store_url, pool=1))
+        return Vault(store, key_place_of(other))
+    return Vault(store, key_place_of(config))
+
+
+def _keep_token(authorizations: Authorizations, caller: Caller, token: bytes, claims: Claims) -> None:
+    authorizations.subjects.keep(owner_of(caller), token, issuer=claims.issuer, expires_at=claims.expires_at)
+
+
+def _principal_of(roster: Roster, config: Config, caller: Caller) -> Principal | None:
+    """Return a caller with the limits that hold for it now; None if it may no longer call."""
+    if caller.transport == "http" or caller.is_agent:
+        scopes = roster.scopes_of(caller)
+        return None if scopes is None else Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
+    scopes = scopes_of(config.stdio) if caller.transport == "stdio" else ()
+    return Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
+
+
+def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list[Part]:
+    """Load the parts that come with Toolpost, and installed ones; one of these that fails is named, and the rest serves."""
+    parts: list[Part] = [entry.load() for entry in BUNDLED_PARTS]
+    for entry in installed_parts() if installed else ():
+        if entry.name in config.plugins.disable:
+            continue
+        try:
+            parts.append(entry.load())
+        except Exception as error:  # noqa: BLE001 (a part may raise anything)
+            plugins.note_failure(entry.name, "could not be loaded", error)
+    return parts
+
+
+async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) -> OpenParts:
+    """Open parts in order; one that fails is named among the plugins, and the rest serves. Bad settings are an error."""
+    if host.loads_bundled:
+        check_effects(host.config)
+    provided: dict[str, Provided] = {}
+    for part in parts:
+        try:
+            if part.migrations is not None:
+                await migrate_part(host.store, host.config.store_url, part.name, part.migrations)
+            provided[part.name] = await stack.enter_async_context(part.open(host))
+        except BadConfiguration:
+            raise
+        except Exception as error:
+            if part.must_open(host.config):
+                raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
+            host.plugins.note_failure(part.name, "could not be opened", error)
+    return OpenParts(by_name=provided)
+
+
+def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
+    """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
+    is_test = config.modes.mode == "test"
+    # Started with the gateway and never idle, as a plugin is: its author's lifespan is that of the process.
+    in_process = [
+        ServerSpec(name=name, in_process=server, tags=host.tags_of(name), min_ready=1, idle_s=math.inf)
+        for name, server in host.servers.items()
+        if not is_test or TEST_TAG in host.tags_of(name)
+    ]
+    if config.plugins.chosen:
+        return in_process
+    specs = [
+        _spec_of(config, name)
+        for name, server in config.servers.items()
+        # A server that the mode does not use is not started either.
+        if server.enabled and (not is_test or TEST_TAG in server.tags)
+    ]
+    taken = {plugin.name for plugin in host.plugins if plugin.provider is not None} | host.servers.keys()
+    if clashes := sorted(spec.name for spec in specs if spec.name in taken):
+        raise BadConfiguration(
+            f"servers.{clashes[0]}: a plugin has this name already.",
+            hint=f'rename the server, or disable the plugin: plugins.disable = ["{clashes[0]}"]',
+        )
+    return [*in_process, *specs]
+
+
+def _servers_for(
+    tool: str | None, specs: Sequence[ServerSpec], plugins: PluginHost, parts: OpenParts
+) -> Sequence[ServerSpec]:
+    """Select the servers that a call of this tool needs: all of them without a tool, or where its name does not tell."""
+    if tool is None:
+        return specs
+    bundled = {entry.name for entry in BUNDLED_PARTS}
+    # A group has tools of several servers, and another package's part may call any tool.
+    if any(
+        provided.derive is not None or (provided.run is not None and name not in bundled)
+        for name, provided in parts.by_name.items()
+    ):
+        return specs
+    owner = tool.partition(SEPARATOR)[0]
+    if named := [spec for spec in specs if spec.name == owner]:
+        return named
+    return () if any(plugin.name == owner for plugin in plugins.plugins) else specs
+
+
+def _spec_of(config: Config, name: str) -> ServerSpec:
+    """Read one server; one whose variables cannot be filled in is there too, and says so instead of starting."""
+    try:
+        resolved = config.resolve_server(name)
+    except BadConfiguration as error:
+        settings = config.servers[name]
+        return ServerSpec(
+            name=name,
+            command=(settings.command,) if settings.command is not None else None,
+            url=settings.url,
+            transport=settings.transport,
+            tags=frozenset(settings.tags),
+            problem=error.message.removesuffix("."),
+            hint=error.hint,
+        )
+    return ServerSpec(**vars(resolved), conceal=make_concealer(resolved), secrets=tuple(find_secrets(resolved)))
+
+
+@asynccontextmanager
+async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | None) -> AsyncIterator[Reranker | None]:
+    """Open the reranker, if one is configured; leaving closes its connections."""
+    settings = config.discovery.reranker
+    if settings.url is None and (not settings.models or complete is None):
+        yield None
+        return
+    spec = RerankerSpec(
+        url=settings.url or "",
+        model=settings.model,
+        key=settings.key(),
+        timeout_s=settings.timeout_s,
+        candidates=settings.candidates,
+        network=config.resolve_network(),
+    )
+    reranker = Reranker(spec, metrics, complete if settings.url is None else None)
+    try:
+        yield reranker
+    finally:
+        await reranker.aclose()
+
+
+def _embedder(config: Config) -> "Embedder | None":
+    """Return the scorer by a sentence model, if one is configured. The model is loaded by the first search."""
+    if config.embedder_path is None:
+        return None
+    from toolpost.discovery.embedder import Embedder
+
+    return Embedder(config.embedder_path)
+
+
+def _assemble(
+    host: Host,
+    parts: OpenParts,
+    roster: Roster,
+    servers: ServerHost,
+    changes: ToolChanges,
+    reranker: Reranker | None,
+    embedder: "Embedder | None",
+    rounds: MultiRoundRequests,
+    validators: Validators,
+) -> App:
+    config, store, metrics = host.config, host.store, host.metrics
+    shares = _shares(config, host.callers)
+    limiter = parts.limiter
+    middleware = host.plugins.all_middleware(parts.middleware)
+    pipeline = Pipeline(
+        store.audit,
+        shares.calls,
+        host.callers,
+        waiting_limit=config.limits.waiting,
+        validators=validators,
+        middleware=middleware,
+        guards=parts.guards,
+        unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
+        on_recorded=parts.on_recorded,
+        small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
+    )
+    catalog = catalog_of(config, host.plugins, servers, parts)
+    host.plugins.logins = servers.logins
+    uses: Counter[str] = Counter()
+    finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
+    automatic_mcp = AutomaticMcp(finder, store.seen, metrics)
+    observer = parts.observer
+    gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)
+    gateway = gateway_type(
+        catalog,
+        pipeline,
+        automatic_mcp=automatic_mcp,
+        metrics=metrics,
+        uses=uses,
+        conversations=parts.conversations,
+        limiter=limiter,
+    )
+    handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
+    instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
+    return App(
+        config=config,
+        store=store,
+        plugin_host=host.plugins,
+        parts=parts,
+        servers=servers,
+        gateway=gateway,
+        call_handler=handler_type(
+            gateway,
+            listing_of(config, gateway.catalog, config.discovery.mode),
+            rounds,
+            parts.tasks,
+            open_owner=servers.open_for,
+        ),
+        sdk=LazySdk(
+            Relay(
+                AllProviders(lambda: host.plugins.contents, servers.providers),
+                companions=parts.companions(host.plugins),
+                refusals=gateway.refusals,
+            ),
+            store.audit,
+            rounds,
+            shares,
+            instructions,
+            parts.tasks,
+            middleware=() if observer is None else [observer.observe_sdk],
+            mode=mode_scope(config, config.modes.mode),
+            instructions_limit=config.limits.instructions,
+            steps=ExtensionSteps(middleware, parts.guards),
+        ),
+        shares=shares,
+        roster=roster,
+        tokens=host.tokens,
+        changes=changes,
+        finder=finder,
+    )
+
+
+def _shares(config: Config, callers: Callers) -> EndpointShares:
+    limits = config.limits
+    return EndpointShares(
+        callers=callers,
+        calls=Shares("calls in flight", limits.calls, callers),
+        sessions=Shares("sessions", limits.sessions, callers),
+        streams=Shares("event streams", limits.streams, callers, retry_s=5),
+    )
+
+
+def _add_project_to_path(config: Config) -> None:
+    """Put the project's folder on the path, so that its plugins are found; last, so that they shadow no installed module."""
+    if (folder := str(Path(config.project).resolve())) not in sys.path:
+        sys.path.append(folder)
+
+
+def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: OpenParts) -> None:
+    """Load the plugins that are given, those of parts, those that are installed and those that are configured."""
+    settings, plugins = host.config.plugins, host.plugins
+    plugins.sampler = parts.sampler
+    plugins.load_middleware(host.config.middleware.load)
+    bundled = {entry.name for entry in BUNDLED_PARTS}
+    ours = [_TIME] if host.wants_plugin("time") else []
+    others: list[PluginCandidate] = []
+    for name, provided in parts.by_name.items():
+        (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
+    others += candidates_from(settings.load)
+    # A configured server with the name of a bundled plugin replaces that plugin.
+    taken = [] if settings.chosen else [name for name, server in host.config.servers.items() if server.enabled]
+    for candidate in map(_candidate, given):
+        plugins.load(candidate, disabled=settings.disable)
+    for candidate in sorted(ours, key=_rank):
+        plugins.load(candidate, disabled=[*settings.disable, *taken])
+    for candidate in others:
+        plugins.load(candidate, disabled=settings.disable)
+    # Last: a plugin that is named wins over an installed one of that name.
+    named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
+    for candidate in find_installed() if host.loads_bundled and settings.installed else ():
+        plugins.load(candidate, disabled=[*settings.disable, *named])
+    known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
+    for name in settings.disable if host.loads_bundled and settings.installed else ():
+        if name not in known:
+            # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on.
+            event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
+    plugins.keep_chosen()
+
+
+def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandidate:
+    return plugin if isinstance(plugin, PluginCandidate) else PluginCandidate(name=plugin.name, load=lambda: plugin)
+
+
+def _rank(candidate: PluginCandidate) -> int:
+    """Return the position of a bundled plugin: the documented ones first, in their documented order."""
+    return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
+
+
+def limits_of(config: Config) -> ConnectionLimits:
+    """Read the limits on connections; what is not set follows from the limit on descriptors, which is raised first."""
+    settings, descriptors = config.http, raise_descriptor_limit()
+    total = settings.connections or default_total(descriptors)
+    if total > default_total(descriptors):
+        hint = "raise the limit (ulimit -n), or lower http.connections"
+        event(_log, logging.WARNING, "few descriptors", connections=total, descriptors=descriptors, hint=hint)
+    return ConnectionLimits(
+        total=total,
+        per_address=settings.connections_per_address or max(1, total // 4),
+        trusted=settings.trusted_networks,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+    )
+
+
+@asynccontextmanager
+async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]:
+    """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
+
+    A short-lived server may leave the SDK unloaded until a request needs it (`loads_early`).
+    """
+    host, port = app.config.address
+    app.roster.replace(members_of(app.config, login=app.parts.login))
+    connections = Connections(limits_of(app.config), app.gateway.metrics)
+    endpoint = _make_endpoint(app, host, connections, loads_early=loads_early)
+    http = app.config.http
+    setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
+    if app.roster.members.is_open and setting is not None:
+        hint = "set TOOLPOST_TOKEN: everyone who can reach the proxy may call every tool"
+        event(_log, logging.WARNING, "a proxy, and no token", setting=setting, hint=hint)
+    with bind_socket(host, port) as listener:
+        async with open_http_server(endpoint, listener, connections):
+            shown = f"[{host}]" if ":" in host else host
+            url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+            _set_base_url(app, None if host in ("0.0.0.0", "::") else url)  # noqa: S104 (compared, not bound)
+            try:
+                with app.tokens.open_at(url):
+                    yield url
+            finally:
+                with CancelScope(shield=True):
+                    await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
+
+
+def _set_base_url(app: App, listening: str | None) -> None:
+    if app.servers.logins is not None:
+        app.servers.logins.base_url = app.config.http.base_url(listening)
+
+
+@asynccontextmanager
+async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[HttpEndpoint]:
+    """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
+
+    Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
+    of ours off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    `is_guarded`: the application checks callers itself.
+    """
+    app.roster.replace(members_of(app.config, login=app.parts.login))
+    _set_base_url(app, None)
+    host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
+    endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
+    async with create_task_group() as tasks:
+        await tasks.start(endpoint.run)
+        try:
+            yield endpoint
+        finally:
+            with CancelScope(shield=True):
+                await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
+            tasks.cancel_scope.cancel()
+
+
+def _make_endpoint(
+    app: App,
+    host: str,
+    connections: Connections | None = None,
+    *,
+    loads_early: bool = True,
+    is_guarded: bool = False,
+) -> HttpEndpoint:
+    app.changes.is_served = True
+    access = Access(
+        host=host,
+        roster=app.roster,
+        allowed_hosts=app.config.http.allowed_hosts,
+        allowed_origins=app.config.http.allowed_origins,
+        is_guarded=is_guarded,
+        rejected=RejectedTokens(app.gateway.metrics.tokens_rejected),
+    )
+    body_limit = app.config.http.body_limit_bytes
+    http = HttpContext(
+        access=access,
+        streams=app.shares.streams,
+        body_limit=body_limit,
+        health=app.health,
+        gateway=app.gateway,
+        servers=app.servers,
+        finder=app.finder,
+        attention=app.parts.attention,
+        pages=app.parts.pages,
+        # An application in front of the endpoint knows its people itself.
+        **({} if is_guarded else {"check_change": app.parts.check_change}),
+    )
+    own_routes: list[Routes] = [*make_page_kit(http)]
+    if app.servers.logins is not None:
+        own_routes.append(LoginPages(access, app.servers.logins))
+    return HttpEndpoint(
+        app.call_handler,
+        app.sdk,
+        access,
+        body_limit=body_limit,
+        health=app.health,
+        metrics=lambda: app.scrape(connections),
+        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_change),
+        routes=[*own_routes, *app.parts.routes(http)],
+        shares=app.shares,
+        loads_early=loads_early,
+        bare_names=app.config.http.bare_names,
+        continues_traces=app.parts.observer is not None,
+        on_session_end=app.parts.observer.end_session if app.parts.observer is not None else None,
+    )
+
+
+async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:
+    """Serve the client that started this process, until it closes its end or `stop` is set."""
+    limits = app.config.limits
+    message_limit = app.config.http.body_limit_bytes
+    view = EVERYTHING.within(scopes_of(app.config.stdio))
+    await serve_stdio(
+        app.call_handler, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s, view=view
+    )

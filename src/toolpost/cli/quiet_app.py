@@ -1,0 +1,170 @@
+"""The gateway inside this process, for one command: its logs and its tools' prints stay off stdout."""
+
+import sys
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
+from typing import Final
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from toolpost.app import open_app
+from toolpost.app.running import App
+from toolpost.base.ids import PluginName
+from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
+from toolpost.discovery import Catalog
+from toolpost.providers import ProvidedTool
+from toolpost.providers.tool_names import tool_names
+from toolpost.settings import Config, StoreSettings
+from toolpost.store import open_store, store_exists
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import warn
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.options import is_debugging, load_cli_config, named_plugins
+from toolpost.upstreams.report import ServerReport
+from toolpost.upstreams.spec import ServerSpec
+
+_IN_MEMORY: Final = StoreSettings(url="sqlite::memory:")
+
+LEARN_LIMIT_S: Final = 30.0
+"""How long a command waits for servers to list their tools: unlike a server, it cannot add them later."""
+
+
+@asynccontextmanager
+async def open_quiet_app(
+    config: Config,
+    *,
+    enforces_lock: bool = True,
+    servers: Sequence[ServerSpec] | None = None,
+    tool: str | None = None,
+    credentials_of: Config | None = None,
+) -> AsyncIterator[App]:
+    """Open the gateway; only the command's result goes to stdout.
+
+    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured; with `tool`, only those
+    start that this tool needs. `credentials_of` names the store whose credentials are used, for a command whose own store is
+    in memory.
+    """
+    set_up_logging("debug" if is_debugging() else "critical")
+
+    def print_waiting(names: Collection[str]) -> None:
+        click.echo(f"waiting for {', '.join(sorted(names))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
+
+    with redirect_stdout(sys.stderr):
+        async with open_app(
+            config,
+            is_brief=True,
+            enforces_lock=enforces_lock,
+            servers=servers,
+            tool=tool,
+            credentials_of=credentials_of,
+            learn_limit_s=LEARN_LIMIT_S,
+            on_wait=print_waiting,
+        ) as app:
+            yield app
+
+
+def without_store(config: Config) -> Config:
+    """Replace the store by one in memory, for commands that must leave nothing behind."""
+    return msgspec.structs.replace(config, store=_IN_MEMORY)
+
+
+def require_named_plugins(app: App) -> None:
+    """Raise `PluginFailed` for a plugin that the command line names and that failed: the command is about it."""
+    named = named_plugins()
+    for plugin in app.plugin_host.plugins:
+        if plugin.state == "failed" and not named.isdisjoint((plugin.reference, plugin.name)):
+            raise PluginFailed("; ".join(plugin.problems))
+
+
+def failed_servers(app: App) -> dict[str, ServerReport]:
+    """Return the reports of servers that have listed no tools."""
+    return {
+        name: source.supervisor.report() for name, source in app.servers.providers.items() if source.definitions is None
+    }
+
+
+def problems_of(app: App) -> list[str]:
+    """Describe plugins and servers that failed and tools that are quarantined, each with its reason."""
+    failed = [problem for plugin in app.plugin_host.plugins for problem in plugin.problems]
+    failed += [failure_of(report) for report in failed_servers(app).values()]
+    return failed + [
+        f"`{name}` is quarantined: it changed since it was {source.statuses[name].since}; `toolpost diff` explains the change"
+        for source in app.servers.watched
+        for name in source.quarantined
+    ]
+
+
+def failure_of(report: ServerReport) -> str:
+    """Describe in one line why a server has no tools, and what to do."""
+    reason = report.last_error or f"it did not start within {LEARN_LIMIT_S:g} s"
+    hint = report.hint or f"run `toolpost doctor {report.name}`"
+    return f"server `{report.name}` has no tools: {reason} ({hint})"
+
+
+def warn_of_problems(app: App) -> ExitCode:
+    """Print the problems to stderr; returns FAILED if a server or a plugin failed, else OK."""
+    for problem in problems_of(app):
+        warn(problem)
+    has_failed = any(plugin.state == "failed" for plugin in app.plugin_host.plugins)
+    return ExitCode.FAILED if has_failed or failed_servers(app) else ExitCode.OK
+
+
+def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
+    """Find a tool by name.
+
+    Raises `UpstreamUnavailable` or `CapabilityMissing` if its server or plugin failed, else `UnknownTool` with the nearest name.
+    """
+    try:
+        return catalog.find(name)
+    except UnknownTool as error:
+        if (report := failed_servers(app).get(str(error.details.get("server")))) is not None:
+            raise UpstreamUnavailable(
+                f"The tool `{name}` is unavailable: {failure_of(report)}.", server=report.name
+            ) from error
+        if "server" in error.details:
+            raise
+        for plugin in app.plugin_host.plugins:
+            if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
+                raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
+        near = error.details.get("nearest")
+        meant = f"did you mean `{near[0]}`? " if near else ""
+        hint = f"{meant}`toolpost tools` lists all of them"
+        if not near and name.partition("__")[0] in app.config.plugins.bundled:
+            hint += ", `toolpost doctor` those whose extra is not installed"
+        raise UnknownTool(error.message, hint=hint) from error
+
+
+def complete_tool_names(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001 (click's signature)
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Complete a tool's name without starting servers; errors complete to nothing."""
+    try:
+        config = load_cli_config(context.params.get("config_path"), context.params.get("plugins") or ())
+        titles = run_async(_read_known_titles, config)
+    except Exception:  # noqa: BLE001 (completion cannot show messages)
+        return []
+    return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
+
+
+async def _read_known_titles(config: Config) -> dict[str, str | None]:
+    """Return the titles of the plugins' tools, and of the tools that servers listed last, by name."""
+    titles: dict[str, str | None] = {}
+    async with open_quiet_app(without_store(config), servers=[]) as app:
+        titles |= {tool.contract.name: tool.contract.terms.title for tool in app.gateway.catalog}
+    servers = {name: server for name, server in config.servers.items() if server.enabled}
+    if not servers or not await store_exists(config.store_url):
+        return titles
+    async with open_store(config.store_url, pool=1, retry_s=1.0) as store:
+        for name, server in servers.items():
+            spec = ServerSpec(name=name, allow=tuple(server.allow), deny=tuple(server.deny))
+            known = await store.known_tools.recall(name)
+            seen = {str(tool["name"]): tool for tool in known.definitions if "name" in tool} if known else {}
+            for tool, listed in tool_names(PluginName(name), filter(spec.admits, seen)).items():
+                title = seen[tool].get("title")
+                titles[listed] = title if isinstance(title, str) else None
+    return titles

@@ -1,0 +1,1 @@
+"""What parts are given, and what they contribute."""

@@ -1,0 +1,1 @@
+"""The HTTP client of servers, credentials and parts: proxies, certificates, event streams."""

@@ -1,0 +1,133 @@
+"""`toolpost schedules`: list and stop the prompts that agents have scheduled.
+
+It works on the store, without a server: a user who can write to the store may stop the schedules of every caller.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolpost.base.ids import CallerId, JsonObject
+from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost.parts.agents.plugins.schedule import list_items, remove_item, render_schedule
+from toolpost.settings import Config
+from toolpost.store import open_store, store_exists
+from toolpost.store.key_values import Item, KeyValueStore
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.terminal.text import printable
+
+caller_option = click.option("--caller", metavar="NAME", help="Only the schedules of this caller.")
+
+
+@click.group(
+    cls=SuggestingGroup,
+    invoke_without_command=True,
+    epilog=examples(
+        ("toolpost schedules", "list scheduled prompts, the next first"),
+        ("toolpost schedules stop s-1f0c2a9b", "stop one"),
+        ("toolpost schedules --json | jq -r .[].prompt", "for other programs"),
+    ),
+)
+@caller_option
+@config_option
+@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line.")
+@click.pass_context
+def schedules(context: click.Context, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
+    """List the prompts that agents have scheduled, or stop one.
+
+    Without a command: all of them, of every caller, the next first. Agents schedule prompts when they are asked to, as in
+    `toolpost chat "remind me at nine"`.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    found = run_async(_list, load_cli_config(config_path), caller)
+    if as_json:
+        print_json_line([_as_object(item) for item in found])
+    elif not found:
+        click.echo("nothing is scheduled")
+    else:
+        print_table(table("id", "next", "repeats", "caller", "conversation", "prompt", rows=map(_row, found)))
+
+
+@schedules.command(
+    epilog=examples(
+        ("toolpost schedules stop s-1f0c2a9b", "stop one, of any caller"),
+        ("toolpost schedules stop s-1f0c2a9b --json", "for other programs"),
+    )
+)
+@click.argument("schedule", metavar="ID")
+@caller_option
+@config_option
+@json_option("Print `{id, caller, thread, prompt, next_at, cron}` of what was stopped, on one line.")
+@click.pass_context
+def stop(context: click.Context, schedule: str, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
+    """Stop a scheduled prompt, also for running servers. A turn that it has started goes on."""
+    # Options before the command apply, too: `toolpost schedules --caller ada stop ID`.
+    outer: dict[str, Any] = context.parent.params if context.parent else {}
+    config = load_cli_config(config_path or outer.get("config_path"))
+    item = run_async(_stop, config, schedule, caller or outer.get("caller"))
+    if as_json or outer.get("as_json"):
+        print_json_line(_as_object(item))
+    else:
+        click.echo(printable(f"`{item.id}` is stopped: {_shorten(str(item.value['prompt']))}"))
+
+
+async def _list(config: Config, caller: str | None) -> list[Item]:
+    async with _open_values(config) as values:
+        return [] if values is None else await list_items(values, CallerId(caller) if caller else None)
+
+
+async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
+    async with _open_values(config) as values:
+        owner = CallerId(caller) if caller else None
+        found = [] if values is None else [item for item in await list_items(values, owner) if item.id == schedule]
+        if len(found) > 1:
+            named = ", ".join(item.owner for item in found)
+            raise InvalidRequest(
+                f"Several callers have a schedule `{schedule}`.", hint=f"choose one with --caller: {named}"
+            )
+        # It may have run for the last time since it was listed.
+        stopped = await remove_item(values, found[0].owner, schedule) if values is not None and found else None
+        if stopped is None:
+            raise NotFound(f"Unknown schedule `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
+        return stopped
+
+
+@asynccontextmanager
+async def _open_values(config: Config) -> AsyncIterator[KeyValueStore | None]:
+    """Open the key-value store; yields None if there is no store yet, rather than create one."""
+    if not await store_exists(config.store_url):
+        yield None
+        return
+    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+        yield store.key_values
+
+
+def _row(item: Item) -> tuple[str, ...]:
+    schedule = render_schedule(item)
+    prompt = _shorten(schedule.prompt)
+    return schedule.id, schedule.next_at, schedule.cron or "once", item.owner, schedule.thread, prompt
+
+
+def _as_object(item: Item) -> JsonObject:
+    schedule = render_schedule(item)
+    return {
+        "id": schedule.id,
+        "caller": item.owner,
+        "thread": schedule.thread,
+        "prompt": schedule.prompt,
+        "next_at": schedule.next_at,
+        "cron": schedule.cron,
+    }
+
+
+def _shorten(prompt: str) -> str:
+    text = " ".join(prompt.split())
+    return text if len(text) <= 200 else f"{text[:199]}…"

@@ -1,0 +1,103 @@
+"""The checks of `toolpost doctor` for agents: each agent opens a session, is not prompted, and is closed."""
+
+import time
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from toolpost.base.nearest import nearest_name
+from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.host.part import PartDoctor
+from toolpost.parts.agents.agent import AgentSpec, SessionOptions
+from toolpost.parts.agents.agents import LazyAgent
+from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
+from toolpost.settings import Config
+from toolpost.settings.masking import make_concealer
+from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, problem
+from toolpost.upstreams.spec import ServerSpec
+
+
+class ConversationsDoctor(PartDoctor):
+    """Starts agents, one after the other."""
+
+    def names(self, config: Config) -> Sequence[str]:
+        return list(AGENTS.of(config))
+
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
+        """Check that the optional packages are installed and that the default agent exists."""
+        findings = []
+        if not all(map(is_installed, ("acp", "cronsim"))):
+            what = "conversations with agents, and prompts on a schedule"
+            findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[harness]' brings it"))
+        agents, default = AGENTS.of(config), HARNESS.of(config).default
+        if default is not None and default not in agents:
+            near = nearest_name(default, sorted(agents))
+            hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
+            findings.append(problem("configuration", f"harness.default: unknown agent `{default}`", hint=hint))
+        return findings
+
+    async def check(self, config: Config, names: Sequence[str]) -> Sequence[Group]:
+        return [await _check_agent(name, config) for name in names]
+
+    def without_faults(self, config: Config) -> Config:
+        """Leave out agents whose settings cannot be read: `check` reports them, and the other checks can run."""
+        valid = {name: agent for name, agent in AGENTS.of(config).items() if _is_readable(name, config)}
+        harness = HARNESS.of(config)
+        default = harness.default if harness.default in valid else None
+        return HARNESS.put(AGENTS.put(config, valid), msgspec.structs.replace(harness, default=default))
+
+
+async def _check_agent(name: str, config: Config) -> Group:
+    if not AGENTS.of(config)[name].enabled:
+        return _make_group(name, note("disabled", "left out: `enabled` is false"))
+    try:
+        spec = _make_spec(name, config)
+    except BadConfiguration as error:
+        return _make_group(name, problem("configuration", error))
+    server = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
+    if missing := missing_command(server, place=f"agents.{name}.command"):
+        return _make_group(name, missing)
+    return _make_group(name, (await _check_start(spec, HARNESS.of(config).open_s)).mapped(make_concealer(server)))
+
+
+async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
+    order = SessionOptions(
+        thread=None,
+        model=spec.model,
+        cwd=spec.cwd,
+        permissions=spec.permissions,
+        gateway=None,
+        resume=None,
+        on_gone=lambda _: None,
+    )
+    try:
+        agent = await LazyAgent(spec).load()
+        began = time.monotonic()
+        with anyio.fail_after(within_s):
+            async with agent.open(order) as session:
+                resumes = "can resume a session" if session.id is not None else "gets the conversation again"
+                return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
+    except TimeoutError:
+        hint = "run its command in a shell; harness.open_s is the time limit"
+        return problem("start", f"is not ready within {within_s:g} s", hint=hint)
+    except ToolpostError as error:
+        stderr = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]
+        return problem("start", error, lines=stderr)
+
+
+def _is_readable(name: str, config: Config) -> bool:
+    try:
+        _make_spec(name, config)
+    except BadConfiguration:
+        return False
+    return True
+
+
+def _make_spec(name: str, config: Config) -> AgentSpec:
+    return AgentSpec(**vars(read_agent(config, name)))
+
+
+def _make_group(name: str, diagnosis: Diagnosis) -> Group:
+    return Group(kind="agent", name=name, findings=(diagnosis,))

@@ -1,0 +1,162 @@
+"""Conversations as a part of a gateway: settings, HTTP API and chat page, plugins for agents, gauges, checks."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
+from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
+
+if TYPE_CHECKING:
+    from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost.gateway import Gateway
+    from toolpost.host.host import Host, Provided
+    from toolpost.metrics import Gauges
+    from toolpost.parts.agents.agent import Agent, AgentSpec
+    from toolpost.parts.agents.agents import ConfiguredAgent
+    from toolpost.parts.agents.service import ConversationService
+    from toolpost.settings import Config
+
+CHAT_PATH: Final = "/chat"
+_CHAT_FOLDER: Final = Path(__file__).parent / "chat_page"
+
+PLUGINS: Final = (
+    "toolpost.parts.agents.plugins.history:make",
+    "toolpost.parts.agents.plugins.tasks:make",
+    "toolpost.parts.agents.plugins.schedule:make",
+    "toolpost.parts.agents.plugins.delegate:make",
+    "toolpost.parts.agents.plugins.logs:make",
+)
+"""Loaded where an agent is configured."""
+
+
+class ConversationsPart(Part):
+    """Conversations with agents, whose tools are the gateway's."""
+
+    name = "conversations"
+    sections = (AGENTS, HARNESS)
+    commands = next(entry.commands for entry in BUNDLED if entry.name == "conversations")
+
+    def __init__(self, agents: "Mapping[str, Agent] | None" = None) -> None:
+        """`agents` are added to the configured ones, by name."""
+        self._agents = agents or {}
+
+    def doctor(self) -> PartDoctor:
+        from toolpost.parts.agents.doctor import ConversationsDoctor
+
+        return ConversationsDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Serve conversations; without an agent, every message is refused with a hint how to add one."""
+        from toolpost.host.host import Provided
+        from toolpost.providers.plugin_host import candidates_from_factories
+
+        service = _make_service(host, self._agents)
+
+        @asynccontextmanager
+        async def run(_gateway: "Gateway") -> AsyncIterator[None]:
+            async with service.open_running():
+                await service.hooks.notify("toolpost_conversations", conversations=service)
+                yield
+
+        has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
+        yield Provided(
+            plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
+            routes=lambda http: _make_routes(http, service),
+            pages={"Chat": CHAT_PATH},
+            gauges=lambda: _read_gauges(service),
+            conversations=service,
+            services=[service],
+            run=run,
+        )
+
+
+def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
+    from toolpost.endpoints.http.pages import Pages
+    from toolpost.parts.agents.api.routes import ConversationsApi
+
+    api = ConversationsApi(
+        http.access,
+        service,
+        http.streams,
+        body_limit=http.body_limit,
+        health=http.health,
+        check_change=http.check_change,
+    )
+    return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
+
+
+def _read_gauges(service: "ConversationService") -> "Gauges":
+    pool = service.pool
+    return {
+        "toolpost_agent_sessions": ("Open sessions of agents.", len(pool.sessions)),
+        "toolpost_agent_turns_waiting": ("Turns that wait for a session.", pool.waiting),
+        "toolpost_agent_warm_ratio": ("Part of all turns that found a warm session.", pool.metrics.warm_ratio),
+    }
+
+
+def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "ConversationService":
+    from toolpost.parts.agents.agents import AgentRegistry
+    from toolpost.parts.agents.history import HistoryLimits
+    from toolpost.parts.agents.hooks import Hooks
+    from toolpost.parts.agents.service import ConversationLimits, ConversationService
+    from toolpost.parts.agents.session_pool import AgentMetrics, PoolLimits
+
+    config, store, settings = host.config, host.store, HARNESS.of(host.config)
+    ready = _make_agents(config, more_agents)
+    if settings.default is not None and settings.default not in ready:
+        raise BadConfiguration(
+            f"harness.default: unknown agent `{settings.default}`.",
+            hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
+        )
+    limits = ConversationLimits(
+        pool=PoolLimits(
+            size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
+        ),
+        history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
+        waiting=settings.waiting_in_thread,
+        cancel_s=settings.cancel_s,
+        threads=config.limits.conversations,
+    )
+    return ConversationService(
+        store.threads,
+        AgentRegistry(ready, store.threads, settings.default, host.tokens),
+        Hooks(host.plugins),
+        limits=limits,
+        metrics=AgentMetrics(host.metrics),
+        key_values=store.key_values,
+        wakeups=store.wakeups,
+        callers=host.callers,
+    )
+
+
+def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[str, ConfiguredAgent]":
+    from toolpost.parts.agents.agent import AgentSpec
+    from toolpost.parts.agents.agents import ConfiguredAgent, LazyAgent
+    from toolpost.settings.masking import make_concealer
+    from toolpost.upstreams.spec import ServerSpec
+
+    specs = [_make_spec(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
+    for spec in specs:
+        # This also remembers the secrets, so that logs and errors of this process conceal them.
+        make_concealer(ServerSpec(name=spec.name, command=spec.command or None, env=spec.env))
+    cwd = Path(config.project).absolute()
+    return {spec.name: ConfiguredAgent(spec=spec, agent=LazyAgent(spec)) for spec in specs} | {
+        name: ConfiguredAgent(spec=AgentSpec(name=name, kind="given", cwd=cwd), agent=agent)
+        for name, agent in more_agents.items()
+    }
+
+
+def _make_spec(config: "Config", name: str) -> "AgentSpec":
+    """Read one agent; a missing variable becomes its `problem`, raised when it is started, so that other agents work."""
+    from toolpost.parts.agents.agent import AgentSpec
+
+    try:
+        return AgentSpec(**vars(read_agent(config, name)))
+    except BadConfiguration as error:
+        settings = AGENTS.of(config)[name]
+        return AgentSpec(name=name, kind=settings.kind, problem=error.message.removesuffix("."), hint=error.hint)

@@ -1,0 +1,137 @@
+"""One API: its document is read, and its plugin made."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from anyio import CapacityLimiter, to_thread
+
+from toolpost.authoring import Context, Plugin
+from toolpost.base.caller import owner_of
+from toolpost.base.events import event
+from toolpost.contracts.errors import BadConfiguration, LoginRequired
+from toolpost.credentials.oauth import Authorizations
+from toolpost.parts.openapi.answers import INLINE_BYTES, read_answer
+from toolpost.parts.openapi.client import ApiClient
+from toolpost.parts.openapi.credentials import Credentials
+from toolpost.parts.openapi.document import load_document
+from toolpost.parts.openapi.operations import read_schemes
+from toolpost.parts.openapi.serialize import write_request
+from toolpost.parts.openapi.settings import ApiSettings, resolve_api
+from toolpost.parts.openapi.tools import RESULT_KEY, OperationTool, make_plugin, make_tools
+from toolpost.providers.plugin_host import PluginHost
+from toolpost.settings import Config
+from toolpost.upstreams.spec import ServerSpec
+
+_log = logging.getLogger("toolpost.apis")
+
+SHOWN_OMISSIONS: Final = 10
+"""How many operations are logged that are left out: the author of a document decides how many there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenApi:
+    """The plugin of an API, and what it was made of."""
+
+    plugin: Plugin
+    client: ApiClient
+    spec: ServerSpec
+    """How it is reached, and logged in to."""
+    timeout_s: float
+    digest: str
+    """That of the document."""
+
+
+async def open_api(
+    config: Config,
+    name: str,
+    api: ApiSettings,
+    authorizations: Authorizations,
+    *,
+    plugins: PluginHost,
+    known: str = "",
+    accepts_copy: bool = False,
+) -> OpenApi | None:
+    """Read the document of an API and make its plugin; raises `ToolpostError`. None if it is the document with digest `known`.
+
+    `plugins` know where people log in. `accepts_copy` is that of `load_document`.
+    """
+    spec, keys = resolve_api(config, name, api)
+    assert spec.url is not None
+    place = f"apis.{name}.document"
+    document = await load_document(
+        api.document, project=Path(config.project), place=place, network=spec.network, accepts_copy=accepts_copy
+    )
+    if document.digest == known:
+        return None
+    schemes = read_schemes(document)
+    if unknown := sorted(keys.keys() - schemes.keys()):
+        raise BadConfiguration(
+            f"apis.{name}.security.{unknown[0]}: the document has no security scheme of this name.",
+            hint=f"it has {', '.join(sorted(schemes)) or 'none'}; `headers` are sent whatever the document says",
+        )
+    credentials = Credentials(spec, keys, schemes, authorizations.vault)
+    fixed = credentials.fixed_names
+    make = partial(
+        make_tools,
+        document,
+        name,
+        allow=api.allow,
+        deny=api.deny,
+        has_results=api.results == "enforce",
+        timeout_s=api.timeout_s,
+        hidden=fixed,
+    )
+    made = await to_thread.run_sync(make, abandon_on_cancel=True)
+    for omission in made.omitted[:SHOWN_OMISSIONS]:
+        event(_log, logging.WARNING, "operation left out", api=name, operation=omission.shown, reason=omission.reason)
+    if (more := len(made.omitted) - SHOWN_OMISSIONS) > 0:
+        hint = "`toolpost doctor` names more of them"
+        event(_log, logging.WARNING, "more operations left out", api=name, operations=more, hint=hint)
+    if 0 < api.budget_tokens < made.tokens:
+        event(
+            _log,
+            logging.WARNING,
+            "an API takes many tokens to list",
+            api=name,
+            tools=len(made.tools),
+            tokens=made.tokens,
+            hint=f'select operations with apis.{name}.allow and deny, set results = "off", or use discovery.mode',
+        )
+    client = ApiClient(spec.url, credentials, authorizations, limit_bytes=api.response_limit_bytes)
+    timeout_s = api.timeout_s or config.limits.timeout_s
+    reading = CapacityLimiter(1)
+
+    async def invoke(tool: OperationTool, arguments: dict[str, Any], context: Context) -> Any:
+        operation = tool.operation
+        request, owner = write_request(operation, arguments, fixed), owner_of(context.caller)
+        try:
+            response = await client.send(operation, request, owner)
+        except LoginRequired as required:
+            if plugins.logins is None:
+                raise
+            # It ends before the call's own deadline does: an error that says what to do is better than a timeout.
+            limit_s = 0.95 * timeout_s
+            await plugins.logins.wait_for_login(required, spec, context.caller, context.client_channel, limit_s=limit_s)
+            response = await client.send(operation, request, owner)
+        missing = credentials.explain_missing(operation)
+        read = partial(
+            read_answer,
+            operation,
+            response,
+            is_wrapped=tool.is_wrapped,
+            is_checked=tool.terms.output_schema is not None,
+            key=RESULT_KEY,
+            missing=missing,
+        )
+        if len(response.body) <= INLINE_BYTES:
+            return read()
+        # One at a time: each takes the interpreter and several times the memory of the body.
+        return await to_thread.run_sync(read, limiter=reading)
+
+    info = document.raw.get("info")
+    version = str(info.get("version") or "") if isinstance(info, dict) else ""
+    plugin = make_plugin(name, made.tools, invoke, version=version, description=api.description or document.title)
+    return OpenApi(plugin=plugin, client=client, spec=spec, timeout_s=timeout_s, digest=document.digest)

@@ -1,0 +1,55 @@
+"""APIs as a part: its section, a plugin for each API, its import and its checks."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from toolpost.host.part import Part, PartDoctor
+from toolpost.manifest import BUNDLED
+from toolpost.parts.openapi.settings import APIS, enabled_apis
+
+if TYPE_CHECKING:
+    from toolpost.host.host import Host, Provided
+
+
+class ApisPart(Part):
+    """APIs that an OpenAPI document describes."""
+
+    name = "apis"
+    sections = (APIS,)
+    importers = next(entry.importers for entry in BUNDLED if entry.name == "apis")
+
+    def doctor(self) -> PartDoctor:
+        """Look at the documents: what becomes a tool, what does not, and how much of a model's context all that takes."""
+        from toolpost.parts.openapi.doctor import ApisDoctor
+
+        return ApisDoctor()
+
+    @asynccontextmanager
+    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+        """Bring a plugin for each API. One whose document cannot be read is named as failed, and the others are served."""
+        from toolpost.host.host import Provided
+
+        apis = enabled_apis(host.config)
+        # Where APIs can be added later, all of it is loaded; a single command needs none of it.
+        if not host.loads_bundled or (host.is_brief and not apis):
+            yield Provided()
+            return
+        from toolpost.credentials.oauth import Authorizations
+        from toolpost.credentials.vault import Vault
+        from toolpost.parts.openapi.served import ServedApis, check_names
+        from toolpost.settings.credentials import key_place_of
+
+        check_names(host.config, apis)
+        authorizations = Authorizations(Vault(host.store, key_place_of(host.config)))
+        served = ServedApis(host, authorizations)
+        try:
+            yield Provided(
+                plugins=await served.open_first(apis),
+                logins=served.logins,
+                reloads={APIS.name: served.prepare_reload},
+                run=None if host.is_brief else served.open_running,
+            )
+        finally:
+            await served.aclose()
+            await authorizations.aclose()

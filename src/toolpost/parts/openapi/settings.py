@@ -1,0 +1,199 @@
+"""`[apis.NAME]`: APIs that an OpenAPI document describes."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from toolpost.base.server_name import usable_name
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.credentials.values import OwnValue, Template
+from toolpost.settings.masking import find_secrets
+from toolpost.settings.model import Config
+from toolpost.settings.network import UNSET, NetworkSettings
+from toolpost.settings.section import Section
+from toolpost.settings.servers import (
+    AuthSettings,
+    Contracts,
+    Credentials,
+    ServerSettings,
+    check_server,
+    resolve_server,
+)
+from toolpost.settings.variables import expand_variables, split_own_values
+from toolpost.upstreams.spec import ServerSpec
+
+_NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
+ApiName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=32)]
+
+
+class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An HTTP API whose operations are tools. `${VAR}` is replaced in its URLs, headers and keys."""
+
+    document: Annotated[
+        str, Meta(description="its OpenAPI document (3.0, 3.1, or Swagger 2.0): a file of the project, or a URL")
+    ] = ""
+    base: Annotated[
+        str, Meta(description="URL that the paths of its operations are below; nothing else is requested")
+    ] = ""
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    security: Annotated[
+        dict[str, str],
+        Meta(
+            description="keys for the document's security schemes, by their names: an API key, a bearer token, or"
+            " `user:password`; sent where the operation asks for them"
+        ),
+    ] = {}
+    credentials: Annotated[
+        Credentials | None,
+        Meta(
+            description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
+            " the caller's where a value refers to `${caller:KEY}`"
+        ),
+    ] = None
+    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
+    network: Annotated[
+        NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`")
+    ] = UNSET
+    allow: Annotated[
+        list[str],
+        Meta(
+            description="operations to serve: `tag:NAME`, `/path`, `METHOD /path`, or the name of a tool; `*` is anything",
+            extra_json_schema={"default": ["*"]},
+        ),
+    ] = msgspec.field(default_factory=lambda: ["*"])
+    deny: Annotated[list[str], Meta(description="operations to leave out, even if allowed")] = []
+    results: Annotated[
+        Literal["enforce", "off"],
+        Meta(
+            description="`enforce` lists what operations answer and holds the API to it; `off` does neither, which more than"
+            " halves the listing"
+        ),
+    ] = "enforce"
+    contracts: Annotated[
+        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`")
+    ] = None
+    description: Annotated[str, Meta(description="what it is for: words by which a search finds its tools")] = ""
+    timeout_s: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)] | None,
+        Meta(description="time limit of its tools, instead of `limits.timeout_s`"),
+    ] = None
+    response_limit_bytes: Annotated[
+        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes")
+    ] = 8 * 1024 * 1024
+    budget_tokens: Annotated[
+        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns")
+    ] = 25_000
+    refresh_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="how often a document at a URL is fetched again, in seconds; 0 fetches it at the start only. A file is"
+            " read again when it changes",
+        ),
+    ] = 300
+    enabled: Annotated[bool, Meta(description="false turns it off")] = True
+
+    def __repr__(self) -> str:
+        """Leave out values that may be secrets."""
+        return f"ApiSettings(document={self.document!r}, …)"
+
+
+def is_url(document: str) -> bool:
+    """Whether a document is fetched, and not read from a file."""
+    return urlsplit(document).scheme.lower() in ("http", "https")
+
+
+def check_api(name: str, api: ApiSettings) -> None:
+    """Raise `BadConfiguration` for a name that cannot be part of a tool's name, and for settings that are missing."""
+    place = f"apis.{name}"
+    if not re.fullmatch(_NAME, name) or len(name) > 32:
+        raise BadConfiguration(
+            f"apis.`{name}`: an API's name has up to 32 letters, digits, `-` and single `_`.",
+            hint=f"rename it to `{usable_name(name)[:32]}`",
+        )
+    if not api.document:
+        raise BadConfiguration(f"{place}.document is missing.", hint="set it to a file, or to a URL")
+    if not api.base:
+        raise BadConfiguration(
+            f"{place}.base is missing.",
+            hint="set it to the URL of the API: what the document says is not trusted with credentials;"
+            " `toolpost import openapi` writes both",
+        )
+    with _call_it_base(place):
+        check_server(name, as_server(api), "apis")
+    _, _, after = api.base.partition("://")
+    if any(mark in after for mark in "?#@"):
+        raise BadConfiguration(
+            f"{place}.base must have no query, and no user or password.", hint="set keys in `security` or `headers`"
+        )
+
+
+@contextmanager
+def _call_it_base(place: str) -> Iterator[None]:
+    """Have errors of the settings that an API has in common with servers name `base`, which is `url` there."""
+    try:
+        yield
+    except BadConfiguration as error:
+        raise BadConfiguration(error.message.replace(f"{place}.url", f"{place}.base"), hint=error.hint) from error
+
+
+def as_server(api: ApiSettings) -> ServerSettings:
+    """Return what is the same for an API and a server at a URL: how it is reached, with which credentials, and held to what."""
+    has_own = any(isinstance(piece, OwnValue) for text in api.security.values() for piece in split_own_values(text))
+    return ServerSettings(
+        url=api.base,
+        headers=api.headers,
+        credentials=api.credentials or ("caller" if has_own else None),
+        auth=api.auth,
+        contracts=api.contracts,
+        network=api.network,
+    )
+
+
+APIS: Final[Section[dict[str, ApiSettings]]] = Section(
+    name="apis",
+    struct=ApiSettings,
+    table=Annotated[dict[ApiName, ApiSettings], Meta(description="APIs whose operations are tools, by name")],
+    default={},
+    check_entry=check_api,
+    as_server=as_server,
+    secrets=("headers", "security", "auth"),
+)
+
+
+def enabled_apis(config: Config) -> dict[str, ApiSettings]:
+    """Return the APIs that are not turned off."""
+    return {name: api for name, api in APIS.of(config).items() if api.enabled}
+
+
+def resolve_api(
+    config: Config, name: str, api: ApiSettings, environment: Mapping[str, str] | None = None
+) -> tuple[ServerSpec, dict[str, Template]]:
+    """Replace the variables of an API's settings; returns how it is reached, and the keys of its security schemes.
+
+    Raises `BadConfiguration`, which names the setting and never a value.
+    """
+    given = os.environ if environment is None else environment
+    project = Path(config.project).absolute()
+    with _call_it_base(f"apis.{name}"):
+        resolved = resolve_server(
+            name, as_server(api), environment=given, project=project, network=config.network, section="apis"
+        )
+    keys: dict[str, Template] = {}
+    for scheme, text in api.security.items():
+        place = f"apis.{name}.security.{scheme}"
+        keys[scheme] = tuple(
+            piece
+            if isinstance(piece, OwnValue)
+            else expand_variables(piece, environment=given, project=project, place=place)
+            for piece in split_own_values(text)
+        )
+    return ServerSpec(**vars(resolved), is_mcp=False, secrets=tuple(find_secrets(resolved))), keys

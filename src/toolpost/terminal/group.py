@@ -1,0 +1,162 @@
+"""Command groups that suggest the nearest name for an unknown command, and import a command when it is used."""
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from toolpost.base.ids import TOOL_THREAD
+from toolpost.base.nearest import nearest_name
+from toolpost.manifest import BUNDLED, Command, installed_commands
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.failures import show_failure, show_usage_error
+
+_WORKER: Final = "AnyIO worker thread"
+
+_IDLE_S: Final = 0.5
+"""Idle threads end much faster."""
+
+
+class NoSuchCommand(click.UsageError):
+    def __init__(self, name: str, known: list[str], ctx: click.Context) -> None:
+        super().__init__(f"unknown command `{name}`", ctx)
+        near = nearest_name(name, known)
+        meant = f"did you mean `{near}`? " if near else ""
+        self.hint = f"{meant}`{ctx.command_path} --help` lists all of them"
+
+
+class SuggestingGroup(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise NoSuchCommand(name, known, ctx)
+        return super().resolve_command(ctx, args)
+
+
+class RootGroup(SuggestingGroup):
+    """The `toolpost` command: imports its sub-commands lazily, and turns exceptions into messages and exit codes."""
+
+    def __init__(self, *, commands: Mapping[str, Command], **options: Any) -> None:
+        super().__init__(**options)
+        self._known = commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return list(self._all())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
+        found = self._known.get(cmd_name) or self._all().get(cmd_name)
+        return None if found is None else _load_command(found)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.short_help) for name, command in self._all().items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete command names without importing them."""
+        found = {name: command for name, command in self._all().items() if name.startswith(incomplete)}
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=command.short_help) for name, command in found.items()] + options
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, ours without looking for any other."""
+        if args[0] in self._known:
+            return args[0], self.get_command(ctx, args[0]), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def _all(self) -> dict[str, Command]:
+        """Return every command. A part cannot take the name of one of ours."""
+        return {**self._known, **{k: v for k, v in installed_commands().items() if k not in self._known}}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except BrokenPipeError:
+            silence_stdout()
+            return ExitCode.OK
+        except Exception as error:  # noqa: BLE001 (the last place that can show it)
+            return show_failure(error, debug=ctx.params["debug"])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        run = partial(super().main, args, prog_name, complete_var, False, **extra)
+        return exit_process(_run_to_exit_code(run)) if standalone_mode else run()
+
+
+class ImporterGroup(SuggestingGroup):
+    """`toolpost import`: a command by itself, below which parts have theirs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return sorted(self._all())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        found = self._all().get(cmd_name)
+        return None if found is None else _load_command(found)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.short_help) for name, command in sorted(self._all().items())])
+
+    def _all(self) -> dict[str, Command]:
+        bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}
+        return installed_commands("importers") | bundled
+
+
+def _load_command(found: Command) -> click.Command:
+    module, _, attribute = found.reference.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _run_to_exit_code(run: Callable[[], Any]) -> int:
+    try:
+        return int(run() or ExitCode.OK)
+    except click.ClickException as error:
+        return show_usage_error(error)
+    except click.Abort:
+        click.echo("toolpost: cancelled", err=True)
+        return ExitCode.CANCELLED
+
+
+def exit_process(code: int) -> NoReturn:
+    """End the process even if a synchronous tool is stuck in its thread; its call has already been answered."""
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith((_WORKER, TOOL_THREAD))]
+    for thread in workers:
+        thread.join(_IDLE_S / len(workers))
+    if stuck := [thread.name for thread in workers if thread.is_alive()]:
+        # Other worker threads only prepare something, and nothing waits for them.
+        tools = [name.removeprefix(TOOL_THREAD) for name in stuck if name.startswith(TOOL_THREAD)]
+        if tools:
+            click.echo(f"toolpost: exiting while tools still run in a thread: {', '.join(tools)}", err=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def silence_stdout() -> None:
+    """Redirect stdout to the null device after a broken pipe, so that the interpreter's flush at exit cannot fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

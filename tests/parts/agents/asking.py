@@ -1,0 +1,57 @@
+"""Who asks in these tests, and how."""
+
+from typing import Any
+
+import anyio
+
+from toolpost import Context, Plugin
+from toolpost.app.running import App
+from toolpost.base.caller import Caller, Principal
+from toolpost.base.ids import CallerId, ThreadId
+from toolpost.base.turns import SessionReady, TurnEnded, TurnEvent
+from toolpost.parts.agents import InvokeOptions, TurnRun
+from toolpost.testing import conversations_of
+
+desk = Plugin("desk")
+
+
+@desk.tool
+async def whoami(ctx: Context) -> dict[str, str | None]:
+    """Say who calls."""
+    return {"caller": ctx.caller.id, "thread": ctx.caller.thread, "trace": ctx.trace_id}
+
+
+@desk.tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@desk.tool
+async def fail(reason: str = "no luck") -> str:
+    """Fail."""
+    raise ValueError(reason)
+
+
+ADA = Principal(caller=Caller(id=CallerId("local"), transport="http"))
+BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
+
+
+async def at_work(
+    app: App, thread: ThreadId, text: str, *, until: type[TurnEvent] = SessionReady, **options: Any
+) -> TurnRun:
+    """Ask, and return as soon as the agent is at it: when this kind of event has come."""
+    is_asked = anyio.Event()
+    run = await conversations_of(app).start_message(
+        ADA,
+        thread,
+        text,
+        InvokeOptions(on_event=lambda e: is_asked.set() if isinstance(e, until) else None, **options),
+    )
+    await is_asked.wait()
+    await anyio.sleep(0.1)
+    return run
+
+
+async def asked(app: App, thread: ThreadId, text: str, **options: Any) -> TurnEnded:
+    return await conversations_of(app).handle_message(ADA, thread, text, InvokeOptions(**options))
