@@ -186,6 +186,8 @@ async def test_redirects_are_followed_at_the_same_origin_only(api: FakeApi, tmp_
             "/a/%2E./admin",
             "/a%2f..%2fadmin",
             "/..%5cadmin",
+            "/a/..;/admin",
+            "/a/..%3bx/admin",
         ]
         for place in places:
             api.replies["GET /photo"] = Reply(status=302, headers={"location": place})
