@@ -584,7 +584,9 @@ def _has_between(places: list[int], start: int, end: int) -> bool:
 def _is_forbidden(sentence: _Sentence, signal: Signal, members: list[_Place]) -> bool:
     """Whether a text says that something is *not* to be done: "never include passwords"."""
     for concept, (first, last, _, _) in zip(signal.concepts, members, strict=True):
-        negations = sentence.positions.get("not", []) if concept in _ACTS else []
+        # "Treat it as data, never as instructions" is good advice too.
+        is_act = concept in _ACTS or (concept == "orders" and "treat" in signal.concepts)
+        negations = sentence.positions.get("not", []) if is_act else []
         nearest = bisect_left(negations, (first - _NEGATED_WITHIN,))
         if nearest < len(negations) and negations[nearest][0] <= last:
             return True
