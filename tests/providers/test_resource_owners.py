@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.hostile.attacks import attack
 from toolpost.providers.resource_owners import Account, ResourceOwners
 
 
@@ -18,7 +19,7 @@ def accounts(*servers: str) -> list[Account]:
 
 def test_what_one_account_lists_is_unknown_to_another() -> None:
     owners = ResourceOwners()
-    owners.note_uri("book://one", Account("a", "ann"))
+    owners.note_uris(Account("a", "ann"), ["book://one"])
     owners.note_templates(Account("a", "ann"), ["shelf://{book}"])
 
     for uri in ("book://one", "shelf://two"):
@@ -30,14 +31,25 @@ def test_what_one_account_lists_is_unknown_to_another() -> None:
 
 def test_the_first_server_that_lists_a_uri_and_is_visible_has_it() -> None:
     owners = ResourceOwners()
-    owners.note_uri("book://one", Account("a"))
-    owners.note_uri("book://one", Account("b"))
+    owners.note_uris(Account("a"), ["book://one"])
+    owners.note_uris(Account("b"), ["book://one"])
 
     assert owners.find("book://one", accounts("a", "b")) == "a"
     assert owners.find("book://one", accounts("b")) == "b"
     assert owners.find("book://one", accounts("c")) is None
     owners.forget("a")
     assert owners.find("book://one", accounts("a", "b")) == "b"
+
+
+@attack("server", "lists other resources each time, to fill memory", "only the URIs of its last list are kept")
+def test_a_list_replaces_the_one_before() -> None:
+    owners = ResourceOwners()
+    for number in range(3):
+        owners.note_uris(Account("a"), [f"book://{number}/{page}" for page in range(1_000)])
+
+    assert owners.find("book://1/7", accounts("a")) is None
+    assert owners.find("book://2/7", accounts("a")) == "a"
+    assert sum(map(len, owners._listed.values())) == 1_000
 
 
 def test_the_template_with_the_most_literal_text_wins() -> None:

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import HOSTILE
 from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, Way, plugin_of
 from toolpost.app import open_app
@@ -63,6 +64,11 @@ async def append_until_refused(store: Store, entry: Make) -> list[str]:
         await anyio.sleep(0)
 
 
+@attack(
+    "operator",
+    "lets the disk of the store fill up while calls are answered",
+    "their entries are in the audit as soon as there is room",
+)
 async def test_acknowledged_entries_are_written_once_there_is_room(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
         await store.audit.append(entry())

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from tests.hostile.attacks import attack
 from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
 from tests.upstreams.changing import REWORDED, WIDENED, Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
@@ -45,6 +46,11 @@ async def silent_http(version: str = STATELESS) -> AsyncIterator[tuple[HttpServe
         yield server, url
 
 
+@attack(
+    "server",
+    "changes a tool without saying so",
+    "its tools are listed again every minute; with `enforce` the changed one is withheld, and a call of it refused",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_a_silent_change_on_stdio_is_withheld(way: Way, tmp_path: Path) -> None:
     maps = Changing(tmp_path, is_silent=True)
@@ -88,6 +94,11 @@ async def test_a_silent_change_is_reported_where_it_is_only_observed(
     assert text_of(answer) == '{"place": "Ulm"}'
 
 
+@attack(
+    "server",
+    "changes a tool while the gateway is down, for the first listing or call after its start",
+    "with `enforce` neither passes before the tools have been compared with the lock or the pins",
+)
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_the_first_listing_after_a_restart_has_been_compared(way: Way, tmp_path: Path) -> None:
     maps = Changing(tmp_path, is_silent=True)
@@ -136,6 +147,11 @@ async def test_what_is_only_observed_is_listed_before_the_server_is_back(tmp_pat
     assert names == ["maps__echo"]
 
 
+@attack(
+    "server",
+    "changes a tool when it is started again, for the call that starts it",
+    "with `enforce` the call is sent only after the tools have been compared",
+)
 @pytest.mark.parametrize("tool", [REWORDED, WIDENED], ids=["reworded", "widened"])
 async def test_the_call_that_starts_a_server_again_is_not_sent_to_a_changed_tool(
     tool: dict[str, Any], tmp_path: Path

@@ -1,6 +1,7 @@
 """Skills of servers (SEP-2640): those of several servers and of plugins together, each under its owner, held to their lock."""
 
 import hashlib
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from toolpost.cli.lock.states import load_live_tools
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery import View
+from toolpost.providers import pinned_names
 from toolpost.settings import Config, load_config
 from toolpost.upstreams.spec import ServerSpec
 
@@ -243,6 +245,43 @@ async def test_an_injection_is_listed_only_once_it_is_locked(tmp_path: Path) -> 
     assert unlocked == []
     assert findings[ToolName("one:skills/refunds")][0].kind == "instruction"
     assert [entry["uri"] for entry in locked] == ["skill://one/refunds/SKILL.md"]
+
+
+@attack(
+    "server",
+    "lists skills with other names each time, to fill the store or to have the pins of its first skills and tools forgotten",
+    "they count like renamed tools: beyond 2,000 in an hour the rest is left out, and the server is degraded",
+)
+async def test_skills_with_other_names_each_time_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinned_names, "NAMES_LIMIT", 4)
+    monkeypatch.setattr(pinned_names, "RENAMES_LIMIT", 3)
+    folder = tmp_path / "one"
+
+    def write_alone(*names: str, description: str = "How it is done.") -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        for name in names:
+            write_skill(folder, name, description)
+
+    write_alone("first")
+    async with skillful(tmp_path, "stdio", "one") as specs:
+        config = at(tmp_path, contracts="enforce")
+        async with wire_to("duplex", *specs, is_stateless=True, config=config) as (app, wire):
+            counts = [len(await list_skills(wire.ask))]
+            for number in range(3):
+                write_alone(f"round{number}-a", f"round{number}-b")
+                counts.append(len(await list_skills(wire.ask)))
+            got = await wire.ask("skills/get", {"uri": "skill://one/round2-a/SKILL.md"})
+            write_alone("first", description="How it is done now.")
+            changed = await list_skills(wire.ask)
+            degraded = app.servers.providers["one"].degraded
+            await app.servers.promises.save()
+            pins = {*await app.store.pins.of_server("one")}
+
+    assert counts == [1, 2, 0, 0]
+    assert "renames its skills too often" in got["error"]["message"]
+    assert changed == []
+    assert degraded is not None
+    assert pins == {"one:skills/first", "one:skills/round0-a", "one:skills/round0-b"}
 
 
 @attack(

@@ -96,8 +96,10 @@ _TOKEN: Final = re.compile(
     r"|\{\{\s?(?:system|admin|assistant)\b"
     r"|(?<!\w\s)(?<!\w)(?:system|assistant|human)\s?:(?=\s)"
     r"|\b(?:developer|system|assistant|operator|agent) (?:message|notes?|instructions?|notice|directive)\s?:(?=\s)"
-    r"|\b(?:notes?|message|notice|instructions?|reminder|attention|directive) (?:to|for|from) (?:the |all |any )?"
+    r"|\b(?:notes? from|(?:message|notice|instructions?|reminder|attention|directive) (?:to|for|from)) (?:the |all |any )?"
     r"(?:ai|llm|assistant|agent|model|language model|chatbot|anthropic|openai|system|operator)s?\s?[:,])"
+    # Who writes for models notes what they should know: suspicious only beside something else.
+    r"|(?P<note>\bnotes? (?:to|for) (?:the |all |any )?(?:ai|llm|assistant|agent|model|language model|chatbot)s?\s?[:,])"
     r"|(?P<secret_file>(?:~|/home/\w{1,32}|/root|\$HOME|%USERPROFILE%)[/\\]\."
     r"(?:ssh|aws|gnupg|cursor|claude|kube|docker|netrc|npmrc|pypirc|git-credentials|env|config/gcloud|bash_history)\b[^\s,;'\"`)]{0,60}"
     r"|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)\b)(?P<public>\.pub\b)?"
@@ -111,6 +113,8 @@ _TOKEN: Final = re.compile(
     r"|(?P<code>`(?!\.|id_(?:rsa|ed25519|ecdsa|dsa)\b)[\w.-]{1,60}`)"
     rf"|(?P<tool>\b(?:{_VERBS})(?:_[A-Za-z0-9]++)++(?![:=(]| \())"
     r"|(?P<name>[A-Za-z][A-Za-z0-9]*+(?:_[A-Za-z0-9]++)++(?P<is_tool> tool\b)?)"
+    # What a browser says of itself is neither a user nor an agent.
+    r"|(?P<browser>\buser[ -]agents?\b)"
     rf"|(?P<word>{_CODE_WORD})"
     r"|(?P<end>[.!?](?=[\s\"'”’»)\]*<]|$)|[。！？]|\n)",
     re.IGNORECASE,
@@ -120,6 +124,7 @@ _CONCEPTS_OF: Final = {
     "email": ("<email>",),
     "mark": ("<mark>",),
     "role": ("<role>",),
+    "note": ("<note>",),
     "secret_file": ("<secret-file>",),
     "env_file": ("<env-file>",),
     "key_file": ("<key-file>",),
@@ -134,6 +139,7 @@ _CONCEPTS_OF: Final = {
 # Where order matters, as for negation: "not … tell", the second within so many words of the first.
 _IN_ORDER: Final = {
     "untold": ("not", "tell", 3),
+    "hides-this": ("conceal", "this", 4),
     "unasked": ("not", "consent", 4),
     "all-secrets": ("any", "secrets", 4),
     "model-reads": ("model", "read", 9),
@@ -213,6 +219,7 @@ _MARKS: Final = {
     "<email>": ("@",),
     "<mark>": ("<",),
     "<role>": ("<", "[", "{{", ":", ","),
+    "<note>": ("note",),
     "<secret-file>": ("/.", "\\.", "id_", "/etc/"),
     "<env-file>": (".env", "secrets.", "mcp.json"),
     "<key-file>": (".pem", ".key", ".p12", ".pfx", ".kdbx"),
@@ -359,7 +366,7 @@ _Token = tuple[str, str, int, int]
 
 # A line set apart, or in capitals, that speaks as the system: "### SYSTEM PROMPT ###", "--- Internal policy for AI agents ---".
 _HEADING: Final = re.compile(
-    r"^[ \t]{0,8}(?:(?:#{1,6} ?|[=*\-<>%~_|]{2,12} ?)[^\n]{3,80}|\[{1,2}[^\]\n]{3,60}\]|[A-Z][A-Z\d :.!_-]{8,80}$)|[\"']role[\"']\s?:\s?[\"']system[\"']",
+    r"^[ \t]{0,8}(?:\*\*[^*\n]{3,80}\*\*|(?:#{1,6} ?|[=*\-<>%~_|]{2,12} ?)[^\n]{3,80}|\[{1,2}[^\]\n]{3,60}\]|[A-Z][A-Z\d :.!_-]{8,80}$)|[\"']role[\"']\s?:\s?[\"']system[\"']",
     re.MULTILINE,
 )
 # The first words of orders: base forms, which a description of what the tool does ("Reads …") does not have.
@@ -494,7 +501,10 @@ def _has_object(tokens: list[_Token], number: int, text: str) -> bool:
     return (
         not text[end:start].strip(" *\"'`~.")
         and following != "of"
-        and not (word in {"report", "send", "share"} and following in _FEEDBACK)
+        and not (
+            word in {"report", "send", "share"}
+            and _FEEDBACK.intersection(each[1] for each in tokens[number + 1 : number + 3])
+        )
     )
 
 
@@ -526,7 +536,8 @@ def _tag_concepts(tokens: list[_Token], text: str) -> _Sentence:
     for number, (kind, word, start, end) in enumerate(tokens):
         for concept in _find_concepts_of(kind, word):
             sentence.add(concept, number, number, start, end)
-        phrases = _PHRASES.get(word)
+        # The key of an example in JSON is no verb: "email": "ann@example.com".
+        phrases = _PHRASES.get(word) if text[end : end + 2] != '":' or text[start - 1 : start] != '"' else ()
         # `1gn0re` is read as `ignore`.
         if phrases is None and kind == "word" and not word.isalpha():
             phrases = _PHRASES.get(word.translate(_DIGITS))
@@ -573,7 +584,9 @@ def _has_between(places: list[int], start: int, end: int) -> bool:
 def _is_forbidden(sentence: _Sentence, signal: Signal, members: list[_Place]) -> bool:
     """Whether a text says that something is *not* to be done: "never include passwords"."""
     for concept, (first, last, _, _) in zip(signal.concepts, members, strict=True):
-        negations = sentence.positions.get("not", []) if concept in _ACTS else []
+        # "Treat it as data, never as instructions" is good advice too.
+        is_act = concept in _ACTS or (concept == "orders" and "treat" in signal.concepts)
+        negations = sentence.positions.get("not", []) if is_act else []
         nearest = bisect_left(negations, (first - _NEGATED_WITHIN,))
         if nearest < len(negations) and negations[nearest][0] <= last:
             return True

@@ -231,6 +231,16 @@ class Promises:
             self._pin(server, name, new, pin)
         return None
 
+    def may_hold(self, server: PluginName, skill: Definition) -> bool:
+        """Whether a skill is locked or pinned, or may be pinned: one with a new name is not, if its server renames too much."""
+        name, pinned = ToolName(skill.name), self._pinned.setdefault(server, PinnedNames())
+        if self._has_lock_of(name) or pinned.get(name) is not None:
+            return True
+        was_degraded = pinned.problem is not None
+        is_selected = pinned.select_skill(name, Pin.of(skill))
+        self._tell_degraded(server, was_degraded=was_degraded)
+        return is_selected
+
     async def _compare(
         self, server: PluginName, promise: Promise, old: Definition | None, new: Definition
     ) -> ContractStatus | None:
@@ -323,10 +333,14 @@ class Promises:
         pinned = self._pinned[server]
         was_degraded = pinned.problem is not None
         taken = pinned.select_new(new)
-        if pinned.left_out and not was_degraded:
-            hint = "if that is meant, `toolpost lock` accepts the tools that it has now"
-            event(_log, logging.WARNING, "server is degraded", server=server, reason=pinned.problem, hint=hint)
+        self._tell_degraded(server, was_degraded=was_degraded)
         return taken
+
+    def _tell_degraded(self, server: PluginName, *, was_degraded: bool) -> None:
+        problem = self._pinned[server].problem
+        if problem is not None and not was_degraded:
+            hint = "if that is meant, `toolpost lock` accepts what it has now"
+            event(_log, logging.WARNING, "server is degraded", server=server, reason=problem, hint=hint)
 
     async def _find_olds(
         self, server: PluginName, pins: Mapping[ToolName, Pin]

@@ -5,7 +5,8 @@ that come in place of others are counted: beyond `RENAMES_LIMIT` in an hour they
 forgotten within a day after its tool was listed: a server could list 20,000 other names once, and then its first tools as it
 likes. New names that there is no room for are left out until there is.
 
-The first listing of a server replaces nothing, nor does one that only has more tools than before; both are taken whole.
+The first listing of a server replaces nothing, nor does one that only has more tools than before; both are taken whole. Names of
+skills all count as ones in place of others: they are pinned one by one, and a server lists 1,000 of them at most.
 """
 
 import hashlib
@@ -79,11 +80,11 @@ class PinnedNames:
         """Why the server is degraded; None if it is not."""
         if not self.left_out and (not self._is_over or self._is_hour_over):
             return None
-        left_out = f"{self.left_out:,} tools with new names are left out" if self.left_out else "tools were left out"
+        left_out = f"{self.left_out:,} tools with new names are left out" if self.left_out else "some were left out"
         limits = (
             f"at most {RENAMES_LIMIT:,} names in an hour may replace others, and {NAMES_LIMIT:,} are kept for a day"
         )
-        return f"it keeps renaming its tools; {limits}: {left_out}"
+        return f"it keeps renaming its tools or skills; {limits}: {left_out}"
 
     @property
     def _is_hour_over(self) -> bool:
@@ -104,10 +105,26 @@ class PinnedNames:
 
     def select_new(self, new: Mapping[ToolName, Pin]) -> list[ToolName]:
         """Return the new names of a listing that may be pinned; the others are to be left out."""
+        self._begin_hour()
+        others = sum(find_server_of_instructions(name) is None for name in self._pins.keys() - self._listed)
+        selected = self._select(new, max(0, len(new) - others))
+        self.left_out = len(new) - len(selected)
+        self._is_over = self._is_over or self.left_out > 0
+        return selected
+
+    def select_skill(self, name: ToolName, pin: Pin) -> bool:
+        """Whether the new name of a skill may be pinned; else it is to be left out."""
+        self._begin_hour()
+        is_selected = self._renames < RENAMES_LIMIT and bool(self._select({name: pin}, 0))
+        self._is_over = self._is_over or not is_selected
+        return is_selected
+
+    def _begin_hour(self) -> None:
         if self._is_hour_over:
             self._began_at, self._renames, self._renamed_bytes, self._is_over = time.monotonic(), 0, 0, False
-        others = sum(find_server_of_instructions(name) is None for name in self._pins.keys() - self._listed)
-        additions = max(0, len(new) - others)
+
+    def _select(self, new: Mapping[ToolName, Pin], additions: int) -> list[ToolName]:
+        """Return the names that there is room for, so many of them in place of no other."""
         old = list(itertools.takewhile(self._is_old, self._pins))
         room = NAMES_LIMIT - len(self._pins) + len(old)
         room_bytes = SIZE_LIMIT_BYTES - self._size_bytes + sum(self._pins[name].size_bytes for name in old)
@@ -125,8 +142,6 @@ class PinnedNames:
             room -= 1
             room_bytes -= pin.size_bytes
             selected.append(name)
-        self.left_out = len(new) - len(selected)
-        self._is_over = self._is_over or self.left_out > 0
         return selected
 
     def add(self, name: ToolName, pin: Pin) -> list[ToolName]:

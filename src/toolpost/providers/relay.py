@@ -120,13 +120,13 @@ class Relay:
 
     async def resources(self, requester: Requester) -> list[JsonObject]:
         """List the resources of every server, under their own URIs but for those of apps."""
-
-        def note_owner(server: str, item: JsonObject) -> JsonObject:
-            listed = self._qualify_item(server, item, "uri")
-            self._resource_owners.note_uri(str(listed.get("uri")), self._account(server, requester))
-            return listed
-
-        listed = await self._list_all("resources/list", "resources", note_owner, requester)
+        listed: list[JsonObject] = []
+        for server, items in (await self._ask_all("resources/list", "resources", requester)).items():
+            qualified = [self._qualify_item(server, item, "uri") for item in items]
+            self._resource_owners.note_uris(
+                self._account(server, requester), (str(item.get("uri")) for item in qualified)
+            )
+            listed += qualified
         return [item for item in listed if not self._is_withheld(item.get("uri"), requester)]
 
     async def templates(self, requester: Requester) -> list[JsonObject]:

@@ -29,13 +29,14 @@ class ResourceOwners:
     """The URIs and templates that servers have listed, by account: one caller must not learn what another's account lists."""
 
     def __init__(self) -> None:
-        self._listed: dict[str, dict[Account, None]] = {}
-        """The accounts that list a URI, in the order in which they are asked."""
+        self._listed: dict[Account, frozenset[str]] = {}
+        """By account, the URIs of its last list: a server may list others each time."""
         self._templates: dict[Account, dict[str, tuple[str, ...]]] = {}
         """By account, templates as their literal pieces."""
 
-    def note_uri(self, uri: str, account: Account) -> None:
-        self._listed.setdefault(uri, {})[account] = None
+    def note_uris(self, account: Account, uris: Iterable[str]) -> None:
+        """Replace the URIs of an account."""
+        self._listed[account] = frozenset(uris)
 
     def note_templates(self, account: Account, templates: Iterable[str]) -> None:
         """Replace the templates of an account. One whose scheme is not literal is left out: it would take every URI."""
@@ -48,17 +49,13 @@ class ResourceOwners:
 
     def forget(self, server: str) -> None:
         """Forget what a server has listed for any account, after it announced a change."""
+        self._listed = {account: found for account, found in self._listed.items() if account.server != server}
         self._templates = {account: found for account, found in self._templates.items() if account.server != server}
-        for uri, accounts in tuple(self._listed.items()):
-            for account in [each for each in accounts if each.server == server]:
-                del accounts[account]
-            if not accounts:
-                del self._listed[uri]
 
     def find(self, uri: str, among: Collection[Account]) -> str | None:
-        """Return the server that lists a URI to one of these accounts, else that whose template fits best; None without one."""
-        for account in self._listed.get(uri, ()):
-            if account in among:
+        """Return the first server that lists a URI to its account, else that whose template fits best; None without one."""
+        for account in among:
+            if uri in self._listed.get(account, ()):
                 return account.server
         best, most = None, -1
         for account in among:

@@ -121,7 +121,9 @@ class HeldSkills:
                 fault = f"the server has more than {SKILLS_LIMIT:,} skills"
             if fault is not None:
                 raise UpstreamUnavailable(f"The server's entry of the skill is invalid: {fault}")
-            checked = (await self._check_all({uri: entry}))[uri]
+            checked = (await self._check_all({uri: entry})).get(uri)
+            if checked is None:
+                raise UpstreamUnavailable(f"The server renames its skills too often: {uri[:200]} is left out")
             self._held = {**self._held, uri: checked}
         return None if checked.checked.is_quarantined else checked.entry
 
@@ -154,10 +156,14 @@ class HeldSkills:
         return max(having, key=lambda held: len(held.root), default=None)
 
     async def _check_all(self, entries: Mapping[str, JsonObject]) -> dict[str, _HeldSkill]:
+        """Compare skills; those with new names are left out where their server renames them too often."""
         slices = Slices()
         found: dict[str, _HeldSkill] = {}
         for uri, entry in entries.items():
+            await slices.give_way()
             before, definition = self._held.get(uri), define_skill(self._server, entry)
+            if not self._promises.may_hold(self._promise_name, definition):
+                continue
             if before is not None and before.definition == definition:
                 scan = before.scan
             else:
@@ -167,7 +173,6 @@ class HeldSkills:
             if checked.findings and checked.is_quarantined and (before is None or before.scan is not scan):
                 log_quarantined("a skill is", self._server, definition, checked.findings)
             found[uri] = _HeldSkill(entry=entry, definition=definition, scan=scan, checked=checked)
-            await slices.give_way()
         return found
 
 

@@ -81,6 +81,15 @@ SAFE: dict[str, tuple[Schema, Schema]] = {
     "a new argument beside branches with their own": (of(kind=TEXT) | BY_KIND, of(kind=TEXT, c=TEXT) | BY_KIND),
     "the same, in an older draft": (of(kind=TEXT) | BY_KIND | DRAFT_7, of(kind=TEXT, c=TEXT) | BY_KIND | DRAFT_7),
     "a looser property beside patterns": (of(o=of(a=TEXT) | PREFIXED), of(o=of(a={}) | PREFIXED)),
+    "a property that a pattern described": (of(o=of() | PREFIXED), of(o=of(**{"x-a": TEXT}) | PREFIXED)),
+    "the same, with nothing else allowed": (
+        of(o=of() | PREFIXED | {"additionalProperties": False}),
+        of(o=of(**{"x-a": TEXT}) | PREFIXED | {"additionalProperties": False}),
+    ),
+    "a property that two patterns described": (
+        of(o=of() | {"patternProperties": {"^x-": TEXT, "a$": {"maxLength": 3}}}),
+        of(o=of(**{"x-a": TEXT | {"maxLength": 3}}) | {"patternProperties": {"^x-": TEXT, "a$": {"maxLength": 3}}}),
+    ),
     "looser patterns": (of(o=PREFIXED), of(o={"patternProperties": {"^x-": {}}})),
 }  # fmt: skip
 
@@ -92,6 +101,7 @@ BREAKING: dict[str, tuple[Schema, Schema]] = {
     ),
     "a property beside patterns takes less": (of(o=of(a={}) | PREFIXED), of(o=of(a=TEXT) | PREFIXED)),
     "a property is new to a pattern": (of(o=of(a={}) | PREFIXED), of(o={"type": "object", **PREFIXED} | of(**{"x-a": False}))),
+    "a property takes less than its pattern": (of(o=of() | PREFIXED), of(o=of(**{"x-a": TEXT | {"maxLength": 3}}) | PREFIXED)),
     "a length that the pattern does not imply": (form(pattern=".{2,}"), form(minLength=3)),
     "a greatest length that the pattern does not imply": (form(pattern="[a-z]{1,3}"), form(maxLength=3)),
     "a new property beside what is not evaluated takes less": (

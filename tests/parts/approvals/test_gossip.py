@@ -337,8 +337,39 @@ async def test_many_events_leave_the_loop_to_others(tmp_path: Path, other_url: s
         rounds = [await peer._sign({"kind": "round", "round": number}) for number in range(2_000)]
     async with gateway(f"sqlite:{tmp_path / 'a.db'}", b=PeerSettings(url=NOWHERE, key=theirs)) as a:
         peers = peers_of(a)
-        assert await peers._take("b", rounds) == 4 * peers_module.BATCH
+        new, _ = await peers._take("b", rounds)
+        assert new == 4 * peers_module.BATCH
         assert await longest_stretch_s(lambda: peers._take("b", rounds)) < 0.05
+
+
+@attack(
+    "server",
+    "is a peer whose answer has megabytes of events beyond those that are taken",
+    "they are not read: the exchange succeeds, and holds up no other call",
+)
+async def test_events_that_are_not_taken_are_not_read(
+    tmp_path: Path, other_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers_module, "BATCH", 1)
+    ours, theirs = await key_of(f"sqlite:{tmp_path / 'a.db'}"), await key_of(other_url)
+    dense = PeerEvent(f"[{'[],' * (peers_module.BODY_LIMIT_BYTES // 4)}1]", "")
+    async with (
+        gateway(f"sqlite:{tmp_path / 'a.db'}", b=PeerSettings(url=NOWHERE, key=theirs)) as a,
+        gateway(other_url, a=PeerSettings(url=NOWHERE, key=ours)) as b,
+    ):
+        taken = [await peers_of(b)._sign({"kind": "round", "round": number}) for number in range(1, 5)]
+        answered = await peers_of(b)._write("a", [*taken, dense])
+
+        async def answer(*_: Any) -> Any:
+            return answered
+
+        peers = peers_of(a)
+        monkeypatch.setattr(peers, "_post", answer)
+        first = await peers.exchange("b")
+        spent_s = await longest_stretch_s(lambda: peers.exchange("b"))
+
+    assert (first.peer, first.received) == ("ok", 4)
+    assert spent_s < 0.05
 
 
 @attack("server", "is a peer that sends one event after another", "the newest of them are kept, and no others")

@@ -109,6 +109,7 @@ async def test_equal_calls_share_a_round_and_others_do_not(url: str) -> None:
     assert len({one.round.id for one in [first, *others]}) == 8
 
 
+@attack("caller", "uses one approval for many calls at the same time", "one of them is run")
 async def test_an_approval_is_used_once_by_many_at_the_same_time(url: str) -> None:
     async with opened(url) as (one, _), opened(url) as (other, _):
         found = (await one.open_call(subject(), expires_s=60)).round

@@ -461,6 +461,11 @@ async def test_a_known_browser_is_known_for_its_person_alone(
     assert "<strong>bob</strong>" in bob.text
 
 
+@attack(
+    "stranger",
+    "names another address in `X-Forwarded-For` for each guess",
+    "the header counts only from proxies in `trusted_proxies`",
+)
 @pytest.mark.parametrize(
     ("peer", "forwarded", "counted"),
     [

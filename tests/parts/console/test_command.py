@@ -13,6 +13,7 @@ import pytest
 from tests.browser.conftest import open_console
 from tests.cli.conftest import TOOLPOST, open_process
 from tests.cli.terminal import open_terminal
+from tests.hostile.attacks import attack
 from tests.loaded import loaded_toolpost
 
 pytestmark = pytest.mark.wire
@@ -90,6 +91,11 @@ def test_where_a_token_is_required_addresses_have_a_secret_too_which_is_nothing_
     assert remote.stdout.strip() == f"{url}/", "no store, and so no secret: the token is enough to look"
 
 
+@attack(
+    "caller",
+    "reads the journal or the log of a container for the console's secret",
+    "it is printed to a terminal only",
+)
 def test_the_secret_is_printed_on_a_terminal_alone(tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text("")
     serve = ("serve", "--listen", "127.0.0.1:0")

@@ -121,6 +121,18 @@ async def test_keys_that_an_api_mirrors_are_masked(api: FakeApi, tmp_path: Path,
     assert all("(redacted)" in text for text in told.values())
 
 
+@attack("server", "is an API that returns a key in a header of its errors", "callers see `(redacted)` in its place")
+async def test_keys_in_headers_are_masked(api: FakeApi, tmp_path: Path) -> None:
+    key = "s3cr\u00e9t&key-1"
+    api.replies["GET /head"] = lambda seen: Reply(status=404, headers={"x-request-id": f"of {seen.headers['x-key']}"})
+    async with open_gateway(DOCUMENT, api.url, tmp_path, security={"head": key}) as app:
+        told = json.dumps(await call_as(app, "ann", "pets__head"), ensure_ascii=False)
+
+    assert api.last.headers["x-key"] == key
+    assert key not in told
+    assert "of (redacted)" in told
+
+
 async def call_as(app: App, caller: str, tool: str, *, by: str | None = None) -> Any:
     acting = Caller(id=CallerId(caller), transport="http", acted_by=CallerId(by) if by is not None else None)
     admitted = app.gateway.admit(caller=acting, name=tool, arguments={})

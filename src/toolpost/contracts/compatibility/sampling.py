@@ -35,6 +35,9 @@ TEXTS = (
     "text", "a", "", "A", "1", "z", "Z", "9", "-", "a b", "abc-123", "2026-01-31", "2026-01-31T12:00:00Z", "12:00:00Z", "P1D",
     "a@example.org", "example.org", "https://example.org/a", "192.0.2.1", "2001:db8::1", "/a", "#a1b2c3", "1.0.0", "en-US", "USD",
     "00000000-0000-4000-8000-000000000000", "0123456789abcdef", "0x" + "0" * 40, "0" * 24, "a" * 32, "a" * 40, "a" * 64,
+    # More values of formats: shorter, longer and different ones, for bounds and patterns beside a format.
+    "b@c.de", "a" * 60 + "@example.org", "é@example.org", "c.de", "a" * 60 + ".example.org", "é.example.org", "ftp://c.de", "http://c.de/b?c=d#e",
+    "1999-12-01", "1999-12-01T09:30:00+02:00", "09:30:00+02:00", "P2W", "10.0.0.7", "::1", "ffffffff-ffff-4fff-bfff-ffffffffffff",
 )  # fmt: skip
 ANY_VALUES: tuple[Json, ...] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
 _FORMATS = {

@@ -296,19 +296,28 @@ class SchemaWalk:
         # Reported as one added or removed property, not with each difference between it and `additionalProperties`.
         before = len(self.differences)
         answer = self._compare(
-            old_property or self._undeclared_of(around_old, name),
-            new_property or self._undeclared_of(around_new, name),
+            old_property or self._undeclared_of(around_old, name, is_narrow=self._old_is_narrow),
+            new_property or self._undeclared_of(around_new, name, is_narrow=not self._old_is_narrow),
             inner,
         )
         del self.differences[before:]
         kind = "property-added" if old_property is None else "property-removed"
         return self._record(kind, "properties", around_old, around_new, steps, answer, name)
 
-    def _undeclared_of(self, node: Node, name: str) -> Node:
-        """Return the schema of an undeclared property; patterns that its name matches are compared separately."""
-        if any(matches(pattern, name) for pattern in node.schema.get("patternProperties") or ()):
+    def _undeclared_of(self, node: Node, name: str, *, is_narrow: bool) -> Node:
+        """Return the schema of an undeclared property, by the patterns that its name matches."""
+        patterns = _named_schemas(node, "patternProperties")
+        matched = [schema for pattern, schema in patterns.items() if matches(pattern, name)]
+        if not matched:
+            return self._additional_of(node)
+        if not is_narrow:
+            # The wide patterns are compared with the narrow ones: nothing else is asked of the property.
             return node.child("/patternProperties", True)
-        return self._additional_of(node)
+        return (
+            matched[0]
+            if len(matched) == 1
+            else node.child("/patternProperties", {"allOf": [each.schema for each in matched]})
+        )
 
     def _additional_of(self, node: Node) -> Node:
         word = self._closer_of(node.schema)

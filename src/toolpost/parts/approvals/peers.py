@@ -49,7 +49,8 @@ BATCH: Final = 500
 BATCH_BYTES: Final = 1024 * 1024
 """How large the events of one exchange may be: a peer refuses a body that is larger than its `http.body_limit`."""
 TIMEOUT_S: Final = 15.0
-BODY_LIMIT_BYTES: Final = 16 * 1024 * 1024
+BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""Of an answer, which has one batch: signatures are of the whole message, and verified on the event loop."""
 HEADS_LIMIT: Final = 200
 """Heads of a peer that are kept, besides the furthest one, which is asked for."""
 EVENTS_LIMIT: Final = 20_000
@@ -182,11 +183,10 @@ class Peers:
         # First: what someone else answers in its place is no sign that the peer has them.
         await self._check_message(name, answer)
         await self._store.scripts.run(lambda: _advance(name, "sent", reached), durable=False)
-        received = await self._take(name, answer.events)
+        received, bodies = await self._take(name, answer.events)
         if answer.asked is not None:
             self._asked_by[name] = answer.asked
         fork = await self._find_fork(name)
-        bodies = [_decode(one.body) for one in answer.events]
         if any(body.get("sealed") is True for body in bodies):
             event(
                 _log,
@@ -378,8 +378,8 @@ class Peers:
         text = msgspec.json.encode({"gateway": _b64(key.public), **body}, order="sorted").decode()
         return PeerEvent(text, _b64(key.sign(HEADER + text.encode())))
 
-    async def _take(self, name: str, events: list[PeerEvent]) -> int:
-        """Store events that the peer has signed; returns how many are new. Others are refused, all of them."""
+    async def _take(self, name: str, events: list[PeerEvent]) -> tuple[int, list[JsonObject]]:
+        """Store events that the peer has signed; returns how many are new, and what they say. Others are refused, all of them."""
         # Bounded before any signature is verified; a peer of ours sends at most two batches, and two heads. In a thread: two
         # thousand signatures take a quarter of a second.
         events = events[: 4 * BATCH]
@@ -390,14 +390,15 @@ class Peers:
                 hint="it gets further with the next exchange; look at why it has so many rounds",
                 retry_s=PRUNE_S,
             )
-        bodies = await anyio.to_thread.run_sync(_verify_events, name, events, self._keys[name])
-        if sum(body.get("kind") == "head" for _, body in bodies) > HEADS_IN_MESSAGE:
+        verified = await anyio.to_thread.run_sync(_verify_events, name, events, self._keys[name])
+        bodies = [body for _, body in verified]
+        if sum(body.get("kind") == "head" for body in bodies) > HEADS_IN_MESSAGE:
             # Many would push the heads out that it is held to.
             raise Forbidden(
                 f"The peer `{name}` sends more than {HEADS_IN_MESSAGE} heads at once.",
                 hint="it must run Toolpost, in a version that exchanges events with this one",
             )
-        return await self._store.scripts.run(lambda: _keep(name, bodies), durable=False)
+        return await self._store.scripts.run(lambda: _keep(name, verified), durable=False), bodies
 
     async def _find_fork(self, name: str) -> JsonObject | None:
         """Look for two heads of a peer that contradict each other; report them once."""
@@ -427,6 +428,9 @@ def _verify_events(name: str, events: list[PeerEvent], key: bytes) -> list[tuple
                 f"An event of the peer `{name}` is not signed with its key.",
                 hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
             )
+        # Before it is decoded: a thread that decodes megabytes has the interpreter for as long.
+        if len(one.body) > EVENT_LIMIT_BYTES:
+            raise _make_size_error(name, one)
         try:
             body = _decode(one.body)
         except (msgspec.MsgspecError, RecursionError):
@@ -435,13 +439,17 @@ def _verify_events(name: str, events: list[PeerEvent], key: bytes) -> list[tuple
             raise Forbidden(
                 f"An event of the peer `{name}` names another gateway.", hint="it must sign its own events alone"
             )
-        if len(one.body) > (HEAD_LIMIT_BYTES if body.get("kind") == "head" else EVENT_LIMIT_BYTES):
-            raise Forbidden(
-                f"An event of the peer `{name}` has {len(one.body):,} characters.",
-                hint="it must run Toolpost, in a version that exchanges events with this one",
-            )
+        if body.get("kind") == "head" and len(one.body) > HEAD_LIMIT_BYTES:
+            raise _make_size_error(name, one)
         bodies.append((one, body))
     return bodies
+
+
+def _make_size_error(name: str, one: PeerEvent) -> Forbidden:
+    return Forbidden(
+        f"An event of the peer `{name}` has {len(one.body):,} characters.",
+        hint="it must run Toolpost, in a version that exchanges events with this one",
+    )
 
 
 def is_signed_event(one: PeerEvent, key: bytes) -> bool:

@@ -132,6 +132,8 @@ class ApiClient:
             error.was_sent = failure.sent
             raise error from failure
         plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers.items()}
+        # `location` is followed as it came; what is shown of it is masked where it is shown.
+        plain |= {name: mask.apply(value.encode()).decode() for name, value in plain.items() if name != "location"}
         if events:
             data = b"\n".join(events)
         elif response.headers.get(b"content-encoding", b"identity") == b"identity":

@@ -146,10 +146,11 @@ def _write_path(template: str, values: Mapping[str, str]) -> str:
 def has_dots(path: str) -> bool:
     """Whether a part of a path is `.` or `..`, for this gateway or for any other reader.
 
-    It is decoded, because what is between here and the API may do so before it resolves dots. A backslash is a slash to some.
+    It is decoded, because what is between here and the API may do so before it resolves dots. A backslash is a slash to some, and
+    servers of Java ignore what follows a semicolon: `..;`.
     """
     decoded = unquote(unquote(path)).replace("\\", "/")
-    return any(part.strip() in (".", "..") for part in decoded.split("/"))
+    return any(part.partition(";")[0].strip() in (".", "..") for part in decoded.split("/"))
 
 
 # Query
