@@ -392,3 +392,31 @@ async def test_a_definition_over_a_third_of_the_budget_is_named_and_sent_by_its_
     assert len(found["tools"]) >= 5
     assert names_of(named)[0] == "hub__create_pull_request"
     assert len(named["tools"][0]["description"]) > 7_000
+
+
+@pytest.mark.parametrize("words", [200, 2_000])
+async def test_of_a_few_tools_large_ones_are_named_where_all_together_are_over_the_budget(words: int) -> None:
+    hub = Plugin("hub", version="1")
+
+    @hub.tool(description="Create a pull request. " + "Pull. " * words)
+    async def create_pull_request(title: str) -> str:
+        return title
+
+    @hub.tool(description="List pull requests. " + "Pull. " * words)
+    async def list_pull_requests() -> list[str]:
+        return []
+
+    @hub.tool
+    async def close(number: int) -> str:
+        """Close a pull request."""
+        return str(number)
+
+    async with open_app(AUTOMATIC, plugins=[hub], bundled=False) as app, MEMORY.client_of(app) as client:
+        found = await ask(client, "create a pull request")
+        named = await ask(client, "hub__create_pull_request")
+
+    large = {"hub__create_pull_request", "hub__list_pull_requests"}
+    is_over = words > 1_000
+    assert set(names_of(found)) == ({"hub__close"} if is_over else {"hub__close", *large})
+    assert set(found.get("more", [])) == (large if is_over else set())
+    assert "hub__create_pull_request" in names_of(named) + named["known"]
