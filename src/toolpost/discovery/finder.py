@@ -97,8 +97,11 @@ class Finder:
             ranking = await self._embedder.adjust(query, ranking)
         sizes = _token_sizes(visible)
         wanted_names = set(query.split())
-        named = [hit for hit in ranking.hits if hit.name in wanted_names]
-        small = [hit for hit in ranking.hits if hit.name not in wanted_names and sizes(hit.name) <= LARGEST_TOKENS]
+        wanted = {
+            hit.name for hit in ranking.hits if not wanted_names.isdisjoint((hit.name, visible.listed_name(hit.name)))
+        }
+        named = [hit for hit in ranking.hits if hit.name in wanted]
+        small = [hit for hit in ranking.hits if hit.name not in wanted and sizes(hit.name) <= LARGEST_TOKENS]
         found = ToolSearchResult(
             visible=visible, hits=[*named, *small], is_weak=ranking.is_weak, confidence=ranking.confidence
         )
@@ -108,7 +111,7 @@ class Finder:
             ranked = {hit.name for hit in ranking.hits}
             others = [RankedTool(name=name, score=0.0) for name in visible.names if name not in ranked]
             hits = [*ranking.hits, *others]
-            kept_back = [hit.name for hit in hits if hit.name not in wanted_names and sizes(hit.name) > LARGEST_TOKENS]
+            kept_back = [hit.name for hit in hits if hit.name not in wanted and sizes(hit.name) > LARGEST_TOKENS]
             large = kept_back if visible.tokens > BUDGET_TOKENS else []
             hits = [hit for hit in hits if hit.name not in large]
             return replace(found, hits=hits, next_names=large, too_large=large)
