@@ -9,7 +9,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
 from toolpost.registry import BUNDLED
-from toolpost.settings.effects import make_idle
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.discovery.reranker import Complete

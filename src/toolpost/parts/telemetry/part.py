@@ -21,7 +21,7 @@ from toolpost.parts.telemetry.settings import (
     is_enabled,
     resolve,
 )
-from toolpost.settings.effects import changed_keys, make_idle
+from toolpost.settings import changed_keys, make_idle
 
 if TYPE_CHECKING:
     from toolpost.host import Host, Provided

@@ -5,11 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
+from toolpost.contracts.errors import CapabilityMissing
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.workspace.settings import WORKSPACE
 from toolpost.registry import BUNDLED
-from toolpost.settings.effects import changed_keys, make_idle
+from toolpost.settings import IdleSetting, changed_keys, make_idle
 
 if TYPE_CHECKING:
     from toolpost.authoring import Plugin
@@ -33,7 +33,7 @@ class WorkspacePart(Part):
 
         return WorkspaceDoctor()
 
-    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+    def find_idle(self, config: "Config") -> Iterator[IdleSetting]:
         """Find a setting of watching where nothing is watched."""
         settings = WORKSPACE.of(config)
         for key in changed_keys(settings, "settle_s") if not settings.watch else ():
