@@ -123,10 +123,6 @@ IDLE = {
         '[plugins]\nbundled = ["models"]\n[router]\nsampling = true\n',
         '[router]\nsampling = true\n[models.a]\nurl = "http://127.0.0.1:1/v1"\n',
     ),
-    "workspace.settle_s": (
-        '[plugins]\nbundled = ["workspace"]\n[workspace]\nsettle_s = 3\n',
-        '[plugins]\nbundled = ["workspace"]\n[workspace]\nsettle_s = 3\nwatch = true\n',
-    ),
     "telemetry.sample": ("[telemetry]\ntraces = false\nsample = 0.5\n", "[telemetry]\nsample = 0.5\n"),
     "telemetry.interval_s": ("[telemetry]\nmetrics = false\ninterval_s = 5\n", "[telemetry]\ninterval_s = 5\n"),
     "trail.deciding_agents": (

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from toolpost.settings.model import Config
 
 
-IdleSetting = tuple[str, BadConfiguration]
-"""The place of a setting, and why it has no effect."""
-
-
-def make_idle(place: str, reason: str, hint: str) -> IdleSetting:
+def make_idle(place: str, reason: str, hint: str) -> tuple[str, BadConfiguration]:
     """Return a setting with the error that says why it has no effect, and what to do."""
     return place, BadConfiguration(f"{place} has no effect: {reason}.", hint=hint)
 

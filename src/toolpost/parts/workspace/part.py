@@ -1,6 +1,6 @@
 """The code index as a part: its settings, its plugin, and the watchers that keep indexes up to date."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,6 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.workspace.settings import WORKSPACE
 from toolpost.registry import BUNDLED
-from toolpost.settings import IdleSetting, changed_keys, make_idle
 
 if TYPE_CHECKING:
     from toolpost.authoring import Plugin
@@ -32,12 +31,6 @@ class WorkspacePart(Part):
         from toolpost.parts.workspace.doctor import WorkspaceDoctor
 
         return WorkspaceDoctor()
-
-    def find_idle(self, config: "Config") -> Iterator[IdleSetting]:
-        """Find a setting of watching where nothing is watched."""
-        settings = WORKSPACE.of(config)
-        for key in changed_keys(settings, "settle_s") if not settings.watch else ():
-            yield make_idle(f"workspace.{key}", "files are not watched", "set workspace.watch = true")
 
     @asynccontextmanager
     async def open(self, host: "Host") -> AsyncIterator["Provided"]:
