@@ -8,7 +8,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.login.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.registry import BUNDLED
-from toolpost.settings.effects import make_idle
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway

@@ -8,7 +8,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.part_base import Part, PartDoctor
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.registry import BUNDLED
-from toolpost.settings.effects import make_idle
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
