@@ -4,7 +4,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -62,9 +62,12 @@ def open_process(
     piped: bool = False,
     files: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    place: Path | None = None,
 ) -> Iterator[Measured]:
-    """Start a server in a folder of its own, with these files; leaving ends it and everything that it started."""
-    with tempfile.TemporaryDirectory(prefix="toolpost-bench-", ignore_cleanup_errors=True) as folder:
+    """Start a server in a folder of its own, or in `place`, with these files; leaving ends it and everything that it started."""
+    with ExitStack() as stack:
+        own = tempfile.TemporaryDirectory(prefix="toolpost-bench-", ignore_cleanup_errors=True)
+        folder = place or stack.enter_context(own)
         for name, text in (files or {}).items():
             (Path(folder) / name).write_text(text)
         errors = Path(folder) / "stderr.txt"

@@ -8,22 +8,28 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from bench.http_calls import free_port
 from bench.load import BenchError, Load, compiled
 from bench.processes import ROOT, Measured, open_process, surroundings
-from bench.proxy.candidates import Target, toolpost_toml
+from bench.proxy.candidates import Target, python_command, toolpost_toml
 from bench.proxy.ends import End, HttpEnd, open_upstream
+from bench.servers import toucan
 from bench.stdio_calls import Piped
 from bench.wire import ERAS, Era, open_session, wait_until_served
 
 MANY = 32
 WARM_UP_S = 1.0
+QUIET_S = 2.0
+QUIET_CPU_S = 0.05
+"""A start is over when the gateway has used no more than this in `QUIET_S`."""
 BUS_CYCLES = """
 import asyncio, sys, tempfile
 from bench.bus import cycles
@@ -44,10 +50,12 @@ class Tree:
         return surroundings() | {"PYTHONPATH": f"{self.path}:{self.path / 'src'}"}
 
     @contextmanager
-    def serve(self, *arguments: str, piped: bool = False, toml: str | None = None) -> Iterator[Measured]:
+    def serve(
+        self, *arguments: str, piped: bool = False, toml: str | None = None, place: Path | None = None
+    ) -> Iterator[Measured]:
         command = [str(self.path / ".venv/bin/toolpost"), "serve", *arguments]
         files = {} if toml is None else {"toolpost.toml": toml}
-        with open_process(command, piped=piped, files=files, environment=self.environment) as server:
+        with open_process(command, piped=piped, files=files, environment=self.environment, place=place) as server:
             yield server
 
     def bus_cycles_per_second(self, seconds: float) -> float:
@@ -86,12 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("other", type=Path, help="a checkout that was set up with `scripts/setup bench`")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="how long one load lasts (1.5)")
+    parser.add_argument(
+        "--starts", action="store_true", help="measure starts with thousands of tools of a server instead"
+    )
     parser.add_argument("--json", action="store_true", help="print every value as JSON")
     options = parser.parse_args(arguments)
     trees = (Tree(name="here", path=ROOT), Tree(name="other", path=options.other.resolve()))
     try:
-        compiled()
-        figures = _measure(trees, options.rounds, options.seconds)
+        if options.starts:
+            figures = _measure_starts(trees, options.rounds)
+        else:
+            compiled()
+            figures = _measure(trees, options.rounds, options.seconds)
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -122,6 +136,40 @@ def _measure(trees: tuple[Tree, Tree], rounds: int, seconds: float) -> dict[str,
             cycles = [tree.bus_cycles_per_second(seconds * 2) for tree in trees]
             _figure(figures, "bus cycles/s", cycles, less_is_better=False)
     return figures
+
+
+def _measure_starts(trees: tuple[Tree, Tree], rounds: int) -> dict[str, Comparison]:
+    """Start twice on one store, with all real definitions behind a server on stdio."""
+    if not toucan.DEFINITIONS.exists():
+        raise BenchError(f"the definitions are not there: {toucan.DEFINITIONS}")
+    command = python_command(ROOT / "bench" / "servers" / "listing.py", toucan.DEFINITIONS)
+    toml = toolpost_toml({"many": Target(command=command)})
+    figures: dict[str, Comparison] = {}
+    for number in range(rounds):
+        print(f"round {number + 1}/{rounds}", file=sys.stderr)
+        found: dict[int, dict[str, float]] = {}
+        for which in (0, 1) if number % 2 else (1, 0):
+            with TemporaryDirectory(prefix="toolpost-bench-") as folder:
+                first, second = (_start(trees[which], toml, Path(folder)) for _ in range(2))
+            found[which] = {f"first start: {name}": value for name, value in first.items()}
+            found[which] |= {f"second start: {name}": value for name, value in second.items()}
+        for name in found[0]:
+            _figure(figures, name, [found[0][name], found[1][name]], less_is_better=True)
+    return figures
+
+
+def _start(tree: Tree, toml: str, place: Path) -> dict[str, float]:
+    with tree.serve("--stdio", piped=True, toml=toml, place=place) as server:
+        Piped(name=tree.name, tool="", era="handshake", server=server).first_listing()
+        listed_s, used_s, quiet_s = server.own_cpu_s(), -1.0, server.own_cpu_s()
+        while quiet_s - used_s > QUIET_CPU_S:
+            time.sleep(QUIET_S)
+            used_s, quiet_s = quiet_s, server.own_cpu_s()
+        return {
+            "CPU to the first list, ms": listed_s * 1e3,
+            "CPU until it is quiet, ms": quiet_s * 1e3,
+            "memory, MiB": server.own_memory_mib(),
+        }
 
 
 def _scenarios(stack: ExitStack) -> Iterator[tuple[str, OpenEnd]]:

@@ -169,6 +169,8 @@ class Gateway:
             has_user_steps=is_nested or self.pipeline.has_user_steps_for(tool),
             wants_whole_result=wants_whole_result or is_nested,
         )
+        if via is not None:
+            call.listed_definition = seen.listed_definition(tool)
         if requested_name not in (tool.contract.name, tool.contract.terms.name):
             self._note_former_name(call, requested_name)
         if self._is_closing:
@@ -355,7 +357,7 @@ def _failure_answer(call: Call, error: Exception) -> Answer:
     contract = call.tool.contract
     style, error_object = contract.terms.style, error.as_object()
     if call.via is not None and isinstance(error, InvalidArguments):
-        style, error_object = ResultStyle.PLAIN, refuse_arguments(error, contract.definition)
+        style, error_object = ResultStyle.PLAIN, refuse_arguments(error, call.listed_definition)
     return Answer(
         call=call,
         payload=failure_payload(error_object, style),

@@ -248,7 +248,7 @@ class Metrics:
         self.tokens_rejected = Counter("toolpost_tokens_rejected_total", "Requests whose token was refused (401).")
         self.names_refused = Counter(
             "toolpost_names_refused_total",
-            "Requests for a tool, resource, prompt or endpoint that does not exist or is not visible to the caller.",
+            "Requests for a name (of a tool, resource, prompt …) that does not exist or is not visible to the caller.",
             label="kind",
         )
         self.searches = Counter(

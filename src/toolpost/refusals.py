@@ -1,4 +1,4 @@
-"""Requests that are refused for what they name: an unknown tool, resource or prompt, or one that the caller may not see.
+"""Requests that are refused for what they name: a tool, resource, prompt, skill, method or server that is unknown or hidden.
 
 The caller cannot tell the two apart, and no tool runs, so that there is no audit entry of a call. The log has lines of them,
 with caller and name, so that probing is seen; the counter has them all.
@@ -14,7 +14,7 @@ from toolpost.metrics import Counter
 
 _log = logging.getLogger("toolpost.refusals")
 
-Kind = Literal["tool", "resource", "prompt", "endpoint"]
+Kind = Literal["tool", "resource", "prompt", "skill", "method", "server", "endpoint"]
 
 LINES: Final = 10
 """Lines of one caller in ten seconds; more would fill the log, which is kept up to a size."""

@@ -104,6 +104,25 @@ async def test_a_server_that_answers_401_is_recognized_and_a_login_suffices(vers
     assert server.clients["client-1"]["application_type"] == "native"
 
 
+async def test_a_list_without_the_tools_of_a_server_that_waits_for_a_login_has_no_lifetime() -> None:
+    async with (
+        serving_oauth(OAuthServer()) as url,
+        opened(url, others=[hostile("good")]) as (_, client, base),
+        client.listen(tools_list_changed=True) as subscription,
+    ):
+        early = whole = await client.list_tools()
+        await log_in(f"{base}/login/up")
+        with anyio.fail_after(30):
+            async for _ in subscription:
+                # Not `bypass`: a client that keeps a list for its lifetime asks again.
+                whole = await client.list_tools()
+                if "up__echo" in {tool.name for tool in whole.tools}:
+                    break
+
+    assert {tool.name.partition("__")[0] for tool in early.tools} == {"good"}
+    assert (early.ttl_ms, whole.ttl_ms) == (0, 60_000)
+
+
 async def test_a_call_without_a_login_says_where_to_log_in_and_harms_nobody_else() -> None:
     server = OAuthServer()
     async with serving_oauth(server) as url, opened(url, others=[hostile("good")]) as (app, client, base):

@@ -86,6 +86,31 @@ async def test_a_definition_is_the_same_in_a_listing_a_search_and_a_refusal(way:
     assert refusal["toolSchema"] == returned["does__ship"]
 
 
+@pytest.mark.wire
+@pytest.mark.parametrize("mode", ["legacy", STATELESS])
+async def test_a_definition_is_the_same_on_the_path_of_one_server(mode: str) -> None:
+    def dump(tool: Any) -> Any:
+        return tool.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+    async with (
+        open_app(BOTH, plugins=[plugin_of(reference) for reference in (*OFFICE, BEHAVIOURS)], bundled=False) as app,
+        open_http(app) as url,
+        Client(f"{url}/server/does", mode=mode) as client,
+    ):
+        listed = {tool.name: dump(tool) for tool in await all_of(client)}
+        first = await ask(client, "ship a parcel")
+        second = await ask(client, "ship a parcel")
+        named = await ask(client, "ship", forceRefresh=True, limit=1)
+        call = {"toolName": "ship", "arguments": {"parcel": 1}}
+        refusal = json.loads(text_of(await client.call_tool("automatic_eval", call)))
+
+    assert first["tools"] == [listed[name] for name in names_of(first)]
+    assert {*second["known"], *first.get("more", [])} <= listed.keys()
+    assert second["known"] == names_of(first)
+    assert names_of(named) == ["ship"]
+    assert refusal["toolSchema"] == listed["ship"]
+
+
 @proves("automatic_mcp", "query", "sessionId")
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
 async def test_another_query_sends_what_is_new_and_names_what_is_known(way: Way) -> None:
@@ -247,7 +272,8 @@ async def test_a_path_finds_only_what_it_shows(mode: str) -> None:
         async with Client(url, mode=mode) as client:
             everything = await ask(client, "create a calendar event", sessionId="s")
 
-    assert {name.split("__")[0] for name in names_of(found)} == {"mail"}
+    # Under the names that are listed on this path.
+    assert {f"mail__{name}" for name in names_of(found)} <= {tool.contract.name for tool in app.gateway.catalog}
     assert found["totalAvailable"] == 16
     assert found["etag"] != everything["etag"]
     assert "calendar" not in json.dumps([tool.description for tool in listed])
@@ -392,3 +418,31 @@ async def test_a_definition_over_a_third_of_the_budget_is_named_and_sent_by_its_
     assert len(found["tools"]) >= 5
     assert names_of(named)[0] == "hub__create_pull_request"
     assert len(named["tools"][0]["description"]) > 7_000
+
+
+@pytest.mark.parametrize("words", [200, 2_000])
+async def test_of_a_few_tools_large_ones_are_named_where_all_together_are_over_the_budget(words: int) -> None:
+    hub = Plugin("hub", version="1")
+
+    @hub.tool(description="Create a pull request. " + "Pull. " * words)
+    async def create_pull_request(title: str) -> str:
+        return title
+
+    @hub.tool(description="List pull requests. " + "Pull. " * words)
+    async def list_pull_requests() -> list[str]:
+        return []
+
+    @hub.tool
+    async def close(number: int) -> str:
+        """Close a pull request."""
+        return str(number)
+
+    async with open_app(AUTOMATIC, plugins=[hub], bundled=False) as app, MEMORY.client_of(app) as client:
+        found = await ask(client, "create a pull request")
+        named = await ask(client, "hub__create_pull_request")
+
+    large = {"hub__create_pull_request", "hub__list_pull_requests"}
+    is_over = words > 1_000
+    assert set(names_of(found)) == ({"hub__close"} if is_over else {"hub__close", *large})
+    assert set(found.get("more", [])) == (large if is_over else set())
+    assert "hub__create_pull_request" in names_of(named) + named["known"]

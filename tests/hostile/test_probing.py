@@ -10,12 +10,15 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from tests.hostile.attacks import attack
+from tests.upstreams.servers.skillful import write_skill
+from tests.upstreams.wires import duplex_wire
 from tests.ways import AUTOMATIC, BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, plugin_of
 from tests.wire.callers import ERAS, Project, client_of
 from tests.wire.test_callers import ask, served
 from tests.wire.test_visibility import small
 from toolpost import Plugin
 from toolpost.app import open_app
+from toolpost.base.ids import META_KEY
 from toolpost.refusals import LINES
 from toolpost.store import AuditFilter
 from toolpost.terminal.logging import TextFormatter
@@ -26,7 +29,11 @@ FLOOD = 60
 
 
 def named_in(fields: dict[str, Any]) -> Any:
-    return next(fields[key] for key in ("tool", "prompt", "resource", "endpoint", "target") if key in fields)
+    return next(
+        fields[key]
+        for key in ("tool", "prompt", "resource", "skill", "server", "endpoint", "target", "method")
+        if key in fields
+    )
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str, Any, Any]]:
@@ -147,6 +154,61 @@ async def test_a_flood_of_names_fills_neither_log_nor_audit(
     texts = [TextFormatter().format(record) for record in found]
     assert max(map(len, texts)) < 400
     assert all(text.isprintable() for text in texts)
+
+
+ASKED: dict[str, Callable[[int], tuple[str, dict[str, Any], dict[str, Any] | None]]] = {
+    "skill": lambda number: ("skills/get", {"uri": f"skill://offers/{number}/SKILL.md"}, None),
+    "method": lambda number: (f"vendor/{number}", {}, None),
+    "server": lambda number: ("resources/read", {"uri": "offers://known"}, {META_KEY: {"server": str(number)}}),
+}
+
+
+@attack(
+    "caller",
+    "asks for skills, methods of extensions and servers by names that it makes up",
+    "the same: ten log lines in ten seconds with caller and name, a counter, no audit entries",
+)
+@pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "modern"])
+@pytest.mark.parametrize("kind", ASKED)
+async def test_other_names_are_limited_in_the_same_way(
+    kind: str, is_stateless: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plugin = offering()
+    write_skill(tmp_path, "refunds")
+    plugin.skills(tmp_path)
+    async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
+        async with duplex_wire(app, {}, is_stateless=is_stateless, name="bob") as wire:
+            for number in range(LINES + 2):
+                assert "error" in await wire.ask(*ASKED[kind](number))
+        counted = app.gateway.metrics.names_refused.value(kind)
+        audited = await app.store.audit.entries(AuditFilter(), limit=10)
+
+    assert counted == LINES + 2
+    assert audited == []
+    assert [line[1:] for line in lines(caplog)] == [
+        (
+            f"unknown {kind}",
+            ASKED[kind](number)[1].get("uri", f"vendor/{number}") if kind != "server" else str(number),
+            "bob",
+        )
+        for number in range(LINES)
+    ]
+
+
+async def test_notifications_for_nobody_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with open_app(IN_MEMORY, plugins=[offering()], bundled=False) as app:
+        async with duplex_wire(app, {}, is_stateless=False, name="bob") as wire:
+            for number in range(FLOOD):
+                await wire.notify(f"notifications/vendor/{number}")
+            await wire.ask("ping")
+
+    assert (
+        len([record for record in caplog.records if "notifications/vendor/" in str(record.__dict__.get("fields"))])
+        == LINES
+    )
+    assert {line[3] for line in lines(caplog)} == {"bob"}
 
 
 async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

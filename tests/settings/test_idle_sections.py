@@ -9,6 +9,7 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import BUNDLED
+from toolpost.parts.telemetry.doctor import TelemetryDoctor
 from toolpost.settings import Config, PluginSettings, load_config
 from toolpost.settings.section import Section, find_idle_sections
 
@@ -39,6 +40,15 @@ def test_a_section_whose_plugin_is_not_loaded(name: str) -> None:
     assert not find_idle_sections(with_section(name, PluginSettings(only="time")))
 
 
+@pytest.mark.parametrize("name", sorted(WITH_PLUGINS))
+def test_a_section_whose_plugin_is_disabled(name: str) -> None:
+    plugin = WITH_PLUGINS[name].plugins[0]
+    idle = find_idle_sections(with_section(name, PluginSettings(bundled=[plugin], disable=[plugin])))
+
+    assert idle[name].message == f"[{name}] has no effect: the plugin `{plugin}` is disabled."
+    assert idle[name].hint == f"remove it from plugins.disable, or remove [{name}]"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -57,6 +67,9 @@ def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
 
 HASH = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OAUTH = '[http.oauth]\nissuer = "https://a.example"\nresource = "https://b.example/mcp"\n'
+INTROSPECTION = (
+    'introspection_url = "https://a.example/i"\nintrospection_client = "c"\nintrospection_secret_env = "S"\n'
+)
 IDLE = {
     "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
     "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
@@ -86,6 +99,32 @@ IDLE = {
     ),
     "login": ("[login]\naccess_s = 60\n", "[login]\naccess_s = 60\nenabled = false\n"),
     "retention.archive": ('[retention]\narchive = "a"\n', '[retention]\narchive = "a"\ndays = 3\n'),
+    "network.no_proxy": (
+        '[network]\nno_proxy = ["a"]\n',
+        '[network]\nno_proxy = ["a"]\n[servers.a]\nurl = "http://b"\nnetwork = {proxy = "http://c:1"}\n',
+    ),
+    "http.oauth.introspection_cache_s": (
+        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n',
+        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n{INTROSPECTION}',
+    ),
+    "servers.a.auth.assertion": (
+        '[servers.a]\nurl = "http://b"\n[servers.a.auth]\nassertion = "a"\n',
+        '[servers.a]\nurl = "http://b"\n[servers.a.auth]\ntype = "jwt_bearer"\nassertion = "a"\n',
+    ),
+    "apis.a.auth.redirect_port": (
+        '[apis.a]\ndocument = "d"\nbase = "http://b"\n[apis.a.auth]\ntype = "jwt_bearer"\nredirect_port = 99\n',
+        '[apis.a]\ndocument = "d"\nbase = "http://b"\n[apis.a.auth]\nredirect_port = 99\n',
+    ),
+    "servers.a.client_extensions": (
+        '[servers.a]\ncommand = "b"\nextensions = false\nclient_extensions = {"c/d" = {}}\n',
+        '[servers.a]\ncommand = "b"\nclient_extensions = {"c/d" = {}}\n',
+    ),
+    "router": (
+        '[plugins]\nbundled = ["models"]\n[router]\nsampling = true\n',
+        '[router]\nsampling = true\n[models.a]\nurl = "http://127.0.0.1:1/v1"\n',
+    ),
+    "telemetry.sample": ("[telemetry]\ntraces = false\nsample = 0.5\n", "[telemetry]\nsample = 0.5\n"),
+    "telemetry.interval_s": ("[telemetry]\nmetrics = false\ninterval_s = 5\n", "[telemetry]\ninterval_s = 5\n"),
     "trail.deciding_agents": (
         '[trail]\ndeciding_agents = ["a"]\n[agents.b]\ncommand = "b"\n',
         '[trail]\ndeciding_agents = ["a", "*"]\n[agents.a]\ncommand = "a"\n',
@@ -135,6 +174,30 @@ async def test_a_plugin_to_disable_that_is_not_there_is_logged(caplog: pytest.Lo
         pass
 
     assert [record.fields["plugin"] for record in caplog.records if record.msg == "no plugin to disable"] == ["tiem"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.anyio
+async def test_tags_of_a_plugin_that_is_not_there_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    config = msgspec.structs.replace(IN_MEMORY, plugins=PluginSettings(tags={"tiem": ["a"], "time": ["a"]}))
+    async with open_app(config):
+        pass
+
+    assert [record.fields["plugin"] for record in caplog.records if record.msg == "no plugin to tag"] == ["tiem"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("text", "count"), [("sample = 0.5", 1), ("sample = 0.5\nenabled = false", 0), ("", 0)])
+async def test_telemetry_without_a_receiver_is_logged(
+    text: str, count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "toolpost.toml").write_text(f"[telemetry]\n{text}\n")
+    config = load_config(tmp_path / "toolpost.toml")
+    async with open_app(config):
+        pass
+    found = await TelemetryDoctor().check_setup(config)
+
+    assert [record.msg for record in caplog.records].count("telemetry is off") == count
+    assert len(found) == count
 
 
 def test_a_section_that_needs_another(tmp_path: Path) -> None:

@@ -62,6 +62,24 @@ async def test_those_that_come_one_after_another_share_a_commit(
     assert commits <= 2
 
 
+async def test_a_log_that_closes_right_after_a_commit_leaves_no_journal(path: Path, entry: Make) -> None:
+    store = await SqliteStore.open(path)
+    await store.audit.append(entry(), is_only_call=True)
+    flushed = anyio.Event()
+
+    async def flush() -> None:
+        await store.audit.flush()
+        flushed.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(flush)
+        while not flushed.is_set() and store.commits == 0:
+            await anyio.sleep(0)
+        await store.aclose()
+
+    assert journals_beside(path) == []
+
+
 async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
         is_over = False

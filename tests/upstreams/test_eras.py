@@ -75,7 +75,9 @@ async def test_a_client_of_the_handshake_era_is_asked(front: str, back: str) -> 
 
 @pytest.mark.parametrize("back", ["stdio", "http"])
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize(("mode", "tool"), [("legacy", "up__rounds"), (STATELESS, "up__ctx_elicit")])
+@pytest.mark.parametrize(
+    ("mode", "tool"), [("legacy", "up__rounds"), (STATELESS, "up__ctx_elicit"), (STATELESS, "up__caught")]
+)
 async def test_a_tool_that_works_in_the_other_era_alone_is_called_there(
     mode: str, tool: str, front: str, back: str
 ) -> None:
@@ -89,6 +91,21 @@ async def test_a_tool_that_works_in_the_other_era_alone_is_called_there(
     assert person.asked == ["Who are you?"] * 3
     # Other tools stay in the caller's era.
     assert own["version"] == ("2025-11-25" if mode == "legacy" else STATELESS)
+
+
+@pytest.mark.parametrize(("mode", "tool"), [(STATELESS, "up__ask"), ("legacy", "up__guard")])
+async def test_so_is_one_of_fastmcp(mode: str, tool: str) -> None:
+    pytest.importorskip("fastmcp")
+    spec = ServerSpec(name="up", command=loaded(str(SERVERS / "fastmcp_asking.py")), env={"PYTHONPATH": str(ROOT)})
+    person = Person()
+    async with open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60) as app:
+        async with client_on(app, Way("memory", mode), **person.callbacks) as client:
+            answers = [text_of(await client.call_tool(tool)) for _ in range(2)]
+            prompt = await client.get_prompt("up__ask_in_prompt") if mode == STATELESS else None
+
+    assert answers == ["Ada"] * 2
+    assert person.asked == ["Who are you?"] * (3 if mode == STATELESS else 2)
+    assert prompt is None or "Ada" in str(prompt.messages)
 
 
 async def test_no_other_era_is_tried_for_a_client_that_cannot_be_asked_or_by_a_setting() -> None:

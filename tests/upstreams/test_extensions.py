@@ -91,7 +91,8 @@ async def test_a_client_without_extensions_is_neither_asked_nor_told(tmp_path: P
         await wire.ask("vendor/announce")
 
     assert json.loads(asked["result"]["content"][0]["text"])["error"]["code"] == -32601
-    assert wire.told == wire.asked == []
+    # A server that is slow to start has its tools announced.
+    assert [message for message in wire.told if "list_changed" not in message["method"]] == wire.asked == []
 
 
 @pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "modern"])

@@ -287,7 +287,7 @@ async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project
     paths = ["/mcp", "/mcp/server/one", "/mcp/server/two"]
     audiences = [RESOURCE, f"{RESOURCE}/server/one", f"{RESOURCE}/server/one/", "https://tools.example.com/mcpx"]
     got: list[list[int]] = []
-    async with served(config, small("one", "a"), small("two", "b")) as (_, url):
+    async with served(config, small("one", "a"), small("two", "b")) as (app, url):
         for audience in audiences:
             token = project.issuer.token(audience)
             # Twice: from the verifier, and from the cache.
@@ -297,8 +297,10 @@ async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project
         _, _, challenge = await ask(url, None, "/mcp/server/one")
         _, metadata, _ = await ask(url, None, "/.well-known/oauth-protected-resource/mcp/server/one", "GET")
         _, other, _ = await ask(url, None, "/.well-known/oauth-protected-resource/mcp/nothing", "GET")
+        counted = app.gateway.metrics.tokens_rejected.value()
 
     assert got == [[ADMITTED, 401, 401], [401, ADMITTED, 401], [401, 401, 401], [401, 401, 401]]
+    assert counted == 2 * sum(statuses.count(401) for statuses in got)  # and not the request without a token
     assert "https://tools.example.com/.well-known/oauth-protected-resource/mcp/server/one" in challenge
     assert metadata["resource"] == f"{RESOURCE}/server/one"
     assert other["resource"] == RESOURCE

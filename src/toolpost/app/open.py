@@ -508,10 +508,12 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: Ope
     for candidate in find_installed() if host.loads_bundled and settings.installed else ():
         plugins.load(candidate, disabled=[*settings.disable, *named])
     known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
-    for name in settings.disable if host.loads_bundled and settings.installed else ():
-        if name not in known:
-            # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on.
+    if host.loads_bundled and settings.installed:
+        # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on, or has no tags.
+        for name in (name for name in settings.disable if name not in known):
             event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
+        for name in (name for name in settings.tags if name not in known):
+            event(_log, logging.WARNING, "no plugin to tag", plugin=name, setting="plugins.tags")
     plugins.keep_chosen()
 
 

@@ -157,14 +157,14 @@ class AutomaticMcp:
         await self._seen.remember(*key, sent)
         answer: JsonObject = {
             "etag": visible.etag,
-            "tools": [visible.entry(name).definition for name in fresh],
+            "tools": [visible.listed_definition(name) for name in fresh],
             "totalAvailable": len(visible),
             "filtered": len(fresh),
             # The last ones: a conversation is most likely still about what was sent last.
-            "known": known[-MAX_KNOWN:],
+            "known": [visible.listed_name(name) for name in known[-MAX_KNOWN:]],
         }
         if more := [name for name in found.next_names if name not in sent and name not in known]:
-            answer["more"] = more
+            answer["more"] = [visible.listed_name(name) for name in more]
         if note := " ".join(_notes(found, query, fresh, known)):
             answer["note"] = note
         counts = token_counts(estimate_tokens(_encode(answer)), found)
@@ -217,8 +217,9 @@ def _notes(found: ToolSearchResult, query: str, fresh: Sequence[str], known: Seq
             f" words, for one sub-task, and name the service. Servers here: {_enumerate(visible.servers, MAX_SERVERS_IN_NOTE)}."
         )
     if found.too_large:
+        names = [visible.listed_name(name) for name in found.too_large]
         yield (
-            f"{_enumerate(found.too_large, MAX_TOO_LARGE_IN_NOTE)}: fits as well, but the definition takes over"
+            f"{_enumerate(names, MAX_TOO_LARGE_IN_NOTE)}: fits as well, but the definition takes over"
             f" {LARGEST_TOKENS:,} tokens; search for a tool by its exact name to get it."
         )
     if known and not fresh:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property, lru_cache
 
 from toolpost.base.caller import Scope
-from toolpost.base.ids import PluginName, ToolName
+from toolpost.base.ids import JsonObject, PluginName, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, is_complete, tags_of
@@ -159,6 +159,11 @@ class Catalog:
     def listed_name(self, tool: ProvidedTool) -> str:
         is_bare = self._is_bare and tool.provider not in self._companions
         return tool.contract.terms.name if is_bare else tool.contract.name
+
+    def listed_definition(self, tool: ProvidedTool) -> JsonObject:
+        """Return the definition under the name that is listed here."""
+        name, definition = self.listed_name(tool), tool.contract.definition
+        return definition if definition["name"] == name else definition | {"name": name}
 
     def narrow(self, view: View) -> "Catalog":
         """Return the catalog that this view shows; cached.

@@ -97,16 +97,24 @@ class Finder:
             ranking = await self._embedder.adjust(query, ranking)
         sizes = _token_sizes(visible)
         wanted_names = set(query.split())
-        named = [hit for hit in ranking.hits if hit.name in wanted_names]
-        small = [hit for hit in ranking.hits if hit.name not in wanted_names and sizes(hit.name) <= LARGEST_TOKENS]
+        wanted = {
+            hit.name for hit in ranking.hits if not wanted_names.isdisjoint((hit.name, visible.listed_name(hit.name)))
+        }
+        named = [hit for hit in ranking.hits if hit.name in wanted]
+        small = [hit for hit in ranking.hits if hit.name not in wanted and sizes(hit.name) <= LARGEST_TOKENS]
         found = ToolSearchResult(
             visible=visible, hits=[*named, *small], is_weak=ranking.is_weak, confidence=ranking.confidence
         )
         if len(visible) <= most:
-            # To leave any out would save nothing: a model with a small view is given all of it, the best first.
+            # To leave any out would save nothing: a model with a small view is given all of it, the best first. What is large is
+            # named all the same, unless everything together fits the budget.
             ranked = {hit.name for hit in ranking.hits}
             others = [RankedTool(name=name, score=0.0) for name in visible.names if name not in ranked]
-            return replace(found, hits=[*ranking.hits, *others])
+            hits = [*ranking.hits, *others]
+            kept_back = [hit.name for hit in hits if hit.name not in wanted and sizes(hit.name) > LARGEST_TOKENS]
+            large = kept_back if visible.tokens > BUDGET_TOKENS else []
+            hits = [hit for hit in hits if hit.name not in large]
+            return replace(found, hits=hits, next_names=large, too_large=large)
         if self._reranker is not None and (order := await self._reranker.order(query, _candidates_of(found))):
             found = replace(found, hits=_apply_order(found, order)[:most], is_reranked=True)
         else:

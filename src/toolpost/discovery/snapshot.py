@@ -80,18 +80,31 @@ class Snapshot:
         return made
 
     def _narrow(self, view: View) -> "VisibleTools":
-        names = tuple(tool.contract.name for tool in self.catalog.narrow(view) if tool.contract.is_for_models)
-        return VisibleTools(self, names, among=None if view is EVERYTHING else frozenset[str](names))
+        catalog = self.catalog.narrow(view)
+        tools = [tool for tool in catalog if tool.contract.is_for_models]
+        names = tuple(tool.contract.name for tool in tools)
+        # On the path of one server its tools are listed under other names than everywhere else.
+        listed = {tool.contract.name: catalog.listed_definition(tool) for tool in tools} if view.is_bare else {}
+        return VisibleTools(self, names, among=None if view is EVERYTHING else frozenset[str](names), listed=listed)
 
 
 class VisibleTools:
     """The part of a snapshot that one view shows. Answers to a caller are made from this alone, counts and etag included."""
 
-    def __init__(self, snapshot: Snapshot, names: Sequence[ToolName], *, among: frozenset[str] | None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        names: Sequence[ToolName],
+        *,
+        among: frozenset[str] | None,
+        listed: Mapping[ToolName, JsonObject],
+    ) -> None:
+        """`listed` has the definitions that are listed under other names in this view."""
         self._entries = snapshot.entries
         self.index = snapshot.index
         self.names = names
         self.among = among
+        self._listed = listed
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries if self.among is None else name in self.among
@@ -101,6 +114,13 @@ class VisibleTools:
 
     def entry(self, name: str) -> ToolEntry:
         return self._entries[ToolName(name)]
+
+    def listed_definition(self, name: str) -> JsonObject:
+        """Return the definition of a tool as `tools/list` has it in this view."""
+        return self._listed.get(ToolName(name)) or self.entry(name).definition
+
+    def listed_name(self, name: str) -> str:
+        return str(self.listed_definition(name)["name"])
 
     @cached_property
     def servers(self) -> Sequence[PluginName]:

@@ -127,13 +127,9 @@ def _list_definitions(catalog: Catalog, mode: Mode) -> list[JsonObject]:
     """Choose the definitions to list, ordered by name."""
     listed = [] if mode == "all" else automatic_definitions(catalog)
     if mode != "automatic":
-        listed += [_rename(tool.contract.definition, catalog.listed_name(tool)) for tool in catalog]
+        listed += [catalog.listed_definition(tool) for tool in catalog]
     # The catalog is ordered by full names: without the server's part, and with the automatic tools, the order differs.
     return sorted(listed, key=lambda definition: str(definition["name"]))
-
-
-def _rename(definition: JsonObject, name: str) -> JsonObject:
-    return definition if definition["name"] == name else definition | {"name": name}
 
 
 def encode_cursor(name: str) -> str:

@@ -42,6 +42,7 @@ class Call:
         "is_logged",
         "is_sent_early",
         "journal_slot",
+        "listed_definition",
         "locked_ns",
         "observed",
         "progress",
@@ -129,6 +130,8 @@ class Call:
         """What an observer keeps of it while it runs; None without one."""
         self.requested_name: str | None = None
         """The former name of the tool, if the call used it."""
+        self.listed_definition = tool.contract.definition
+        """Its definition as its caller knows it: on the path of one server the name is another."""
         self.start_task: Callable[[], None] | None = None
         """Starts the task of a call that the fast path has sent without one; None for any other call."""
         self.is_sent_early = False

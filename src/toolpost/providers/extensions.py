@@ -22,6 +22,7 @@ from toolpost.providers.relay import SEPARATOR, Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
 from toolpost.providers.tool import ProvidedTool
+from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.transport import ServerRefused, encode
 
 _HINT: Final = f"name one of them in the request's _meta: `server` in {META_KEY}"
@@ -91,18 +92,20 @@ class Extensions:
     async def choose(self, method: str, params: JsonObject, requester: Requester) -> ServerProvider:
         """Return the server that a request or notification is for.
 
-        Raises `ServerRefused` with -32601 if there is none, with -32602 if there are several.
+        Raises `UnknownName` if there is none, `ServerRefused` if there are several.
         """
         providers = self._relay.providers
         servers = {name: one for name in self.declared if isinstance(one := providers.get(name), ServerProvider)}
         if (named := requester.named_server) is not None:
             if named not in providers:
-                raise ServerRefused(INVALID_PARAMS, f"Unknown server `{named[:128]}`", {"servers": [*servers]})
+                message = f"Unknown server `{named[:128]}`"
+                raise UnknownName("server", named, INVALID_PARAMS, message, {"servers": [*servers]})
             if named not in servers:
-                raise ServerRefused(METHOD_NOT_FOUND, f"The server `{named}` declares no extension", method)
+                message = f"The server `{named}` declares no extension"
+                raise UnknownName("method", method, METHOD_NOT_FOUND, message, method)
             return servers[named]
         if not servers:
-            raise ServerRefused(METHOD_NOT_FOUND, "Method not found", method)
+            raise UnknownName("method", method, METHOD_NOT_FOUND, "Method not found", method)
         ranks = {name: match_extension(method, declared) for name, declared in self.declared.items() if name in servers}
         best = max(ranks.values())
         candidates = {name: servers[name] for name, rank in ranks.items() if rank == best}

@@ -242,7 +242,7 @@ class Relay:
         """Return the plugin or server that has a URI; None if nothing says which one has it."""
         if (named := requester.named_server) is not None:
             if named not in self.providers:
-                raise ServerRefused(INVALID_PARAMS, f"Unknown server `{named[:128]}`")
+                raise UnknownName("server", named, INVALID_PARAMS, f"Unknown server `{named[:128]}`")
             return named
         for plugin, provider in self.providers.items():
             if isinstance(provider, PluginContents) and provider.has_resource(uri):

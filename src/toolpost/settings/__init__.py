@@ -18,6 +18,7 @@ jsonc         JSON with comments: reads it, and changes one member of it
 
 from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
 from toolpost.settings.client_files import ClientServers, FoundServer, read_client_file
+from toolpost.settings.effects import changed_keys, make_idle
 from toolpost.settings.loader import config_schema, convert_settings, load_config
 from toolpost.settings.model import (
     CONFIG_NAME,
@@ -50,9 +51,11 @@ __all__ = [
     "ServerSettings",
     "StdioSettings",
     "StoreSettings",
+    "changed_keys",
     "config_schema",
     "convert_settings",
     "load_config",
+    "make_idle",
     "parse_address",
     "read_client_file",
 ]

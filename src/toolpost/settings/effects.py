@@ -3,8 +3,8 @@
 Parts look at their own (`Part.find_idle`); whole sections are in `section`.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,7 +27,7 @@ def changed_keys(settings: msgspec.Struct, *keys: str) -> list[str]:
 
 def find_idle_settings(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     """Yield the settings without effect, by their names."""
-    for find in (_find_idle_storage, _find_idle_requests, _find_idle_modes, _find_idle_issuers):
+    for find in (_find_idle_storage, _find_idle_requests, _find_idle_modes, _find_idle_issuers, _find_idle_servers):
         yield from find(config)
 
 
@@ -44,6 +44,9 @@ def _find_idle_storage(config: "Config") -> Iterator[tuple[str, BadConfiguration
 def _find_idle_requests(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     if config.network.client_key is not None and config.network.client_cert is None:
         yield make_idle("network.client_key", "there is no certificate of this key", "set network.client_cert")
+    others = [*config.servers.values(), *config.parts.get("apis", {}).values()]
+    if config.network.no_proxy and not any(each.proxy for each in (config.network, *(one.network for one in others))):
+        yield make_idle("network.no_proxy", "there is no proxy", "set network.proxy, or remove network.no_proxy")
     reranker = config.discovery.reranker
     if not reranker.url and not reranker.models:
         for key in changed_keys(reranker, "key_env", "timeout_s", "candidates"):
@@ -69,6 +72,10 @@ def _find_idle_modes(config: "Config") -> Iterator[tuple[str, BadConfiguration]]
 def _find_idle_issuers(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     oauth = config.http.oauth
     known = [each.issuer for each in oauth.all_issuers.values()] if oauth is not None else []
+    for place, each in oauth.all_issuers.items() if oauth is not None else ():
+        if each.introspection_url is None:
+            for key in changed_keys(each, "introspection_cache_s"):
+                yield make_idle(f"{place}.{key}", "tokens are not introspected", f"set {place}.introspection_url")
     for name, caller in config.callers.items():
         place = f"callers.{name}.issuer"
         if caller.issuer is not None and not caller.has_claims:
@@ -79,3 +86,30 @@ def _find_idle_issuers(config: "Config") -> Iterator[tuple[str, BadConfiguration
             yield make_idle(
                 place, "this issuer is not known here", "add it as [http.oauth] or [http.oauth.issuers.NAME]"
             )
+
+
+_GRANTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "redirect_port": ("oauth",),
+    "subject_token": ("token_exchange", "id_jag"),
+    "subject_token_type": ("token_exchange", "id_jag"),
+    "idp_token_url": ("id_jag",),
+    "idp_client_id": ("id_jag",),
+    "idp_client_secret": ("id_jag",),
+    "assertion": ("jwt_bearer",),
+}
+"""The types of `auth` by the settings that are for them alone."""
+
+
+def _find_idle_servers(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+    for kind, entries in (("servers", config.servers), ("apis", config.parts.get("apis", {}))):
+        for name, entry in entries.items():
+            if (auth := entry.auth) is None:
+                continue
+            for key, types in _GRANTS.items():
+                if getattr(auth, key) is not None and auth.type not in types:
+                    hint = f'set type = "{types[0]}", or remove {key}'
+                    yield make_idle(f"{kind}.{name}.auth.{key}", f"`{auth.type}` does not use it", hint)
+    for name, server in config.servers.items():
+        if server.client_extensions and not server.extensions:
+            place = f"servers.{name}.client_extensions"
+            yield make_idle(place, "extensions are off", "remove extensions = false, or client_extensions")

@@ -1,6 +1,6 @@
 """A section of `toolpost.toml` that a part brings: its name, its type, its default, and what else has to hold."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -14,7 +14,7 @@ from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
 
 if TYPE_CHECKING:
-    from toolpost.settings.model import Config
+    from toolpost.settings.model import Config, PluginSettings
     from toolpost.settings.servers import ServerSettings
 
 Value = TypeVar("Value")
@@ -147,17 +147,13 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
     plugins = config.plugins
     for entry in BUNDLED if not plugins.chosen else ():
         part = entry.load()
-        is_loaded = not entry.plugins or not set(entry.plugins).isdisjoint(plugins.bundled)
+        is_loaded = not entry.plugins or not set(entry.plugins).isdisjoint(set(plugins.bundled) - {*plugins.disable})
         is_working = is_loaded or part.works_without_plugin(config)
         for section in part.sections:
             if not _is_set(section, config):
                 continue
             if not is_working:
-                named = ", ".join(f'"{name}"' for name in (*plugins.bundled, *entry.plugins))
-                idle[section.name] = BadConfiguration(
-                    f"[{section.name}] has no effect: the plugin `{entry.plugins[0]}` is not loaded.",
-                    hint=f"add `bundled = [{named}]` to [plugins], or remove [{section.name}]",
-                )
+                idle[section.name] = _make_unloaded(section.name, entry.plugins, plugins)
             elif section.needs and not config.parts.get(section.needs):
                 idle[section.name] = BadConfiguration(
                     f"[{section.name}] has no effect without [{section.needs}].",
@@ -165,6 +161,20 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
                 )
         idle.update(part.find_idle(config))
     return {**idle, **dict(find_idle_settings(config))}
+
+
+def _make_unloaded(section: str, needed: Sequence[str], plugins: "PluginSettings") -> BadConfiguration:
+    """Make the error for a section whose plugin is not named, or is disabled."""
+    if needed[0] in plugins.bundled:
+        return BadConfiguration(
+            f"[{section}] has no effect: the plugin `{needed[0]}` is disabled.",
+            hint=f"remove it from plugins.disable, or remove [{section}]",
+        )
+    named = ", ".join(f'"{name}"' for name in (*plugins.bundled, *needed))
+    return BadConfiguration(
+        f"[{section}] has no effect: the plugin `{needed[0]}` is not loaded.",
+        hint=f"add `bundled = [{named}]` to [plugins], or remove [{section}]",
+    )
 
 
 def check_effects(config: "Config") -> None:

@@ -18,6 +18,7 @@ Instances are left to `pool` and `lifecycle`, the meaning of results to `provide
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -67,11 +68,23 @@ _UNKNOWN_TOOL_CODES: Final = frozenset({-32602, -32601})
 """Error codes for a tool that a server does not have, or no longer has with this schema: its tools are listed again."""
 
 
-_NO_BACK_CHANNEL: Final = "no back-channel"
-_INVALID_RESULT: Final = "Handler returned an invalid result"
-"""What a server made with the official SDK refuses a request with that works in the other era alone: one that asks its client in
-the middle of a call, in the stateless era, and one whose result asks for input (`input_required`), in the handshake era.
+_REFUSED_IN_STATELESS_ERA: Final = (
+    "no back-channel",
+    "server-initiated requests is unavailable on",
+    "Server-to-client requests are not available on protocol revision",
+)
+_REFUSED_IN_HANDSHAKE_ERA: Final = (
+    "Handler returned an invalid result",
+    "the multi-round-trip result type",
+    "returned an input-required result, but this request is served on protocol revision",
+)
+"""What servers refuse a request with that works in the other era alone: one that asks its client in the middle of a call, and one
+whose result asks for input (`input_required`). Each has the words of the Python SDK, of FastMCP and of the TypeScript SDK.
 """
+
+_REFUSAL_BYTES: Final = 4_096
+"""A result of a failed tool that is larger is no such refusal."""
+_FAILED: Final = re.compile(rb'"isError"\s*:\s*true')
 
 _ERAS_LIMIT: Final = 10_000
 """Requests of a server whose era is remembered, by method and name."""
@@ -206,19 +219,23 @@ class Supervisor:
             assert instance.transport is not None
             try:
                 if sent is not None:
-                    return await sent.transport.answer_to(sent.pending)
-                if client_channel is not None:
-                    await self._lower_level(instance, client_channel.log_level)
-                return await instance.transport.request(
-                    method,
-                    fields,
-                    meta=meta,
-                    name=name,
-                    mirrored=mirrored,
-                    on_progress=on_progress,
-                    client_channel=client_channel,
-                    caller=caller_id,
-                )
+                    result = await sent.transport.answer_to(sent.pending)
+                else:
+                    await self._lower_level(instance, client_channel)
+                    result = await instance.transport.request(
+                        method,
+                        fields,
+                        meta=meta,
+                        name=name,
+                        mirrored=mirrored,
+                        on_progress=on_progress,
+                        client_channel=client_channel,
+                        caller=caller_id,
+                    )
+                # Frameworks make a result of what a tool has raised.
+                if not self._note_wrong_era(method, name, instance, _find_failure(result), client_channel):
+                    return result
+                sent = None
             except ConnectionLost as lost:
                 self._pool.retire(instance, lost.message)
                 # A tool may have side effects: only a request that the server cannot have seen is repeated.
@@ -228,7 +245,7 @@ class Supervisor:
             except UpstreamUnavailable as error:
                 raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
-                if not self._note_wrong_era(method, name, instance, refusal, client_channel):
+                if not self._note_wrong_era(method, name, instance, refusal.message, client_channel):
                     self._refresh_if_unknown(method, refusal)
                     raise
                 sent = None
@@ -254,14 +271,17 @@ class Supervisor:
         method: str,
         name: str | None,
         instance: Instance,
-        refusal: ServerRefused,
+        failure: str,
         client_channel: ClientChannel | None,
     ) -> bool:
-        """Return whether a request was refused for its era; it is made in the other era from now on."""
-        if client_channel is None or not client_channel.capabilities or not self._pool.may_use_handshake():
+        """Return whether a request failed for its era; it is made in the other era from now on."""
+        if not failure or client_channel is None or not client_channel.capabilities:
+            return False
+        if not self._pool.may_use_handshake():
             return False
         is_stateless = instance.negotiation is not None and instance.negotiation.is_stateless
-        is_wrong = _NO_BACK_CHANNEL in refusal.message if is_stateless else refusal.message == _INVALID_RESULT
+        signs = _REFUSED_IN_STATELESS_ERA if is_stateless else _REFUSED_IN_HANDSHAKE_ERA
+        is_wrong = any(sign in failure for sign in signs)
         key = method, name or ""
         if not is_wrong or key in self._needs_handshake or len(self._needs_handshake) >= _ERAS_LIMIT:
             return False
@@ -412,7 +432,8 @@ class Supervisor:
             if instance.ready_at and instance.subscriptions.log_level != level:
                 await self._set_level(instance, level)
 
-    async def _lower_level(self, instance: Instance, level: str | None) -> None:
+    async def _lower_level(self, instance: Instance, client_channel: ClientChannel | None) -> None:
+        level = None if client_channel is None else client_channel.log_level
         # The level is one for all callers of an instance, so it is only ever lowered here; clients that want less are sent less.
         current = instance.subscriptions.log_level
         if level is not None and (current is None or not is_level_at_least(level, current)):
@@ -624,3 +645,9 @@ class Supervisor:
             instance.negotiation = await refresh(instance.transport, instance.negotiation)
             tools = await fetch_tools(instance.transport, instance.negotiation, self.spec.name)
             await self._take_tools(tools, instance.negotiation.build, instance.negotiation.profile)
+
+
+def _find_failure(result: bytes) -> str:
+    """Return the result of a tool that failed with few words; empty for any other."""
+    is_failure = len(result) <= _REFUSAL_BYTES and _FAILED.search(result) is not None
+    return result.decode(errors="replace") if is_failure else ""

@@ -9,12 +9,13 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata
 
-from tests.upstreams.servers.asking import QUESTIONS, ask, in_rounds, said, text
+from tests.upstreams.servers.asking import QUESTIONS, STATELESS, ask, in_rounds, said, text
 
 
 async def list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
     tools = [
-        types.Tool(name=name, input_schema={"type": "object"}) for name in ("version", "elicit", "ctx_elicit", "rounds")
+        types.Tool(name=name, input_schema={"type": "object"})
+        for name in ("version", "elicit", "ctx_elicit", "caught", "rounds")
     ]
     return types.ListToolsResult(tools=tools)
 
@@ -27,7 +28,13 @@ async def call_tool(
     if params.name == "rounds":
         # Whatever the era: in the handshake era the SDK refuses such a result.
         return in_rounds(params, "form", 1)
-    if params.name == "ctx_elicit":
+    if params.name == "caught" and context.protocol_version == STATELESS:
+        # As the TypeScript SDK answers for a tool that has raised.
+        said_by_sdk = (
+            f"Server-to-client requests are not available on protocol revision {STATELESS}: 'elicitation/create'"
+        )
+        return types.CallToolResult(content=[types.TextContent(text=said_by_sdk)], is_error=True)
+    if params.name in ("ctx_elicit", "caught"):
         # Without catching the error of an era in which it cannot be asked.
         related = ServerMessageMetadata(related_request_id=context.request_id)
         return text(said(await context.session.send_request(*QUESTIONS["form"], metadata=related)))

@@ -57,21 +57,26 @@ class Access:
     async def admit(self, request: HttpRequest, *, is_page: bool = False) -> Admission:
         """Authenticate a request; raise `Refused` with 401, 403, 400 or 421. `is_page`: pages of other sites may link to it."""
         headers = request.headers
-        if (admission := self.find_admission(headers, request.path)) is None:
-            token = _read_token(headers, self.roster, request.path)
-            try:
-                admission = await self.roster.verify(token)
-            except Refused as error:
-                if error.status == 401 and self.rejected is not None:
-                    self.rejected.note(request.path, str(error))
-                raise
-            self.roster.check_endpoint(admission, request.path)
+        try:
+            admission = await self._authenticate(request)
+        except Refused as error:
+            # A client without a token only learns how to get one.
+            if error.status == 401 and self.rejected is not None and parse_bearer(headers) is not None:
+                self.rejected.note(request.path, str(error))
+            raise
         if admission is self.roster.anonymous:
             if not self.is_guarded and view_of(request.path, is_bare=False) is None:
                 _check_forwarding(headers)
             if not is_page:
                 _check_embedding(headers)
         request.note_admitted()
+        return admission
+
+    async def _authenticate(self, request: HttpRequest) -> Admission:
+        if (admission := self.find_admission(request.headers, request.path)) is not None:
+            return admission
+        admission = await self.roster.verify(_read_token(request.headers, self.roster, request.path))
+        self.roster.check_endpoint(admission, request.path)
         return admission
 
     def check_host_and_origin(self, headers: Mapping[bytes, bytes]) -> None:

@@ -4,7 +4,6 @@ It adds what servers declare to what the gateway announces, with their instructi
 revision of MCP knows to the server that they are for.
 """
 
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -13,7 +12,6 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from toolpost.authoring.middleware import CallRequest
 from toolpost.base.caller import UNLIMITED, Caller, Scope, owner_of
-from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, CallerId, JsonObject, PluginName, make_full_name, new_call_id, new_trace_id
 from toolpost.contracts.errors import NotReadOnly, ToolpostError
 from toolpost.discovery.views import SEPARATOR, View, tags_of
@@ -33,10 +31,9 @@ from toolpost.providers.extensions import Extensions, find_named_tool
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
+from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.notifications import ExtensionBudget
 from toolpost.upstreams.transport import ServerRefused
-
-_log = logging.getLogger("toolpost.endpoints")
 
 _ANNOUNCING: Final = frozenset({"initialize", "server/discover"})
 _BUDGETS: Final = 1_000
@@ -101,8 +98,10 @@ class ExtensionMiddleware:
                 return {}
 
             await self._pass_steps(extensions, method, params, requester, view, send)
+        except UnknownName as unknown:
+            self._relay.refusals.note_unknown(unknown.kind, unknown.name, caller)
         except (ServerRefused, ToolpostError) as error:
-            event(_log, logging.INFO, "notification not forwarded", method=method, reason=error.message)
+            self._relay.refusals.note(caller, method=method, reason=error.message[:200])
 
     def _announce(self, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict) or (viewer := VIEWER.get(None)) is None:

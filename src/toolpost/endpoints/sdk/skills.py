@@ -33,6 +33,7 @@ from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.relay import Relay
 from toolpost.providers.requester import Requester
 from toolpost.providers.servers import ServerProvider
+from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.transport import ServerRefused
 
 LIST: Final = "skills/list"
@@ -135,7 +136,9 @@ class VisibleSkills:
         server, own = await self._find_server(uri, requester)
         result = await self._relay.get_skill(server, own, params, requester)
         if result is None:
-            raise _make_unknown_error(uri)
+            # Quarantined. Plain: its server was asked, so that there is an audit entry.
+            unknown = _make_unknown_error(uri)
+            raise ServerRefused(unknown.code, unknown.message)
         return server, result
 
     async def read_directory(self, params: JsonObject, requester: Requester) -> tuple[str, JsonObject]:
@@ -148,7 +151,7 @@ class VisibleSkills:
             {child for file in await self._list_files(requester) if (child := _find_child(uri, file)) is not None}
         )
         if named is None or not children:
-            raise ServerRefused(INVALID_PARAMS, f"{uri[:200]} is no folder of a skill")
+            raise UnknownName("skill", uri, INVALID_PARAMS, f"{uri[:200]} is no folder of a skill")
         return named[0], {"resources": [_describe_child(uri, child) for child in children]}
 
     async def _list_files(self, requester: Requester) -> list[str]:
@@ -188,8 +191,8 @@ def _get_uri(params: Any) -> str:
     return uri if isinstance(uri, str) else ""
 
 
-def _make_unknown_error(uri: str) -> ServerRefused:
-    return ServerRefused(INVALID_PARAMS, f"No skill is served at {uri[:200]}")
+def _make_unknown_error(uri: str) -> UnknownName:
+    return UnknownName("skill", uri, INVALID_PARAMS, f"No skill is served at {uri[:200]}")
 
 
 def _find_child(folder: str, file: str) -> tuple[str, bool] | None:

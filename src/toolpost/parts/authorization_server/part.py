@@ -8,7 +8,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import Part, PartDoctor
 from toolpost.manifest import BUNDLED
 from toolpost.parts.authorization_server.settings import LOGIN, check_login, find_url, read_client_secret
-from toolpost.settings.effects import make_idle
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.export.settings import EXPORTS, RETENTION
-from toolpost.settings.effects import make_idle
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway

@@ -1,6 +1,6 @@
 """The router as a part: its sections, tables, plugin, metrics and checks."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import Part, PartDoctor
 from toolpost.manifest import BUNDLED
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
+from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
     from toolpost.discovery.reranker import Complete
@@ -32,6 +33,12 @@ class ModelsPart(Part):
     def works_without_plugin(self, config: "Config") -> bool:
         """Where there are models or groups, the plugin is loaded unasked."""
         return bool(MODELS.of(config) or GROUPS.of(config) or config.discovery.reranker.models)
+
+    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+        """Find a router with nothing to choose from."""
+        is_loaded = "models" in config.plugins.bundled and "models" not in config.plugins.disable
+        if ROUTER.of(config) != ROUTER.default and is_loaded and not self.works_without_plugin(config):
+            yield make_idle("router", "there are no models", "add [models.NAME], or remove [router]")
 
     def doctor(self) -> PartDoctor:
         """Look for keys that are missing, and for groups without common tools."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from anyio import to_thread
 
 from toolpost.host.part import PartDoctor
-from toolpost.parts.telemetry.settings import TELEMETRY, Destination, is_enabled, resolve
+from toolpost.parts.telemetry.settings import OFF_HINT, TELEMETRY, Destination, has_no_receiver, is_enabled, resolve
 from toolpost.settings import Config
 from toolpost.terminal.findings import Diagnosis, note, ok, problem, warning
 
@@ -22,7 +22,8 @@ class TelemetryDoctor(PartDoctor):
         """Say whether spans and metrics can be sent; nothing where telemetry is off."""
         settings = TELEMETRY.of(config)
         if not is_enabled(settings):
-            return []
+            is_meant = has_no_receiver(settings)
+            return [warning("telemetry", "off: no receiver is named", hint=OFF_HINT)] if is_meant else []
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
             return [problem("telemetry", "the extra `otel` is not installed", hint='pip install "toolpost[otel]"')]
         spec = resolve(settings)

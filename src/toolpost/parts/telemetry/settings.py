@@ -85,6 +85,17 @@ class TelemetrySpec:
     delay_s: float = 5.0
 
 
+OFF_HINT: Final = "set telemetry.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.enabled = false"
+
+
+def has_no_receiver(settings: TelemetrySettings, variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether the section is set, and telemetry off because no receiver is named.
+
+    That is no error: production may name it by a variable, which other machines lack.
+    """
+    return settings != TELEMETRY.default and settings.enabled is None and not is_enabled(settings, variables)
+
+
 def is_enabled(settings: TelemetrySettings, variables: Mapping[str, str] = os.environ) -> bool:
     """Whether anything is exported."""
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":

@@ -32,6 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from toolpost.base.events import event
@@ -119,6 +120,10 @@ class JournaledAuditLog(AuditLog):
         self._is_closing = True
         self._commit_journaled()
         await super().aclose()
+        if self._last is not None:
+            # The last entries are committed, and `_end` runs in a later turn of the loop: until then the journal is not clear.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([self._last])
         if self._journal is not None:
             self._journal.close()
             self._journal = None
