@@ -89,7 +89,7 @@ LOGIN_KEY: Final = "login"
 """The name of the key that signs the addresses of logins."""
 
 _ANSWER_S: Final = 6.0
-"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`upstreams.process.tree`)."""
+"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`processes.tree`)."""
 
 _TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
@@ -580,7 +580,7 @@ async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[Http
     """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
 
     Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
-    of ours off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    of Toolpost's off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
     `is_guarded`: the application checks callers itself.
     """
     app.roster.replace(members_of(app.config, login=app.parts.login))

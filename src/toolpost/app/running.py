@@ -206,7 +206,7 @@ class ToolChanges:
         self._is_rebuild_needed = False
 
     def note(self, servers: Collection[str]) -> None:
-        """Schedule a rebuild, and notifications about these servers; without a name nobody is notified.
+        """Schedule a rebuild, and notifications about these servers; without a name no client is notified.
 
         Changes within 50 ms are one: a server that starts reports its tools several times.
         """

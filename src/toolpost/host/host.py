@@ -45,7 +45,7 @@ from toolpost.upstreams.transport import Transport
 
 
 class Notifications:
-    """Tells clients what happens by itself."""
+    """Sends log messages of plugins to clients."""
 
     def __init__(self, note: Callable[[Notification], None], tags: Mapping[str, Iterable[str]]) -> None:
         """Take what passes notifications on, and the tags of plugins: a client hears of what it sees."""
@@ -80,7 +80,7 @@ class Host:
     tokens: DelegatedTokens
     """Tokens by which a process of the part reaches this gateway in the name of a caller."""
     notifications: Notifications
-    """Tells clients what happens by itself."""
+    """Sends log messages of plugins to clients."""
     config_path: Path | None = None
     """The file that the settings were read from, or would be if it were there; None if a program gave them."""
     principal_of: Callable[[Caller], Principal | None]
