@@ -10,7 +10,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName, make_full_name
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
-from toolpost.upstreams.supervisor import SentRequest
+from toolpost.upstreams.transport import SentRequest
 
 
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
