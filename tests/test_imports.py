@@ -16,6 +16,9 @@ SCRIPT = (
 )
 
 
+pytestmark = pytest.mark.wire
+
+
 @pytest.mark.parametrize("package", ["authoring", "discovery", "middleware", "gateway"])
 def test_an_import_loads_neither_servers_nor_logins(package: str) -> None:
     command = [sys.executable, "-c", SCRIPT, f"toolpost.{package}", *HEAVY]
