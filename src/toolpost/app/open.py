@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anyio import CancelScope, create_task_group
 
@@ -76,9 +76,6 @@ from toolpost.store.part_migrations import migrate_part
 from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.validation.pool import Validators
-
-if TYPE_CHECKING:
-    from toolpost.discovery.embedder import Embedder
 
 _log = logging.getLogger("toolpost.app")
 
@@ -165,7 +162,6 @@ async def open_app(
             loads_bundled=bundled,
             is_brief=is_brief,
         )
-        embedder = _embedder(config)
         provided = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
         _load_plugins(host, plugins, provided)
@@ -212,7 +208,7 @@ async def open_app(
             await stack.enter_async_context(opening)
         await plugin_host.hold_tools(behind)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
-        app = _assemble(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
+        app = _assemble(host, provided, roster, behind, changes, reranker, rounds, validators)
         changes.app = app
         roster.separates_owners, roster.keeps_tokens = behind.separates_owners, behind.exchanges_callers_tokens
         roster.on_verified = partial(_keep_token, authorizations)
@@ -220,8 +216,6 @@ async def open_app(
             tasks.start_soon(changes.follow, app)
             tasks.start_soon(notifications.follow, app)
             tasks.start_soon(app.finder.preparation.run)
-            if embedder is not None:
-                tasks.start_soon(embedder.run)
             if config.discovery.mode != "all":
                 app.finder.preparation.start()
             try:
@@ -376,15 +370,6 @@ async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | 
         await reranker.aclose()
 
 
-def _embedder(config: Config) -> "Embedder | None":
-    """Return the scorer by a sentence model, if one is configured. The model is loaded by the first search."""
-    if config.embedder_path is None:
-        return None
-    from toolpost.discovery.embedder import Embedder
-
-    return Embedder(config.embedder_path)
-
-
 def _assemble(
     host: Host,
     parts: OpenParts,
@@ -392,7 +377,6 @@ def _assemble(
     servers: ServerHost,
     changes: ToolChanges,
     reranker: Reranker | None,
-    embedder: "Embedder | None",
     rounds: MultiRoundRequests,
     validators: Validators,
 ) -> App:
@@ -415,7 +399,7 @@ def _assemble(
     catalog = catalog_of(config, host.plugins, servers, parts)
     host.plugins.logins = servers.logins
     uses: Counter[str] = Counter()
-    finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
+    finder = Finder(Preparation(catalog, metrics), uses=uses, reranker=reranker)
     automatic_mcp = AutomaticMcp(finder, store.seen, metrics)
     observer = parts.observer
     gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)

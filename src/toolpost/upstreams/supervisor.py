@@ -554,11 +554,6 @@ class Supervisor:
         return self._pool.state
 
     @property
-    def retry_in_s(self) -> float:
-        """Seconds until a server that failed may be started again; at most 0 if it may be now."""
-        return self._pool.backoff.wait_s
-
-    @property
     def waiting(self) -> int:
         """How many calls wait for their turn, of a server that takes one at a time."""
         return self._turns.waiting
