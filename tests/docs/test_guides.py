@@ -1,4 +1,4 @@
-"""Every block of the README, the start pages, the guides and the product pages is exercised, page by page and in order, in an empty folder.
+"""Every block of the README, the start pages, the guides and the parts is exercised, page by page, in an empty folder.
 
 - python, toml, sql, js and html: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
