@@ -17,6 +17,6 @@ How servers are reached is left to `upstreams`, what every call passes to `middl
 """
 
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.tool import ProvidedTool, Provider, ToolReturn
+from toolpost.providers.tool import ProvidedTool, Provider, ProviderFilter, ToolReturn
 
-__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "ToolReturn"]
+__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "ProviderFilter", "ToolReturn"]
