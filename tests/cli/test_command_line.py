@@ -1,5 +1,6 @@
 """The command line as a whole: help, suggestions, completion, exit codes, and the page in the docs."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,21 @@ def test_an_old_name_is_an_error_that_says_the_new_one(old: str, new: str) -> No
     assert refused.stderr.startswith("error: unknown ")
     assert f"\nhint: use `toolpost {new}`\n" in refused.stderr
     assert f"toolpost {old}" not in ALL_COMMANDS
+
+
+def test_no_message_and_no_page_says_an_old_name() -> None:
+    root = REFERENCE.parents[2]
+    pages = [*root.glob("*.md"), *root.glob("changes/*.md"), *root.glob("docs/**/*.md")]
+    texts = [*pages, *(path for kind in ("py", "js", "html") for path in root.glob(f"src/**/*.{kind}"))]
+    old = re.compile(rf"\btoolpost ({'|'.join(sorted(RENAMED, key=len, reverse=True))})(?![\w.-])")
+    is_history = {"CHANGELOG.md"}
+
+    assert [
+        f"{path.relative_to(root)}: {found[0]}"
+        for path in texts
+        if path.name not in is_history
+        for found in old.finditer(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 @pytest.mark.parametrize("new", sorted(set(RENAMED.values())))

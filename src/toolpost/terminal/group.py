@@ -91,7 +91,7 @@ class LazyGroup(SuggestingGroup):
         return list(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
+        # Installed parts are looked for only where the core has no command of the name: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
         return None if found is None else _load_command(found)
 
@@ -109,13 +109,13 @@ class LazyGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, ours without looking for any other."""
+        """Find the command, one of the core without looking for installed parts."""
         if args[0] in self._known:
             return args[0], self.get_command(ctx, args[0]), args[1:]
         return super().resolve_command(ctx, args)
 
     def _all(self) -> dict[str, Command]:
-        """Return every command. A part cannot take the name of one of ours."""
+        """Return every command. A part cannot take the name of a command of the core."""
         installed = _within(self._group, installed_commands())
         return {**self._known, **{k: v for k, v in installed.items() if k not in self._known}}
 
@@ -156,7 +156,7 @@ class RootGroup(LazyGroup):
 
 
 class ImporterGroup(LazyGroup):
-    """`toolpost import`: a command by itself, below which parts have theirs."""
+    """`toolpost import`: a command that has commands of parts below it."""
 
     def _all(self) -> dict[str, Command]:
         bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}

@@ -73,7 +73,9 @@ _CONTENTS_BATCH: Final = 100
 @config_option
 @json_option("Print one JSON object a line.")
 @click.pass_context
-def audit(context: click.Context, config_path: Path | None, *, follow: bool, as_json: bool, **filters: Any) -> ExitCode:
+def audit(
+    context: click.Context, /, config_path: Path | None, *, follow: bool, as_json: bool, **filters: Any
+) -> ExitCode:
     """Show the record of calls, follow, verify or export it.
 
     Arguments and results are recorded as digests, and kept only of calls that `audit.sample` selects. Times are UTC.
