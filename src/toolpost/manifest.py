@@ -24,6 +24,8 @@ class Command:
     reference: str
     """`package.module:attribute`, a click command."""
     short_help: str
+    heading: str | None = "Products"
+    """Where `toolpost --help` lists it; None hides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class PartEntry:
     plugins: tuple[str, ...] = ()
     """Its plugins that are loaded where `plugins.bundled` names them."""
     commands: Mapping[str, Command] = field(default_factory=dict)
+    """By name; a command of a group of the core is named with it, as in `auth sessions`."""
     importers: Mapping[str, Command] = field(default_factory=dict)
     """Commands below `toolpost import`, by what they import."""
 
@@ -60,11 +63,7 @@ BUNDLED: Final = (
         name="conversations",
         reference="toolpost.parts.agents.part:ConversationsPart",
         commands={
-            "chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent."),
-            "schedules": Command(
-                "toolpost.parts.agents.commands.schedules:schedules",
-                "List the prompts that agents have scheduled, or stop one.",
-            ),
+            "chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")
         },
     ),
     PartEntry(
@@ -114,13 +113,13 @@ BUNDLED: Final = (
         name="login",
         reference="toolpost.parts.authorization_server.part:LoginPart",
         commands={
-            "passphrase": Command(
+            "auth passphrase": Command(
                 "toolpost.parts.authorization_server.commands:passphrase",
                 "Hash a passphrase, for `passphrase_hash` in [callers.NAME].",
             ),
-            "logins": Command(
-                "toolpost.parts.authorization_server.commands:logins",
-                "List and revoke the logins of clients at this gateway.",
+            "auth sessions": Command(
+                "toolpost.parts.authorization_server.commands:sessions",
+                "List or revoke the logins of clients at this gateway.",
             ),
         },
     ),
@@ -129,7 +128,11 @@ BUNDLED: Final = (
     PartEntry(
         name="console",
         reference="toolpost.parts.console.part:ConsolePart",
-        commands={"console": Command("toolpost.parts.console.command:console", "Open the web console in a browser.")},
+        commands={
+            "console": Command(
+                "toolpost.parts.console.command:console", "Open the web console in a browser.", heading="Operate"
+            )
+        },
     ),
     PartEntry(
         name="trail",

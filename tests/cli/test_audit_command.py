@@ -46,7 +46,7 @@ def test_calls_are_listed_and_filtered(recorded: Run) -> None:
 
 def test_table_is_for_people_and_verifying_counts(recorded: Run) -> None:
     table = recorded("audit").out.splitlines()
-    verdict = recorded("audit", "--verify")
+    verdict = recorded("audit", "verify")
 
     assert table[0].split()[:2] == ["SEQ", "TIME"]
     assert table[2].split()[2:4] == ["error", "HANDLER_ERROR"]
@@ -58,8 +58,8 @@ def test_record_that_was_tampered_with_is_named(recorded: Run, tmp_path: Path) -
     with closing(sqlite3.connect(state_folder(tmp_path) / "toolpost.db")) as connection, connection:
         connection.execute("DROP TRIGGER audit_is_never_changed")
         connection.execute("UPDATE audit SET outcome = 'ok' WHERE seq = 2")
-    told = recorded("audit", "--verify")
-    machine = recorded("audit", "--verify", "--json")
+    told = recorded("audit", "verify")
+    machine = recorded("audit", "verify", "--json")
 
     assert told.code == machine.code == 1
     assert told.err.startswith("error: entry 2 was changed: ")
@@ -100,16 +100,16 @@ def test_following_shows_calls_as_they_end(recorded: Run, start: Callable[..., s
 
 def test_the_audit_is_exported_once_and_goes_on(invoke: Run, tmp_path: Path) -> None:
     invoke("call", "time__current_time", "--with", "time")
-    assert "1 entries added" in invoke("audit", "--export", "out.jsonl").out
+    assert "1 entries added" in invoke("audit", "export", "out.jsonl").out
     invoke("call", "time__current_time", "--with", "time")
-    assert invoke("audit", "--export", "out.jsonl", "--json").json == {"path": "out.jsonl", "added": 1, "last": 2}
-    assert invoke("audit", "--export", "out.jsonl", "--json").json["added"] == 0
+    assert invoke("audit", "export", "out.jsonl", "--json").json == {"path": "out.jsonl", "added": 1, "last": 2}
+    assert invoke("audit", "export", "out.jsonl", "--json").json["added"] == 0
     shown = invoke("audit", "--json").out.splitlines()
     exported = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in exported] == [json.loads(line) for line in shown]
 
-    assert invoke("audit", "--export", "out.jsonl", "--verify").code == 2
+    assert invoke("audit", "export", "out.jsonl", "--follow").code == 2
     assert invoke("audit", "--archive", "here").code == 2
     (tmp_path / "notes.txt").write_text("dear diary\n")
-    refused = invoke("audit", "--export", "notes.txt")
+    refused = invoke("audit", "export", "notes.txt")
     assert (refused.code, "something else" in refused.err) == (3, True)

@@ -1,5 +1,6 @@
 """The command line as a whole: help, suggestions, completion, exit codes, and the page in the docs."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ from tests.cli.conftest import TOOLPOST, Run
 from tests.cli.terminals import on_a_terminal
 from toolpost.base.version import __version__
 from toolpost.cli import main
+from toolpost.cli.auth.group import COMMANDS as AUTH_COMMANDS
 from toolpost.cli.main import COMMANDS
 from toolpost.cli.reference import render_page, walk_commands
 from toolpost.contracts import errors
 from toolpost.terminal.exits import ExitCode, exit_code_of_error
+from toolpost.terminal.renamed import RENAMED
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
@@ -36,9 +39,62 @@ def test_help_has_examples(context: click.Context) -> None:
     assert examples.count("toolpost ") >= 2
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+LISTED = COMMANDS | {f"auth {name}": command for name, command in AUTH_COMMANDS.items()}
+
+
+@pytest.mark.parametrize("name", LISTED)
 def test_line_in_the_list_is_the_first_of_the_help(name: str) -> None:
-    assert ALL_COMMANDS[f"toolpost {name}"].command.get_short_help_str(100) == COMMANDS[name].short_help
+    assert ALL_COMMANDS[f"toolpost {name}"].command.get_short_help_str(100) == LISTED[name].short_help
+
+
+def test_help_fits_on_24_lines_of_80_columns() -> None:
+    shown = CliRunner().invoke(main, ["--help"], prog_name="toolpost", terminal_width=80).stdout.splitlines()
+    headings = [line.split()[0] for line in shown if line.startswith("  ") and "  " in line.strip()]
+
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    assert [name for name in headings if name.isalpha() and name != "toolpost"] == [
+        "Start", "Contracts", "Operate", "Products", "More",
+    ]  # fmt: skip
+    listed = {name for line in shown for name in line.split()}
+    assert {name for name in COMMANDS if name not in listed} == {"completion"}
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_is_an_error_that_says_the_new_one(old: str, new: str) -> None:
+    refused = CliRunner().invoke(main, [*old.split(), "x"], prog_name="toolpost")
+
+    assert refused.exit_code == ExitCode.USAGE
+    assert refused.stderr.startswith("error: unknown ")
+    assert f"\nhint: use `toolpost {new}`\n" in refused.stderr
+    assert f"toolpost {old}" not in ALL_COMMANDS
+
+
+def test_no_message_and_no_page_says_an_old_name() -> None:
+    root = REFERENCE.parents[2]
+    pages = [*root.glob("*.md"), *root.glob("changes/*.md"), *root.glob("docs/**/*.md")]
+    texts = [*pages, *(path for kind in ("py", "js", "html") for path in root.glob(f"src/**/*.{kind}"))]
+    old = re.compile(rf"\btoolpost ({'|'.join(sorted(RENAMED, key=len, reverse=True))})(?![\w.-])")
+    is_history = {"CHANGELOG.md"}
+
+    assert [
+        f"{path.relative_to(root)}: {found[0]}"
+        for path in texts
+        if path.name not in is_history
+        for found in old.finditer(path.read_text(encoding="utf-8"))
+    ] == []
+
+
+@pytest.mark.parametrize("new", sorted(set(RENAMED.values())))
+def test_a_new_name_is_a_command_with_this_option(new: str) -> None:
+    context = ALL_COMMANDS["toolpost"]
+    for word in new.split():
+        if isinstance(context.command, click.Group) and (word in context.command.list_commands(context)):
+            context = ALL_COMMANDS[f"{context.command_path} {word}"]
+        elif word.startswith("--"):
+            assert word in {option for parameter in context.command.params for option in parameter.opts}
+        else:
+            assert word.isupper()
 
 
 def test_help_and_version_do_not_load_the_gateway(run: Run) -> None:
@@ -59,6 +115,9 @@ def test_help_and_version_do_not_load_the_gateway(run: Run) -> None:
         (["config", "shwo"], "unknown command `shwo`", "did you mean `show`?"),
         (["tools", "--jsn"], "unknown option `--jsn`", "did you mean `--json`? see `toolpost tools --help`"),
         (["call"], "missing argument 'NAME'", "see `toolpost call --help`"),
+        (["auth", "tokn"], "unknown command `tokn`", "did you mean `token`? `toolpost auth --help` lists all of them"),
+        (["tools", "read", "file"], "one tool at a time", "see `toolpost tools --help`"),
+        (["chat", "--json", "schedules"], "`schedules` comes before its options", "see `toolpost chat --help`"),
     ],
 )
 def test_slip_of_the_keyboard_is_met_with_the_nearest(arguments: list[str], error: str, hint: str) -> None:

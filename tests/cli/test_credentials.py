@@ -1,4 +1,4 @@
-"""`toolpost credentials`: set from anywhere but the command line, listed without values, removed, and rotated."""
+"""`toolpost auth`: set from anywhere but the command line, listed without values, removed, and rotated."""
 
 import json
 import os
@@ -48,40 +48,40 @@ def _configured(tmp_path: Path) -> None:
 
 
 def test_a_value_is_set_used_listed_and_removed(invoke: Run, tmp_path: Path) -> None:
-    assert invoke("credentials", "list").out == ""
+    assert invoke("auth", "list").out == ""
     without = invoke("call", "up__whoami", "{}")
     assert without.code != 0
-    assert "toolpost credentials set up KEY" in without.err
-    done = invoke("credentials", "set", "up", "KEY", stdin=f"{SECRET}\n")
+    assert "toolpost auth set up KEY" in without.err
+    done = invoke("auth", "set", "up", "KEY", stdin=f"{SECRET}\n")
     assert (done.code, done.out) == (0, "")
     assert "KEY of up is set for callers without a name" in done.err
     (tmp_path / "value").write_bytes(ANOTHER.encode() + b"\r\n")
-    assert invoke("credentials", "set", "up", "KEY", "--caller", "ann", "--file", "value").code == 0
+    assert invoke("auth", "set", "up", "KEY", "--caller", "ann", "--file", "value").code == 0
 
     called = invoke("call", "up__whoami", "{}")
     assert TOLD in called.out
-    listed = invoke("credentials", "list", "--json")
+    listed = invoke("auth", "list", "--json")
     assert [(one["caller"], one["key"], one["isReadable"]) for one in listed.json["credentials"]] == [
         (None, "KEY", True),
         ("ann", "KEY", True),
     ]
     assert listed.json["keyPlace"].endswith("credentials.key")
-    shown = invoke("credentials", "list")
+    shown = invoke("auth", "list")
     assert shown.out.splitlines()[2].split()[:3] == ["up", "ann", "KEY"]
     for text in (listed.out, shown.out, done.err):
         assert "canary" not in text
     key_file = tmp_path / ".toolpost" / "credentials.key"
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
 
-    assert invoke("credentials", "remove", "up", "KEY", "--caller", "ann").code == 0
-    assert invoke("credentials", "remove", "up", "KEY", "--caller", "ann").code == 2
-    assert invoke("credentials", "remove", "up").code == 0
-    assert invoke("credentials", "list", "--json").json["credentials"] == []
+    assert invoke("auth", "remove", "up", "KEY", "--caller", "ann").code == 0
+    assert invoke("auth", "remove", "up", "KEY", "--caller", "ann").code == 2
+    assert invoke("auth", "remove", "up").code == 0
+    assert invoke("auth", "list", "--json").json["credentials"] == []
 
 
 def test_a_person_is_asked_and_what_they_type_is_not_shown(tmp_path: Path, environment: dict[str, str]) -> None:
     ours, its = pty.openpty()
-    command = [TOOLPOST, "credentials", "set", "up", "KEY"]
+    command = [TOOLPOST, "auth", "set", "up", "KEY"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=its, stdout=its, stderr=its) as process:
         os.close(its)
         shown = b""
@@ -101,9 +101,9 @@ def test_a_person_is_asked_and_what_they_type_is_not_shown(tmp_path: Path, envir
 
 
 def test_a_value_cannot_be_given_on_the_command_line(invoke: Run) -> None:
-    refused = invoke("credentials", "set", "up", "KEY", SECRET)
+    refused = invoke("auth", "set", "up", "KEY", SECRET)
     assert refused.code == 2
-    assert invoke("credentials", "list", "--json").json["credentials"] == []
+    assert invoke("auth", "list", "--json").json["credentials"] == []
 
 
 @pytest.mark.parametrize(
@@ -119,47 +119,47 @@ def test_a_value_cannot_be_given_on_the_command_line(invoke: Run) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(invoke: Run, arguments: tuple[str, ...], stdin: str, says: str) -> None:
-    refused = invoke("credentials", "set", *arguments, stdin=stdin)
+    refused = invoke("auth", "set", *arguments, stdin=stdin)
     assert refused.code in (2, 3)
     assert says in refused.err
-    assert invoke("credentials", "list", "--json").json["credentials"] == []
+    assert invoke("auth", "list", "--json").json["credentials"] == []
 
 
 def test_other_programs_are_told_what_was_done(invoke: Run) -> None:
-    done = invoke("credentials", "set", "up", "KEY", "--json", stdin=SECRET)
+    done = invoke("auth", "set", "up", "KEY", "--json", stdin=SECRET)
     assert (done.code, done.json) == (0, {"server": "up", "caller": None, "key": "KEY"})
-    assert invoke("credentials", "rotate-key", "--json").json["credentials"] == 1
-    assert invoke("credentials", "remove", "up", "--json").json == {"server": "up", "caller": None, "removed": 1}
+    assert invoke("auth", "key", "--rotate", "--json").json["credentials"] == 1
+    assert invoke("auth", "remove", "up", "--json").json == {"server": "up", "caller": None, "removed": 1}
     assert "canary" not in done.out + done.err
 
 
 def test_a_key_that_no_setting_refers_to_is_named(invoke: Run) -> None:
-    done = invoke("credentials", "set", "up", "KEE", stdin="x")
+    done = invoke("auth", "set", "up", "KEE", stdin="x")
     assert done.code == 0
     assert "refers to ${caller:KEE} yet; did you mean KEY?" in done.err
 
 
 def test_the_key_is_rotated(invoke: Run, tmp_path: Path) -> None:
-    invoke("credentials", "set", "up", "KEY", stdin=SECRET)
+    invoke("auth", "set", "up", "KEY", stdin=SECRET)
     path = tmp_path / ".toolpost" / "credentials.key"
     old = path.read_text().split()
-    rotated = invoke("credentials", "rotate-key")
+    rotated = invoke("auth", "key", "--rotate")
     assert (rotated.code, "One credential is encrypted" in rotated.err) == (0, True)
     assert path.read_text().split()[1:] == old
     assert TOLD in invoke("call", "up__whoami", "{}").out
 
 
 def test_a_variable_has_the_key(invoke: Run, tmp_path: Path) -> None:
-    old, new = (invoke("credentials", "make-key").out.strip() for _ in range(2))
+    old, new = (invoke("auth", "key", "--new").out.strip() for _ in range(2))
     assert old != new
-    invoke("credentials", "set", "up", "KEY", stdin=SECRET, TOOLPOST_CREDENTIALS_KEY=old)
+    invoke("auth", "set", "up", "KEY", stdin=SECRET, TOOLPOST_CREDENTIALS_KEY=old)
     assert not (tmp_path / ".toolpost" / "credentials.key").exists()
-    refused = invoke("credentials", "rotate-key", TOOLPOST_CREDENTIALS_KEY=old)
+    refused = invoke("auth", "key", "--rotate", TOOLPOST_CREDENTIALS_KEY=old)
     assert refused.code == 3
     assert "put a new key and a space before the old one" in refused.err
-    assert invoke("credentials", "rotate-key", TOOLPOST_CREDENTIALS_KEY=f"{new} {old}").code == 0
+    assert invoke("auth", "key", "--rotate", TOOLPOST_CREDENTIALS_KEY=f"{new} {old}").code == 0
     assert TOLD in invoke("call", "up__whoami", "{}", TOOLPOST_CREDENTIALS_KEY=new).out
-    (one,) = invoke("credentials", "list", "--json", TOOLPOST_CREDENTIALS_KEY=old).json["credentials"]
+    (one,) = invoke("auth", "list", "--json", TOOLPOST_CREDENTIALS_KEY=old).json["credentials"]
     assert one["isReadable"] is False
     lost = invoke("call", "up__whoami", "{}", TOOLPOST_CREDENTIALS_KEY=old)
     assert lost.code != 0
@@ -179,7 +179,7 @@ def test_doctor_checks_key_and_values(invoke: Run, tmp_path: Path) -> None:
     ((level, message),) = findings()
     assert level == "warning"
     assert message.startswith("not started: the server `up` needs KEY")
-    invoke("credentials", "set", "up", "KEY", stdin=SECRET)
+    invoke("auth", "set", "up", "KEY", stdin=SECRET)
 
     async def begin_login() -> None:
         async with open_store(f"sqlite:{tmp_path / '.toolpost' / 'toolpost.db'}") as store:
@@ -191,12 +191,12 @@ def test_doctor_checks_key_and_values(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / ".toolpost" / "credentials.key").chmod(0o644)
     assert any("can be read by other users" in message for _, message in findings())
     (tmp_path / ".toolpost" / "credentials.key").chmod(0o600)
-    found = findings(TOOLPOST_CREDENTIALS_KEY=invoke("credentials", "make-key").out.strip())
+    found = findings(TOOLPOST_CREDENTIALS_KEY=invoke("auth", "key", "--new").out.strip())
     assert ("problem", True) in [(level, "cannot be decrypted" in message) for level, message in found]
 
 
 def test_tools_are_locked_with_the_credentials_of_the_operator(invoke: Run, tmp_path: Path) -> None:
-    invoke("credentials", "set", "up", "KEY", stdin=SECRET)
+    invoke("auth", "set", "up", "KEY", stdin=SECRET)
     assert invoke("lock").code == 0
     assert "up__whoami" in (tmp_path / "toolpost.lock").read_text()
     assert "canary" not in (tmp_path / "toolpost.lock").read_text()
@@ -204,8 +204,8 @@ def test_tools_are_locked_with_the_credentials_of_the_operator(invoke: Run, tmp_
 
 
 def test_a_caller_is_listed_the_tools_of_its_account(invoke: Run) -> None:
-    invoke("credentials", "set", "up", "KEY", "--caller", "ann", stdin="ann-vip")
-    invoke("credentials", "set", "up", "KEY", stdin="operator")
+    invoke("auth", "set", "up", "KEY", "--caller", "ann", stdin="ann-vip")
+    invoke("auth", "set", "up", "KEY", stdin="operator")
     listed = {
         caller: [tool["name"] for tool in invoke("tools", "--json", *option).json]
         for caller, option in (("ann", ("--caller", "ann")), ("operator", ()))
@@ -216,7 +216,7 @@ def test_a_caller_is_listed_the_tools_of_its_account(invoke: Run) -> None:
 
 
 def test_credentials_move_with_the_store(invoke: Run, tmp_path: Path, postgres: Postgres) -> None:
-    invoke("credentials", "set", "up", "KEY", stdin=SECRET)
+    invoke("auth", "set", "up", "KEY", stdin=SECRET)
     target = postgres.new_url()
     moved = invoke("store", "migrate", "--to", target, "--json")
     assert moved.json["rows"]["credentials"] == 2  # with the check of the key
@@ -244,7 +244,7 @@ async def test_a_value_is_nowhere_to_be_read(
         # The gateway runs: it uses what is set from now on.
         assert (await peer.call("up__whoami")).get("error")
         for server in ("up", "web"):
-            setting = partial(invoke, "credentials", "set", server, "KEY", "--caller", "ann", stdin=SECRET)
+            setting = partial(invoke, "auth", "set", server, "KEY", "--caller", "ann", stdin=SECRET)
             done = await to_thread.run_sync(setting)
             seen += [done.out, done.err]
         with anyio.fail_after(20):
@@ -259,7 +259,7 @@ async def test_a_value_is_nowhere_to_be_read(
             for tool in ("up__leak", "web__leak"):
                 seen.append(json.dumps(await who.call(tool)))
         seen.append(json.dumps(await peer.tools()))
-        commands = [("servers", "--json", "--url", gateway.url), ("credentials", "list", "--json"), ("audit", "--json")]
+        commands = [("servers", "--json", "--url", gateway.url), ("auth", "list", "--json"), ("audit", "--json")]
         if postgres is None:
             commands += [("store", "status", "--json"), ("config", "show", "--json"), ("doctor", "--json")]
         for command in commands:

@@ -66,7 +66,7 @@ def test_each_failed_server_is_named_and_the_others_are_listed(tmp_path: Path) -
         assert hint in line, line
 
 
-@pytest.mark.parametrize("words", [("tools", "--json"), ("search", "echo a text")])
+@pytest.mark.parametrize("words", [("tools", "--json"), ("tools", "--find", "echo a text")])
 def test_other_commands_say_so_too(words: tuple[str, ...], tmp_path: Path) -> None:
     done = toolpost(tmp_path, {"fine": FINE, "missing": FAILED["missing"][0]}, *words)
 

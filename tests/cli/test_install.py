@@ -75,14 +75,14 @@ def test_new_file_is_made_and_goes_again(
     ended = here("install", client, scope)
     entry = read(tmp_path / file)[key]["toolpost"]
     again = here("install", client, scope)
-    out = here("uninstall", client, scope)
+    out = here("install", "--remove", client, scope)
 
     assert (ended.code, again.code, out.code) == (0, 0, 0), ended.err
     assert (entry["command"], entry["args"]) == (TOOLPOST, ["serve", "--stdio"])
     assert entry.get("type", "stdio") == "stdio"
     assert "nothing changed" in again.out
     assert not (tmp_path / file).exists()
-    assert here("uninstall", client, scope).out.endswith("nothing changed\n")
+    assert here("install", "--remove", client, scope).out.endswith("nothing changed\n")
 
 
 @pytest.mark.parametrize(("client", "scope", "file", "key"), PLACES)
@@ -104,7 +104,7 @@ def test_file_of_others_is_kept_and_restored_byte_for_byte(
     assert (again.json["change"], again.json["backup"]) == ("none", None)
     assert backup.read_bytes() == before
     assert [stat.S_IMODE(one.stat().st_mode) for one in (path, backup)] == [0o600, 0o600]
-    out = here("uninstall", client, scope)
+    out = here("install", "--remove", client, scope)
     assert path.read_bytes() == before
     assert "hunter2" not in ended.out + ended.err + out.out + out.err
 
@@ -115,7 +115,7 @@ def test_real_command_installs_and_uninstalls(toolpost: Toolpost, tmp_path: Path
     path = write(tmp_path / ".vscode/mcp.json", before)
     ended = toolpost("install", "vscode")
     text = path.read_text()
-    out = toolpost("uninstall", "vscode")
+    out = toolpost("install", "--remove", "vscode")
 
     assert ended.code == 0, ended.err
     assert f'"{tmp_path / "toolpost.toml"}"' in text
@@ -127,7 +127,7 @@ def test_only_our_entry_goes_when_the_file_has_changed(here: Toolpost, tmp_path:
     path = write(tmp_path / ".mcp.json", '{"mcpServers": {"a": {"command": "x"}}}')
     here("install", "claude-code")
     write(path, path.read_text().replace('"x"', '"changed"'))
-    ended = here("uninstall", "claude-code", "--json")
+    ended = here("install", "--remove", "claude-code", "--json")
 
     assert path.read_text() == '{"mcpServers": {"a": {"command": "changed"}}}'
     assert ended.json["change"] == "removed"
@@ -148,7 +148,7 @@ def test_entry_of_ours_is_brought_up_to_date(here: Toolpost, tmp_path: Path) -> 
 def test_server_of_somebody_else_is_not_touched(here: Toolpost, tmp_path: Path) -> None:
     text = '{"mcpServers": {"toolpost": {"command": "other"}}}'
     path = write(tmp_path / ".mcp.json", text)
-    into, out = here("install", "claude-code"), here("uninstall", "claude-code")
+    into, out = here("install", "claude-code"), here("install", "--remove", "claude-code")
 
     assert (into.code, out.code) == (3, 3)
     assert "has a server `toolpost` that is not Toolpost" in into.err
@@ -172,7 +172,7 @@ def test_file_that_cannot_be_read_is_refused_with_what_to_paste(
     text: str, told: str, here: Toolpost, tmp_path: Path
 ) -> None:
     path = write(tmp_path / ".mcp.json", text)
-    into, out = here("install", "claude-code"), here("uninstall", "claude-code")
+    into, out = here("install", "claude-code"), here("install", "--remove", "claude-code")
 
     assert (into.code, out.code) == (3, 3)
     assert told in into.err
@@ -201,7 +201,7 @@ def test_http_writes_the_address_and_never_the_token(
     assert entry["headers"] == {"Authorization": f"Bearer {reference}"}
     assert "hunter2" not in ended.out + ended.err + (tmp_path / file).read_text()
     assert "needs TOOLPOST_TOKEN in its environment" in ended.err
-    assert here("uninstall", client).code == 0
+    assert here("install", "--remove", client).code == 0
     assert not (tmp_path / file).exists()
 
 
@@ -209,7 +209,7 @@ def test_http_entry_of_an_address_elsewhere_is_known_again(here: Toolpost, tmp_p
     write(tmp_path / "toolpost.toml", '[http]\nlisten = "10.0.0.5:9000"\n')
     here("install", "claude-code", "--http")
 
-    assert here("uninstall", "claude-code").code == 0
+    assert here("install", "--remove", "claude-code").code == 0
     assert not (tmp_path / ".mcp.json").exists()
 
 
@@ -246,7 +246,7 @@ def test_dry_run_shows_our_entry_alone_and_writes_nothing(here: Toolpost, tmp_pa
     assert (path.read_text(), list(tmp_path.glob("*backup*"))) == (before, [])
     here("install", "claude-code")
     installed = path.read_text()
-    assert "would remove `toolpost`" in here("uninstall", "claude-code", "--dry-run").out
+    assert "would remove `toolpost`" in here("install", "--remove", "claude-code", "--dry-run").out
     assert path.read_text() == installed
 
 
@@ -257,7 +257,7 @@ def test_link_stays_a_link(here: Toolpost, tmp_path: Path) -> None:
 
     assert (tmp_path / ".mcp.json").is_symlink()
     assert "toolpost" in real.read_text()
-    here("uninstall", "claude-code")
+    here("install", "--remove", "claude-code")
     assert (real.read_text(), (tmp_path / ".mcp.json").is_symlink()) == ("{}", True)
 
 

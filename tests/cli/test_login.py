@@ -1,4 +1,4 @@
-"""`toolpost login` and `toolpost logout`, as a person runs them; the browser is a program that follows redirects."""
+"""`toolpost login` and `toolpost auth logout`, as a person runs them; the browser is a program that follows redirects."""
 
 import asyncio
 import json
@@ -60,8 +60,8 @@ async def test_a_login_suffices_and_a_logout_revokes(tmp_path: Path) -> None:
         logged_in = await toolpost(tmp_path, "login", "up", "--json", "--scope", "mail")
         called = await toolpost(tmp_path, "call", "up__echo", "text=hi")
         secrets = secrets_of(server)
-        out = await toolpost(tmp_path, "logout", "up")
-        after = await toolpost(tmp_path, "logout", "up")
+        out = await toolpost(tmp_path, "auth", "logout", "up")
+        after = await toolpost(tmp_path, "auth", "logout", "up")
 
     assert before[0] != 0
     assert "toolpost login up" in before[2]
@@ -163,7 +163,7 @@ async def test_a_call_that_requires_a_login_shows_the_address(tmp_path: Path) ->
             async with asyncio.timeout(60):
                 while (await toolpost(tmp_path, "call", "--url", gateway, "up__echo", "text=hi"))[0] != 0:
                     await anyio.sleep(0.1)
-            logout = ["logout", "up", "--config", str(tmp_path / "toolpost.toml")]
+            logout = ["auth", "logout", "up", "--config", str(tmp_path / "toolpost.toml")]
             await anyio.to_thread.run_sync(lambda: CliRunner().invoke(main, logout))
             refused = await toolpost(tmp_path, "call", "--url", gateway, "up__echo", "text=hi")
 

@@ -1,4 +1,4 @@
-"""`toolpost schedules`: what a real agent has scheduled at a gateway that runs, listed and stopped from outside."""
+"""`toolpost chat schedules`: what a real agent has scheduled at a gateway that runs, listed and stopped from outside."""
 
 import json
 import os
@@ -74,11 +74,11 @@ def test_what_agents_have_scheduled_is_listed(gateway: str, invoke: Run) -> None
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     once = bob.schedule(theirs, prompt="say tea", at=soon)
 
-    listed = invoke("schedules", "--json").json
+    listed = invoke("chat", "schedules", "--json").json
     assert {each["id"]: each["caller"] for each in listed} == {daily["id"]: "ada", once["id"]: "bob"}
     assert listed == sorted(listed, key=lambda each: datetime.fromisoformat(each["next_at"])), "the next comes first"
-    assert invoke("schedules", "--caller", "bob", "--json").json == [{**once, "caller": "bob"}]
-    heading, *rows = invoke("schedules").out.splitlines()
+    assert invoke("chat", "schedules", "--caller", "bob", "--json").json == [{**once, "caller": "bob"}]
+    heading, *rows = invoke("chat", "schedules").out.splitlines()
     assert heading.split() == ["id", "next", "repeats", "caller", "conversation", "prompt"]
     (row,) = [row for row in rows if row.startswith(daily["id"])]
     assert "T09:00:00+0" in row
@@ -90,13 +90,13 @@ def test_what_was_stopped_does_not_come(gateway: str, invoke: Run) -> None:
     thread = ada.begin()
     began = time.monotonic()
     ada.say(thread, "say ready")
-    invoke("schedules")
+    invoke("chat", "schedules")
     # On a machine that is busy, stopping takes its time too.
     soon_s = 4 + 6 * (time.monotonic() - began)
     at = (datetime.now(UTC) + timedelta(seconds=soon_s)).isoformat()
     stopped, _ = [ada.schedule(thread, prompt=f"say {word}", at=at) for word in ("never", "once")]
 
-    ended = invoke("schedules", "stop", stopped["id"])
+    ended = invoke("chat", "schedules", "--stop", stopped["id"])
     assert (ended.code, ended.out) == (0, f"`{stopped['id']}` is stopped: say never\n")
     until = time.monotonic() + soon_s + 60
     while "once" not in (said := ada.said_in(thread)):
@@ -109,19 +109,19 @@ def test_one_is_stopped_for_its_caller_alone(gateway: str, invoke: Run) -> None:
     ada = Talk(gateway, "ada")
     added = ada.schedule(thread := ada.begin(), prompt="say tea", cron="0 16 * * *")
 
-    others = invoke("schedules", "stop", added["id"], "--caller", "bob")
+    others = invoke("chat", "schedules", "--stop", added["id"], "--caller", "bob")
     assert (others.code, others.out) == (2, "")
     assert f"error: unknown schedule `{added['id']}`" in others.err
-    assert "hint: `toolpost schedules` lists all of them" in others.err
-    ended = invoke("schedules", "--caller", "ada", "stop", added["id"], "--json")
+    assert "hint: `toolpost chat schedules` lists all of them" in others.err
+    ended = invoke("chat", "schedules", "--caller", "ada", "--stop", added["id"], "--json")
     assert ended.json == {**added, "caller": "ada"}
     assert json.loads(ada.say(thread, "call schedule__list {}"))["data"] == []
-    assert invoke("schedules", "stop", added["id"]).code == 2
+    assert invoke("chat", "schedules", "--stop", added["id"]).code == 2
 
 
 def test_to_look_makes_no_store(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text("")
 
-    assert invoke("schedules").out == "nothing is scheduled\n"
-    assert invoke("schedules", "--json").json == []
+    assert invoke("chat", "schedules").out == "nothing is scheduled\n"
+    assert invoke("chat", "schedules", "--json").json == []
     assert not (tmp_path / ".toolpost").exists()

@@ -81,7 +81,7 @@ def test_a_store_moves_and_comes_back(invoke: Run, postgres: Postgres, tmp_path:
     moved = invoke("store", "migrate", "--to", url)
     configure(tmp_path, url)
     invoke("call", "demo__echo", "text=x", *PLUGIN)
-    verified = invoke("audit", "--verify", "--json")
+    verified = invoke("audit", "verify", "--json")
     back = invoke("store", "migrate", "--to", f"sqlite:{tmp_path}/back.db", "--json")
     configure(tmp_path, first)
     older = invoke("store", "migrate", "--to", url)
@@ -150,7 +150,7 @@ async def test_a_copy_that_is_killed_again_and_again_comes_to_its_end(
         seen.append(_copied(postgres, url))
     ended = await anyio.to_thread.run_sync(lambda: run("store", "migrate", "--to", url, "--json"))
     configure(tmp_path, url)
-    verified = await anyio.to_thread.run_sync(lambda: run("audit", "--verify", "--json"))
+    verified = await anyio.to_thread.run_sync(lambda: run("audit", "verify", "--json"))
 
     assert 0 < seen[1] < count
     assert seen == sorted(seen)
@@ -204,7 +204,7 @@ async def test_two_gateways_on_one_database_write_one_chain_through_restarts(
         await callers.until_more()
         callers.is_over = True
     ends = [server.end() for server in servers]
-    verified = await anyio.to_thread.run_sync(lambda: run("audit", "--verify", "--json"))
+    verified = await anyio.to_thread.run_sync(lambda: run("audit", "verify", "--json"))
     doctor = await anyio.to_thread.run_sync(lambda: run("doctor"))
 
     assert [ended.code for ended in ends] == [0, 0], ends[0].err + ends[1].err
@@ -227,7 +227,7 @@ async def test_when_one_gateway_is_killed_the_other_goes_on(
         for _ in range(5):
             answered.append(await other.call_tool("demo__echo", {"text": "x"}))
         servers[1].end()
-    verified = await anyio.to_thread.run_sync(lambda: run("audit", "--verify", "--json"))
+    verified = await anyio.to_thread.run_sync(lambda: run("audit", "verify", "--json"))
 
     assert not any(answer.is_error for answer in answered)
     assert verified.json["checked"] == 7

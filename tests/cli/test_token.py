@@ -1,4 +1,4 @@
-"""`toolpost token`: a new token, and the lines by which a gateway admits it."""
+"""`toolpost auth token`: a new token, and the lines by which a gateway admits it."""
 
 import stat
 import tomllib
@@ -9,7 +9,7 @@ from toolpost.settings import load_config
 
 
 def test_a_token_comes_with_the_lines_for_the_configuration(invoke: Run, tmp_path: Path) -> None:
-    first, second = invoke("token", "ada"), invoke("token", "ada")
+    first, second = invoke("auth", "token", "ada"), invoke("auth", "token", "ada")
     lines = first.err.partition("toolpost.toml:\n\n")[2].partition("\n\n")[0]
 
     assert first.code == 0
@@ -21,12 +21,12 @@ def test_a_token_comes_with_the_lines_for_the_configuration(invoke: Run, tmp_pat
 
 
 def test_a_token_is_written_to_a_new_file_only(invoke: Run, tmp_path: Path) -> None:
-    made = invoke("token", "ada@example.com", "--file", "ada.token")
+    made = invoke("auth", "token", "ada@example.com", "--file", "ada.token")
     (tmp_path / "toolpost.toml").write_text(
         made.err.partition("toolpost.toml:\n\n")[2].partition("\nclients")[0], encoding="utf-8"
     )
     kept = (tmp_path / "ada.token").read_text()
-    again = invoke("token", "ada@example.com", "--file", "ada.token")
+    again = invoke("auth", "token", "ada@example.com", "--file", "ada.token")
 
     assert (made.code, made.out) == (0, "")
     assert stat.S_IMODE((tmp_path / "ada.token").stat().st_mode) == 0o600
@@ -36,14 +36,14 @@ def test_a_token_is_written_to_a_new_file_only(invoke: Run, tmp_path: Path) -> N
 
 
 def test_a_name_that_no_caller_may_have_is_refused(invoke: Run) -> None:
-    assert invoke("token", "cli").code != 0
-    assert "may contain letters" in invoke("token", "a b").err
+    assert invoke("auth", "token", "cli").code != 0
+    assert "may contain letters" in invoke("auth", "token", "a b").err
 
 
 def test_without_a_name_it_is_the_token_of_the_gateway(invoke: Run, tmp_path: Path) -> None:
-    made = invoke("token", "--file", "token")
+    made = invoke("auth", "token", "--file", "token")
     (tmp_path / "toolpost.toml").write_text(made.err.partition("toolpost.toml:\n\n")[2].partition("\nclients")[0])
 
     assert load_config(folder=tmp_path).token() == (tmp_path / "token").read_text().strip()
-    assert "set TOOLPOST_TOKEN to" in invoke("token").err
-    assert "[callers" not in invoke("token").err
+    assert "set TOOLPOST_TOKEN to" in invoke("auth", "token").err
+    assert "[callers" not in invoke("auth", "token").err

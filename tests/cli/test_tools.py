@@ -59,7 +59,9 @@ def test_failed_plugins_and_refused_tools_are_told_of(invoke: Run, tmp_path: Pat
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("command", [("tools",), ("tools", "demo__echo"), ("call", "demo__echo"), ("search", "echo")])
+@pytest.mark.parametrize(
+    "command", [("tools",), ("tools", "demo__echo"), ("call", "demo__echo"), ("tools", "--find", "echo")]
+)
 @pytest.mark.parametrize(
     ("plugin", "says"),
     [

@@ -180,7 +180,7 @@ async def test_each_caller_is_served_with_its_own_value(version: str, monkeypatc
             # One without a value is told how to set it, and still sees the tools that the others have.
             error = await here.peer("cyd").error("up__whoami")
             assert error["code"] == "CREDENTIAL_REQUIRED"
-            assert "toolpost credentials set up KEY --caller cyd" in error["hint"]
+            assert "toolpost auth set up KEY --caller cyd" in error["hint"]
             assert error["details"] == {"server": "up", "names": ["KEY"]}
             await until_async(lambda: _has(here.peer("cyd"), "up__whoami"))
             assert await here.peer("cyd").tools() == await here.peer("ann").tools()

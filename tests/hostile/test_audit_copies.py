@@ -1,4 +1,4 @@
-"""Stores that were emptied, cut, overwritten or copied: `audit --verify` calls none of them sound, and changes none."""
+"""Stores that were emptied, cut, overwritten or copied: `audit verify` calls none of them sound, and changes none."""
 
 # ruff: noqa: F811 - fixtures are imported, and named by the tests that use them
 
@@ -83,14 +83,14 @@ def start_anew(store: Path) -> None:
 @attack(
     "operator",
     "cuts, overwrites, empties or replaces the store, and has it verified",
-    "`audit --verify` says what is wrong and ends with another exit code than for a sound audit; nothing to verify is not sound",
+    "`audit verify` says what is wrong and ends with another exit code than for a sound audit; nothing to verify is not sound",
 )
 def test_a_store_that_is_not_whole_is_not_sound(
     damage: object, code: int, verdict: str, store: Path, invoke: Run
 ) -> None:
     assert callable(damage)
     damage(store)
-    told, machine = invoke("audit", "--verify"), invoke("audit", "--verify", "--json")
+    told, machine = invoke("audit", "verify"), invoke("audit", "verify", "--json")
 
     assert (told.code, machine.code) == (code, code)
     assert "sound" not in told.out
@@ -124,7 +124,7 @@ def test_a_read_only_copy_is_verified_as_it_is(has_log: bool, store: Path, invok
     config = tmp_path / "evidence.toml"
     config.write_text(f'[store]\nurl = "sqlite:{copy}"\n')
     try:
-        ended = invoke("audit", "--verify", "--json", "--config", str(config))
+        ended = invoke("audit", "verify", "--json", "--config", str(config))
     finally:
         copy.parent.chmod(0o700)
 
@@ -160,7 +160,7 @@ async def test_what_is_noted_and_not_in_the_chain_is_counted(store: Path) -> Non
 
 
 def test_the_verdict_is_told_in_json(store: Path, invoke: Run) -> None:
-    verdict = json.loads(invoke("audit", "--verify", "--json").out)
+    verdict = json.loads(invoke("audit", "verify", "--json").out)
 
     assert verdict["isIntact"] is True
     assert verdict["verdict"] == "sound"

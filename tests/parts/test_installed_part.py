@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def test_commands_settings_and_checks_of_a_part_are_known_without_a_gateway(tmp_
     (tmp_path / "toolpost.toml").write_text("[notes]\nmots = 3\n")
     refused = reader.run("tools")
 
-    assert "List the notes of this gateway." in helped
+    assert re.search(r"^  Products .*\bnotes\b", helped, re.MULTILINE)
     assert json.loads(schema)["$defs"]["NotesSettings"]["properties"]["most"]["default"] == 1000
     assert "[notes]\nmost = 50" in shown
     assert found == ["up to 50 notes are kept"]

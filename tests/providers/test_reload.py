@@ -8,7 +8,7 @@ from mcp import Client
 
 from tests.upstreams.behind import until
 from toolpost import Plugin
-from toolpost.cli.dev import reload_plugin
+from toolpost.cli.plugin_reload import reload_plugin
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config
 from toolpost.settings.model import PluginSettings

@@ -5,52 +5,68 @@ from typing import Final
 import click
 
 from toolpost.base.version import __version__
-from toolpost.manifest import BUNDLED, Command
+from toolpost.manifest import Command
 from toolpost.terminal.examples import examples
-from toolpost.terminal.group import RootGroup
+from toolpost.terminal.group import RootGroup, commands_of_parts
 
 COMMANDS: Final = {
-    "serve": Command("toolpost.cli.serve:serve", "Serve tools to MCP clients."),
-    "tools": Command("toolpost.cli.tools:tools", "List the tools, or show one in full."),
-    "search": Command("toolpost.cli.search:search", "Find tools by what they do."),
-    "call": Command("toolpost.cli.call.command:call", "Call a tool."),
-    **{name: command for entry in BUNDLED for name, command in entry.commands.items()},
-    "token": Command("toolpost.cli.token:token", "Make a token for a caller, and show the lines for toolpost.toml."),
-    "new": Command("toolpost.cli.new:new", "Create a project for a plugin: code, tests, lock, CI and packaging."),
-    "dev": Command("toolpost.cli.dev:dev", "Serve plugins and load them again when their files change."),
-    "servers": Command(
-        "toolpost.cli.servers.command:servers",
-        "Show the servers behind the running gateway, or start, stop and restart one.",
+    "serve": Command("toolpost.cli.serve:serve", "Serve tools to MCP clients.", heading="Start"),
+    "tools": Command("toolpost.cli.tools.command:tools", "List the tools, find some, or show one.", heading="Start"),
+    "call": Command("toolpost.cli.call.command:call", "Call a tool.", heading="Start"),
+    "new": Command(
+        "toolpost.cli.new:new", "Create a project for a plugin: code, tests, lock, CI and packaging.", heading="Start"
     ),
-    "credentials": Command(
-        "toolpost.cli.credentials:credentials",
-        "Set, list and remove the credentials that servers are used with.",
-    ),
-    "login": Command("toolpost.cli.login.command:login", "Log in to a server behind the gateway that requires OAuth."),
-    "logout": Command("toolpost.cli.login.command:logout", "Log out of a server, and revoke its tokens."),
-    "doctor": Command(
-        "toolpost.cli.doctor.command:doctor", "Check every server, plugin, tool and agent, and the environment."
-    ),
-    "lock": Command("toolpost.cli.lock.command:lock", "Write the definitions of all tools to toolpost.lock."),
-    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with toolpost.lock."),
-    "diff": Command("toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools."),
-    "logs": Command(
-        "toolpost.cli.logs.command:logs",
-        "Show what gateways of this project have logged, and what their servers wrote to stderr.",
-    ),
-    "audit": Command("toolpost.cli.audit:audit", "Show the record of calls, follow, verify or export it."),
-    "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database."),
-    "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema."),
     "import": Command(
         "toolpost.cli.clients.import_servers:import_servers",
         "Import MCP servers from Claude, Cursor or VS Code, or an API.",
+        heading="Start",
     ),
-    "install": Command("toolpost.cli.clients.install:install", "Add Toolpost to the configuration of an MCP client."),
-    "uninstall": Command(
-        "toolpost.cli.clients.install:uninstall", "Remove Toolpost from the configuration of an MCP client."
+    "install": Command(
+        "toolpost.cli.clients.install:install",
+        "Add Toolpost to the configuration of an MCP client, or remove it.",
+        heading="Start",
     ),
-    "completion": Command("toolpost.cli.completion:completion", "Print the completion script of a shell."),
+    "lock": Command(
+        "toolpost.cli.lock.command:lock", "Write the definitions of all tools to toolpost.lock.", heading="Contracts"
+    ),
+    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with toolpost.lock.", heading="Contracts"),
+    "diff": Command(
+        "toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools.", heading="Contracts"
+    ),
+    "servers": Command(
+        "toolpost.cli.servers.command:servers",
+        "Show the servers behind the running gateway, or start, stop and restart one.",
+        heading="Operate",
+    ),
+    "login": Command(
+        "toolpost.cli.login.command:login",
+        "Log in to a server behind the gateway that requires OAuth.",
+        heading="Operate",
+    ),
+    "doctor": Command(
+        "toolpost.cli.doctor.command:doctor",
+        "Check every server, plugin, tool and agent, and the environment.",
+        heading="Operate",
+    ),
+    "audit": Command(
+        "toolpost.cli.audit.command:audit", "Show the record of calls, follow, verify or export it.", heading="Operate"
+    ),
+    **dict(sorted(commands_of_parts().items())),
+    "auth": Command(
+        "toolpost.cli.auth.group:auth", "Manage credentials, their key, tokens and sessions.", heading="More"
+    ),
+    "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema.", heading="More"),
+    "logs": Command(
+        "toolpost.cli.logs.command:logs",
+        "Show what gateways of this project have logged, and what their servers wrote to stderr.",
+        heading="More",
+    ),
+    "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database.", heading="More"),
+    "completion": Command(
+        "toolpost.cli.completion:completion", "Print the completion script of a shell.", heading=None
+    ),
 }
+"""The commands, in the order of `toolpost --help`, by heading."""
 
 
 @click.group(
@@ -60,7 +76,7 @@ COMMANDS: Final = {
     epilog=examples(
         ("toolpost serve", "serve on http://127.0.0.1:8420/mcp"),
         ("toolpost tools", "list all tools"),
-        ("toolpost call time__current_time timezone=Asia/Tokyo", "call a tool"),
+        ("toolpost call time__current_time", "call a tool"),
         ("toolpost import", "import the MCP servers of your clients"),
         ("toolpost install claude-code", "add Toolpost to a client"),
     ),

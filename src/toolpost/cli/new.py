@@ -135,7 +135,7 @@ Tools for MCP clients, served by Toolpost under `${name}__`.
 
 ```sh
 pip install -e '.[dev]'   # installs Toolpost too, if it is not there
-toolpost dev              # serve it, and reload it when a file is saved
+toolpost serve --reload   # serve it, and reload it when a file is saved
 pytest                    # call its tools as a client does
 toolpost lock             # accept changes of its tools; commit toolpost.lock
 python -m build           # a wheel to publish
@@ -211,7 +211,7 @@ def new(name: str, folder: Path | None) -> ExitCode:
             file.write(text)
     _write_lock(folder)
     click.echo(f"created {folder}: {len(files) + lock.exists()} files")
-    click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest && toolpost dev")
+    click.echo(f"next: cd {folder} && pip install -e '.[dev]' && pytest && toolpost serve --reload")
     return ExitCode.OK
 
 

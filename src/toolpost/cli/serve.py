@@ -75,6 +75,7 @@ class ConfigSource:
         ("toolpost serve --only models --only approvals", "only these plugins, tools without prefix"),
         ("toolpost serve --stdio", "for a client that starts its MCP servers"),
         ("toolpost serve --mode automatic", "list two tools that find all others"),
+        ("toolpost serve --reload --plugin notes:plugin", "while you write it"),
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
     )
 )
@@ -92,6 +93,9 @@ class ConfigSource:
 )
 @config_option
 @plugin_option
+@click.option(
+    "--reload", is_flag=True, help="Load plugins again when their files change; what does not load changes nothing."
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -113,18 +117,20 @@ def serve(
     log_level: str,
     *,
     stdio: bool,
+    reload: bool,
     as_json: bool,
 ) -> None:
     """Serve tools to MCP clients.
 
     The first Ctrl-C or SIGTERM lets calls in flight finish for `limits.grace_s`, the second cancels them. SIGHUP reloads the
-    configuration, as a change of the file does.
+    configuration, as a change of the file does. With --reload, clients stay connected and are notified of changed lists, and
+    tracebacks have the lines of a plugin alone.
     """
     if stdio and (listen or as_json):
         raise click.UsageError(STDIO_CLASH)
     level = "debug" if is_debugging() else log_level
-    set_up_logging(level, log_format)
-    if log_format == "text" and level != "debug":
+    set_up_logging(level, log_format, of_author=reload and level != "debug")
+    if log_format == "text" and level != "debug" and not reload:
         # The start-up message reports failed plugins; their log is turned on again after it.
         _PLUGIN_LOG.setLevel(logging.CRITICAL + 1)
 
@@ -134,7 +140,12 @@ def serve(
     config = load()
     write_log_files(config.log_path, keep_mb=config.log.keep_mb)
     wire = StdioStreams() if stdio else None
-    source = ConfigSource(path=config_path or Path.cwd() / CONFIG_NAME, load=load)
+    follow = None
+    if reload:
+        from toolpost.cli.plugin_reload import watch_plugins
+
+        follow = watch_plugins(config)
+    source = ConfigSource(path=config_path or Path.cwd() / CONFIG_NAME, load=load, follow=follow)
     run_async(serve_until_stopped, config, wire, ServeOutput(log_format=log_format, as_json=as_json), source)
 
 

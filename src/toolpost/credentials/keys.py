@@ -176,7 +176,7 @@ class KeyInMemory:
         self._keys = list(keys)
 
 
-_HOW_TO_MAKE_ONE: Final = "`toolpost credentials make-key` prints one"
+_HOW_TO_MAKE_ONE: Final = "`toolpost auth key --new` prints one"
 
 
 def _parse_keys(text: str, place: str) -> list[str]:

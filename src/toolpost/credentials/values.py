@@ -70,7 +70,7 @@ async def fill_in(spec: "ServerSpec", vault: "Vault") -> "ServerSpec":
 
 def make_command(server: str, name: str, owner: str) -> str:
     """Return the command that sets a value."""
-    return f"toolpost credentials set {server} {name}{f' --caller {owner}' if owner else ''}"
+    return f"toolpost auth set {server} {name}{f' --caller {owner}' if owner else ''}"
 
 
 def _make_missing(spec: "ServerSpec", missing: Sequence[str]) -> CredentialRequired:

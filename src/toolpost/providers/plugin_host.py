@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolpost.plugins")
 
 STEP_LIMIT_S = 30.0
-_OTHER_KIND_HINT: Final = "start `toolpost dev` again"
+_OTHER_KIND_HINT: Final = "start `toolpost serve --reload` again"
 
 PROBLEMS_LIMIT = 20
 """How many different problems are kept for each plugin."""

@@ -40,7 +40,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     token_file: Annotated[str | None, Meta(description="file with the caller's token")] = None
     passphrase_hash: Annotated[
         str | None,
-        Meta(description="hash of the passphrase by which a person logs in; `toolpost passphrase` makes one"),
+        Meta(description="hash of the passphrase by which a person logs in; `toolpost auth passphrase` makes one"),
     ] = None
     passphrase_file: Annotated[str | None, Meta(description="file with that hash instead")] = None
     tags: Tags = None
@@ -295,7 +295,7 @@ def read_passphrase(name: str, caller: CallerSettings, *, project: Path) -> str 
 def check_passphrase_hash(text: str, place: str) -> str:
     """Return the hash; raises `BadConfiguration` for a text that is none."""
     if not _PASSPHRASE_HASH.fullmatch(text):
-        raise BadConfiguration(f"{place} is not the hash of a passphrase.", hint="make one: toolpost passphrase")
+        raise BadConfiguration(f"{place} is not the hash of a passphrase.", hint="make one: toolpost auth passphrase")
     return text
 
 
@@ -316,6 +316,6 @@ def _check_token(token: str, place: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise BadConfiguration(
             f"{place}: a token must be printable ASCII without spaces.",
-            hint="`toolpost token NAME` makes one",
+            hint="`toolpost auth token NAME` makes one",
         )
     return token

@@ -46,7 +46,7 @@ async def copy_store(source: Store, target: Store, *, progress: Progress, dry_ru
     if not verdict.is_intact:
         raise BadConfiguration(
             f"the audit of the source is broken at entry {verdict.broken_seq}: {verdict.reason}",
-            hint="run `toolpost audit --verify` for details; a broken chain is not copied",
+            hint="run `toolpost audit verify` for details; a broken chain is not copied",
         )
     is_continued = await _is_beginning_of(source, target)
     of_parts = await find_part_tables(source)

@@ -1,7 +1,7 @@
 """Sealed segments of the audit: runs of its oldest records that were removed, and what ties the chain to them.
 
 A segment has the hash before its first record, the hash of its last, and the digest of all its records as JSON lines. So what is
-left of the chain is verified from the last segment on, and a copy of removed records (`toolpost audit --verify`, with
+left of the chain is verified from the last segment on, and a copy of removed records (`toolpost audit verify`, with
 `retention.archive`) from the first record on.
 """
 

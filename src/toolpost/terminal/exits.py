@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
         2,
         (
             "Wrong usage: bad arguments, an unknown tool, command or option."
-            " Also `check` if a server or plugin did not start, and `audit --verify` if there is nothing to verify."
+            " Also `check` if a server or plugin did not start, and `audit verify` if there is nothing to verify."
         ),
     )
     SETUP = 3, "Wrong setup: the configuration, an address in use, a missing capability."

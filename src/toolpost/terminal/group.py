@@ -16,6 +16,7 @@ from toolpost.base.nearest import nearest_name
 from toolpost.manifest import BUNDLED, Command, installed_commands
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure, show_usage_error
+from toolpost.terminal.renamed import find_new_name
 
 _WORKER: Final = "AnyIO worker thread"
 
@@ -31,28 +32,66 @@ class NoSuchCommand(click.UsageError):
         self.hint = f"{meant}`{ctx.command_path} --help` lists all of them"
 
 
+class RenamedCommand(click.UsageError):
+    def __init__(self, name: str, new: str, ctx: click.Context) -> None:
+        super().__init__(f"unknown {'option' if name.startswith('-') else 'command'} `{name}`", ctx)
+        self.hint = f"use `toolpost {new}`"
+
+
 class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            if (new := find_new_name([*_path_of(ctx), *args])) is not None:
+                raise RenamedCommand(name, new, ctx)
             raise NoSuchCommand(name, known, ctx)
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if (new := find_new_name([*_path_of(ctx), error.option_name])) is not None:
+                raise RenamedCommand(error.option_name, new, ctx) from None
+            raise
 
-class RootGroup(SuggestingGroup):
-    """The `toolpost` command: imports its sub-commands lazily, and turns exceptions into messages and exit codes."""
 
-    def __init__(self, *, commands: Mapping[str, Command], **options: Any) -> None:
+def _path_of(ctx: click.Context) -> list[str]:
+    """Return the names of the commands down to this one, without `toolpost`."""
+    return [] if ctx.parent is None else [*_path_of(ctx.parent), ctx.info_name or ""]
+
+
+def outer_options(ctx: click.Context) -> Mapping[str, Any]:
+    """Return the options that were given to the group, before the name of this command."""
+    return ctx.parent.params if ctx.parent else {}
+
+
+def commands_of_parts(group: str = "") -> dict[str, Command]:
+    """Return the commands that bundled parts add to `toolpost`, or to a `group` of it, by name."""
+    return _within(group, {name: command for entry in BUNDLED for name, command in entry.commands.items()})
+
+
+def _within(group: str, commands: Mapping[str, Command]) -> dict[str, Command]:
+    """Return the commands of a group, by name: a part gives `auth sessions` for `sessions` in `auth`."""
+    split = {key.rpartition(" "): command for key, command in commands.items()}
+    return {name: command for (of, _, name), command in split.items() if of == group}
+
+
+class LazyGroup(SuggestingGroup):
+    """A group whose commands are a table, imported when they are used. Parts add theirs."""
+
+    def __init__(self, *, commands: Mapping[str, Command], group: str = "", **options: Any) -> None:
         super().__init__(**options)
         self._known = commands
+        self._group = group
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        # Installed parts are looked for only where the name is unknown: that takes longer than all else.
+        # Installed parts are looked for only where the core has no command of the name: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
         return None if found is None else _load_command(found)
 
@@ -70,14 +109,28 @@ class RootGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, ours without looking for any other."""
+        """Find the command, one of the core without looking for installed parts."""
         if args[0] in self._known:
             return args[0], self.get_command(ctx, args[0]), args[1:]
         return super().resolve_command(ctx, args)
 
     def _all(self) -> dict[str, Command]:
-        """Return every command. A part cannot take the name of a bundled command."""
-        return {**self._known, **{k: v for k, v in installed_commands().items() if k not in self._known}}
+        """Return every command. A part cannot take the name of a command of the core."""
+        installed = _within(self._group, installed_commands())
+        return {**self._known, **{k: v for k, v in installed.items() if k not in self._known}}
+
+
+class RootGroup(LazyGroup):
+    """The `toolpost` command: turns exceptions into messages and exit codes."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the names of the commands by heading; a command without a heading is hidden."""
+        names: dict[str, list[str]] = {}
+        for name, command in self._all().items():
+            if command.heading is not None:
+                names.setdefault(command.heading, []).append(name)
+        with formatter.section("Commands (`toolpost COMMAND --help` explains one)"):
+            formatter.write_dl([(heading, "  ".join(found)) for heading, found in names.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -102,20 +155,8 @@ class RootGroup(SuggestingGroup):
         return exit_process(_run_to_exit_code(run)) if standalone_mode else run()
 
 
-class ImporterGroup(SuggestingGroup):
-    """`toolpost import`: a command, and a group of the importers of parts."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        return sorted(self._all())
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        found = self._all().get(cmd_name)
-        return None if found is None else _load_command(found)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.short_help) for name, command in sorted(self._all().items())])
+class ImporterGroup(LazyGroup):
+    """`toolpost import`: a command that has commands of parts below it."""
 
     def _all(self) -> dict[str, Command]:
         bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}

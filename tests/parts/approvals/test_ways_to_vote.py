@@ -211,7 +211,15 @@ async def test_watching_shows_rounds_as_they_change(project: Path) -> None:
     config = requiring(url=f"sqlite:{project / 'store.db'}")
     async with served(config, bank([])) as (app, client):
         watching = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "toolpost", "approvals", "watch", "--json", cwd=project, stdout=subprocess.PIPE
+            sys.executable,
+            "-m",
+            "toolpost",
+            "approvals",
+            "list",
+            "--follow",
+            "--json",
+            cwd=project,
+            stdout=subprocess.PIPE,
         )
         try:
             assert watching.stdout is not None
@@ -305,12 +313,13 @@ async def test_voting_over_http(tmp_path: Path) -> None:
 
 async def test_peers_and_their_history_are_shown(project: Path) -> None:
     async with served(requiring(url=f"sqlite:{project / 'store.db'}"), bank([])):
-        key = json.loads(await toolpost(project, "approvals", "key", "--json"))["key"]
+        key = json.loads(await toolpost(project, "approvals", "peers", "--json"))["key"]
         with (project / "toolpost.toml").open("a") as file:
             file.write(f'[peers.berlin]\nurl = "https://berlin.example"\nkey = "{key}"\n')
         table = await toolpost(project, "approvals", "peers")
 
-    assert table.splitlines()[1].split(maxsplit=2)[:2] == ["berlin", "https://berlin.example"]
+    assert table.splitlines()[0] == f"the key of this gateway: {key}"
+    assert table.splitlines()[2].split(maxsplit=2)[:2] == ["berlin", "https://berlin.example"]
     assert "no contradiction" in table
 
 

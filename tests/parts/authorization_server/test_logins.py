@@ -30,8 +30,8 @@ MODERN = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen
 
 
 async def run_logins(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run `toolpost logins`, as an operator does beside running gateways."""
-    command = ["logins", *arguments, "--config", str(folder / "toolpost.toml")]
+    """Run `toolpost auth sessions`, as an operator does beside running gateways."""
+    command = ["auth", "sessions", *arguments, "--config", str(folder / "toolpost.toml")]
     done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(main, command))
     return done.exit_code, done.output
 
@@ -57,23 +57,23 @@ async def test_the_command_ends_logins_at_all_gateways_of_the_store(
         client, tokens = await first.log_in()
         other_client, other = await first.log_in()
         before = [await gateway.ping(tokens["access_token"]) for gateway in (first, second)]
-        listed = json.loads((await run_logins(tmp_path, "list", "--json"))[1])["logins"]
+        listed = json.loads((await run_logins(tmp_path, "--json"))[1])["sessions"]
         async with stream(second.url, tokens["access_token"], "POST", "/mcp", LISTEN, **MODERN) as open_stream:
-            ended = await run_logins(tmp_path, "revoke", "--client", client)
+            ended = await run_logins(tmp_path, "--revoke", "--client", client)
             # Far below the 30 s after which a token is looked up in any case.
             refused = [await wait_until_refused(gateway, tokens["access_token"]) for gateway in (first, second)]
             rest = await rest_of(open_stream, 20)
         refreshed = await first.refresh(client, tokens["refresh_token"])
         kept = [await gateway.ping(other["access_token"]) for gateway in (first, second)]
-        table = (await run_logins(tmp_path, "list"))[1]
-        unnamed = await run_logins(tmp_path, "revoke")
+        table = (await run_logins(tmp_path))[1]
+        unnamed = await run_logins(tmp_path, "--revoke")
 
     assert before == [ADMITTED, ADMITTED]
     assert [(one["caller"], one["client"]) for one in listed] == [("ada", other_client), ("ada", client)]
     assert listed[1]["clientName"] == "Test"
     assert listed[1]["scopes"] == ["tools"]
     assert listed[1]["since"] <= listed[1]["lastUsed"] < listed[1]["until"]
-    assert ended == (0, "Revoked one login.\n")
+    assert ended == (0, "Revoked one session.\n")
     assert refused == [True, True]
     assert rest is not None
     assert rest.endswith(END)

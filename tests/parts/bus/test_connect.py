@@ -76,7 +76,7 @@ async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_pa
         paused.request("tools/call", {"name": "poll_task", "arguments": {"name": "paused"}})
         paused.request("tools/call", {"name": "ack_task", "arguments": {"name": "paused", "bead_id": "a"}})
         await anyio.sleep(6)
-        kept = project.json("log", "a")
+        kept = project.json("tasks", "a")
         paused.process.send_signal(signal.SIGSTOP)
         async with project.client() as agent:
             await agent.ask("register_worker", name="other")
@@ -172,7 +172,7 @@ async def test_a_server_that_goes_away_is_started_again_and_nothing_is_lost(proj
 
     assert polled[0]["task"]["bead_id"] == "t"  # type: ignore[index]
     assert done["success"]
-    assert project.json("log", "t")["attempt"] == 1
+    assert project.json("tasks", "t")["attempt"] == 1
 
 
 @pytest.mark.soak
@@ -284,7 +284,7 @@ async def test_people_see_start_and_stop_servers(project: Project) -> None:
     async with project.client() as agent:
         await agent.ask("get_status")
         running = project.json("status")
-        listed = project.json("list")
+        listed = project.json("status", "--all")
         assert project.server is not None
         token = project.server["token"]
         stopped = project.json("stop")

@@ -40,7 +40,7 @@ async def test_one_planner_and_eight_workers(project: Project, url: str, tmp_pat
     assert sorted(done) == sorted(f"task {n}" for n in range(TASKS))
     assert (status["queued_tasks"], status["waiting_tasks"], status["dead"]) == (0, 0, [])
     assert len(status["blocked"]) == TASKS // 10
-    log = project.json("log", "task 45")
+    log = project.json("tasks", "task 45")
     assert log["state"] == "done"
     assert log["attempt"] == 1
     assert [one["kind"] for one in log["events"]].count("done") == 1

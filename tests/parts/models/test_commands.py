@@ -69,7 +69,7 @@ def test_statistics_are_shown_without_a_gateway(tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(f'[store]\nurl = "{url}"\n')
 
     def stats(*options: str) -> Result:
-        return CliRunner().invoke(cli, ["models", "stats", *options, "--config", str(tmp_path / "toolpost.toml")])
+        return CliRunner().invoke(cli, ["models", "--stats", *options, "--config", str(tmp_path / "toolpost.toml")])
 
     async def record() -> None:
         async with open_part_store(url, ModelsPart.name, ModelsPart.migrations or "") as store:

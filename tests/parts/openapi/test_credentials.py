@@ -149,7 +149,7 @@ async def test_each_caller_uses_its_own_value(api: FakeApi, tmp_path: Path, monk
         vault = Vault(app.store, key_place_of(app.config))
         missing = await call_as(app, "ann", "pets__either")
         assert missing["code"] == "CREDENTIAL_REQUIRED"
-        assert "toolpost credentials set pets TEAM --caller ann" in missing["hint"]
+        assert "toolpost auth set pets TEAM --caller ann" in missing["hint"]
         assert not api.seen
         await vault.put("pets", "ann", "TEAM", b"ann")
         # An operation that asks for no key needs none of the caller's.

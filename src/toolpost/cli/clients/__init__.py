@@ -1,1 +1,1 @@
-"""Other MCP clients: `toolpost import`, `install` and `uninstall`."""
+"""Other MCP clients: `toolpost import` and `install`."""

@@ -109,6 +109,7 @@ class _Import:
 @click.group(
     "import",
     cls=ImporterGroup,
+    commands={},
     invoke_without_command=True,
     subcommand_metavar="[COMMAND]…",
     epilog=examples(

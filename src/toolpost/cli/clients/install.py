@@ -1,12 +1,11 @@
-"""`toolpost install` and `toolpost uninstall`: add Toolpost to a client's configuration, or remove it."""
+"""`toolpost install`: add Toolpost to a client's configuration, or remove it."""
 
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -55,23 +54,6 @@ class _Target:
             raise BadConfiguration(f"{self.path}: {error} is not an object.") from error
 
 
-def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(
-        (
-            click.argument("client", type=click.Choice(list(CLIENTS))),
-            click.option(
-                "--project", "scope", flag_value="project", help="In this folder (default, if the client supports it)."
-            ),
-            click.option("--user", "scope", flag_value="user", help="For this user, in every folder."),
-            click.option(
-                "--name", default=OWN_NAME, show_default=True, callback=_check_name, help="Name of the entry."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
 def _check_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
     if usable_name(name) != name:
         raise click.BadParameter(f"letters, digits, - and single _, as in `{usable_name(name)}`", context, parameter)
@@ -84,16 +66,22 @@ def _check_name(context: click.Context, parameter: click.Parameter, name: str) -
         ("toolpost install claude-desktop", "into the user's configuration"),
         ("toolpost install cursor --user --http", "connect to a running Toolpost"),
         ("toolpost install vscode --dry-run", "show what would be written"),
-        ("toolpost uninstall claude-code", "remove it again"),
+        ("toolpost install --remove claude-code", "remove it again"),
     )
 )
-@_target_options
+@click.argument("client", type=click.Choice(list(CLIENTS)))
+@click.option("--project", "scope", flag_value="project", help="In this folder (default, if the client supports it).")
+@click.option("--user", "scope", flag_value="user", help="For this user, in every folder.")
+@click.option("--name", default=OWN_NAME, show_default=True, callback=_check_name, help="Name of the entry.")
+@click.option("--remove", is_flag=True, help="Remove the entry instead.")
 @click.option("--stdio", "transport", flag_value="stdio", default=True, help="The client starts Toolpost (default).")
 @click.option("--http", "transport", flag_value="http", help="The client connects to a running Toolpost.")
 @config_option
-@click.option("--force", is_flag=True, help="Replace a server of that name that is not Toolpost.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written, write nothing.")
-@json_option("Print `{client, file, name, change, backup, entry, variables}` on one line.")
+@click.option("--force", is_flag=True, help="Replace or remove a server of that name that is not Toolpost.")
+@click.option("--dry-run", is_flag=True, help="Show what would be changed, change nothing.")
+@json_option(
+    "Print `{client, file, name, change, backup, entry, variables}` on one line; with --remove without the last two."
+)
 def install(
     client: str,
     scope: ClientScope | None,
@@ -101,17 +89,22 @@ def install(
     transport: str,
     config_path: Path | None,
     *,
+    remove: bool,
     force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Add Toolpost to the configuration of an MCP client.
+    """Add Toolpost to the configuration of an MCP client, or remove it.
 
     The rest of the file is not changed, comments included; a backup is made beside it. A second run changes nothing, and
     keeps the `env` of the entry. Environment variables that servers need and the client will not set are listed.
+    --remove removes Toolpost's own entry alone; a file that has not changed since is restored byte for byte.
     Exit code 3: the file cannot be read, or has another server of that name.
     """
     target = _find_target(CLIENTS[client], scope, name)
+    if remove:
+        _remove(target, config_path, force=force, dry_run=dry_run, as_json=as_json)
+        return
     entry = (
         _make_http_entry(target.client, config_path)
         if transport == "http"
@@ -153,30 +146,14 @@ def install(
     _note_duplicates(target, config)
 
 
-@click.command(
-    epilog=examples(
-        ("toolpost uninstall claude-code", "from .mcp.json, here"),
-        ("toolpost uninstall cursor --user", "from the user's configuration"),
-        ("toolpost uninstall vscode --dry-run", "show what would be removed"),
-    )
-)
-@_target_options
-@click.option("--force", is_flag=True, help="Remove a server of that name that is not Toolpost.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, remove nothing.")
-@json_option("Print `{client, file, name, change, backup}` on one line.")
-def uninstall(client: str, scope: ClientScope | None, name: str, *, force: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove Toolpost from the configuration of an MCP client.
-
-    Only its own entry is removed. A file that has not changed since `install` is restored byte for byte.
-    """
-    target = _find_target(CLIENTS[client], scope, name)
+def _remove(target: _Target, config_path: Path | None, *, force: bool, dry_run: bool, as_json: bool) -> None:
     present = target.present()
     change: EntryChange = "none" if present is None else "removed"
     backup = None
     if present is not None:
-        if not force and not _is_ours(target, present, None):
+        if not force and not _is_ours(target, present, config_path):
             raise BadConfiguration(
-                f"{target.path} has a server `{name}` that is not Toolpost.", hint="remove it with --force"
+                f"{target.path} has a server `{target.name}` that is not Toolpost.", hint="remove it with --force"
             )
         if not dry_run:
             backup = _remove_entry(target, present)

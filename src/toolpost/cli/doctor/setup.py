@@ -41,7 +41,7 @@ from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 
 VERIFY_S: Final = 10.0
-"""Time limit of verifying the audit; `toolpost audit --verify` has none."""
+"""Time limit of verifying the audit; `toolpost audit verify` has none."""
 
 _CALLS: Final = 1_000
 
@@ -184,9 +184,9 @@ async def _verify_audit(audit: AuditLog) -> Diagnosis:
         return problem(
             "audit",
             f"audit entry {verdict.broken_seq} was changed: {verdict.reason}",
-            hint="run `toolpost audit --verify` for details",
+            hint="run `toolpost audit verify` for details",
         )
-    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; run `toolpost audit --verify`")
+    return note("audit", f"the audit is too long to be verified in {VERIFY_S:g} s; run `toolpost audit verify`")
 
 
 async def with_results_seen(groups: Sequence[Group], config: Config) -> list[Group]:

@@ -1,1 +1,1 @@
-"""`toolpost login` and `toolpost logout`."""
+"""`toolpost login`."""

@@ -1,4 +1,4 @@
-"""`toolpost login SERVER` and `toolpost logout SERVER`: log in to a server behind the gateway, in a browser."""
+"""`toolpost login SERVER`: log in to a server behind the gateway, in a browser."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ import click
 from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
-from toolpost.cli.credentials import check_owner
+from toolpost.cli.auth.credentials import check_owner
 from toolpost.cli.login.listener import LoginListener, open_listener, read_pasted_urls
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import InvalidRequest, NotFound
@@ -104,29 +104,6 @@ def login(
     click.echo(printable(f"Logged in to {server} at {grant.terms.issuer}{granted}; {until}."))
 
 
-@click.command(
-    epilog=examples(
-        ("toolpost logout github", "revoke the tokens, and delete them here"),
-        ("toolpost logout github --caller ann", "those of one caller"),
-    )
-)
-@click.argument("server", shell_complete=complete_server_names)
-@caller_option
-@config_option
-@json_option("Print `{server, caller, isRevoked}` on one line.")
-def logout(server: str, caller: str, config_path: Path | None, *, as_json: bool) -> None:
-    """Log out of a server, and revoke its tokens.
-
-    They are deleted here in any case; some providers do not revoke them.
-    """
-    is_revoked = run_async(_log_out, load_cli_config(config_path), server, caller)
-    if as_json:
-        print_json_line({"server": server, "caller": caller or None, "isRevoked": is_revoked})
-        return
-    told = "the tokens are revoked" if is_revoked else "the tokens are deleted here; the provider has not revoked them"
-    click.echo(printable(f"Logged out of {server}: {told}."))
-
-
 def _describe(server: str, caller: str, grant: Grant) -> JsonObject:
     return {
         "server": server,
@@ -139,7 +116,10 @@ def _describe(server: str, caller: str, grant: Grant) -> JsonObject:
 
 
 @asynccontextmanager
-async def _open(config: Config, server: str, caller: str) -> AsyncIterator[tuple[ServerSpec, Authorization, Vault]]:
+async def open_authorization(
+    config: Config, server: str, caller: str
+) -> AsyncIterator[tuple[ServerSpec, Authorization, Vault]]:
+    """Open the store, and what a caller is authorized to at a server that is reached by URL."""
     known = credential_users(config)
     if server not in known:
         raise NotFound(f"No server `{server}` is configured.", hint=suggest(server, known, "see `toolpost servers`"))
@@ -171,7 +151,7 @@ async def _open(config: Config, server: str, caller: str) -> AsyncIterator[tuple
 
 @asynccontextmanager
 async def _open_for_login(config: Config, server: str, caller: str) -> AsyncIterator[tuple[Authorization, Vault]]:
-    async with _open(config, server, caller) as (spec, authorization, vault):
+    async with open_authorization(config, server, caller) as (spec, authorization, vault):
         if not authorization.auth.needs_person:
             raise InvalidRequest(
                 f"The server `{server}` needs no login: the gateway gets tokens by `{authorization.auth.type}`."
@@ -265,15 +245,3 @@ async def _finish(listener: LoginListener, authorization: Authorization, vault: 
                 click.echo(printable(f"ignored a redirect: {failure.message}"), err=True)
                 continue
             raise
-
-
-async def _log_out(config: Config, server: str, caller: str) -> bool:
-    async with _open(config, server, caller) as (_, authorization, _vault):
-        is_revoked = await authorization.log_out()
-        if is_revoked is None:
-            whose = f" of {caller}" if caller else ""
-            raise NotFound(f"There is no login{whose} to `{server}`.", hint="see `toolpost credentials list`")
-        return is_revoked
-
-
-__all__ = ["login", "logout"]

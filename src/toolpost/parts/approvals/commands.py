@@ -42,7 +42,7 @@ _T = TypeVar("_T")
         ("toolpost approvals list", "calls that wait for votes"),
         ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
         ("toolpost approvals approve 7", "as `cli`, the person at the command line, with their passphrase"),
-        ("toolpost approvals watch", "new rounds and votes, until Ctrl-C"),
+        ("toolpost approvals list --follow", "new rounds and votes, until Ctrl-C"),
     ),
 )
 def approvals() -> None:
@@ -54,14 +54,23 @@ def approvals() -> None:
     epilog=examples(
         ("toolpost approvals list", "rounds that wait for votes"),
         ("toolpost approvals list --all --json", "all of them, for other programs"),
+        ("toolpost approvals list --follow", "new rounds and votes, until Ctrl-C"),
     ),
 )
 @click.option("--all", "shows_all", is_flag=True, help="Decided and expired rounds too.")
 @click.option("--before", type=click.IntRange(min=1), metavar="ROUND", help="Rounds before this one.")
+@click.option(
+    "--follow", "follows", is_flag=True, help="Show rounds as they are opened, voted on and decided, until Ctrl-C."
+)
 @config_option
-@json_option("Print `{rounds}` on one line.")
-def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None, as_json: bool) -> None:
+@json_option("Print `{rounds}` on one line; with --follow each round that changed on a line of its own.")
+def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None, follows: bool, as_json: bool) -> None:
     """List the rounds that wait for votes, the newest first, at most 100."""
+    if follows:
+        if shows_all or before is not None:
+            raise click.UsageError("--follow cannot be combined with --all or --before")
+        _follow(config_path, as_json=as_json)
+        return
 
     async def read(opened: Approvals, *_: object) -> list[RoundResult]:
         views = await opened.list_rounds(only_open=not shows_all, limit=LISTED, before=before)
@@ -181,72 +190,28 @@ add_vote_command("deny", "Vote against a call or a proposal.")
 
 @approvals.command(
     epilog=examples(
-        ("toolpost approvals watch", "new rounds and votes, until Ctrl-C"),
-        ("toolpost approvals watch --json", "one JSON object in each line"),
-    )
-)
-@config_option
-@json_option("Print each round that changed on a line of its own.")
-def watch(config_path: Path | None, *, as_json: bool) -> None:
-    """Show rounds as they are opened, voted on and decided, until Ctrl-C."""
-
-    async def follow(opened: Approvals, *_: object) -> None:
-        seen: dict[str, RoundResult] = {}
-        async with opened.watch() as listener:
-            while True:
-                for view in reversed(await opened.list_rounds(only_open=False)):
-                    shown = render_round(opened, view)
-                    before, seen[shown.round_id] = seen.get(shown.round_id), shown
-                    # Of rounds that were decided before this began, nothing is shown.
-                    if shown != before and (before is not None or shown.status == "open"):
-                        _print_change(shown, as_json=as_json)
-                # A wake-up may get lost.
-                with anyio.move_on_after(2.0):
-                    await listener.wait()
-
-    _run(config_path, follow, make_store=True)
-
-
-@approvals.command(
-    epilog=examples(
-        ("toolpost approvals key", "what peers put into [peers.NAME]"),
-        ("toolpost approvals key --config other/toolpost.toml", "of another project"),
-    )
-)
-@config_option
-@json_option("Print `{key}` on one line.")
-def key(config_path: Path | None, *, as_json: bool) -> None:
-    """Print the public key of this gateway, for the `[peers.NAME]` of others."""
-
-    async def read(opened: Approvals, *_: object) -> str:
-        return await opened.gateway_id()
-
-    found = _run(config_path, read, make_store=True)
-    if as_json:
-        print_json_line({"key": found})
-    else:
-        click.echo(found)
-
-
-@approvals.command(
-    epilog=examples(
         ("toolpost approvals peers", "how far the exchange with each has come, and who has rewritten its history"),
+        ("toolpost approvals peers --json | jq -r .key", "what peers put into [peers.NAME]"),
         ("toolpost approvals peers --json", "for other programs, with both signed heads of each fork"),
     )
 )
 @config_option
-@json_option("Print `{peers, forks}` on one line; a fork has both signed heads.")
+@json_option("Print `{key, peers, forks}` on one line; a fork has both signed heads.")
 def peers(config_path: Path | None, *, as_json: bool) -> None:
-    """Show the peers of this gateway, and which of them have rewritten their history."""
+    """Show this gateway's public key, its peers, and which of them have rewritten their history.
 
-    async def read(opened: Approvals, store: Store, config: Config) -> tuple[list[JsonObject], list[JsonObject]]:
+    The key is what the others put into their [peers.NAME].
+    """
+
+    async def read(opened: Approvals, store: Store, config: Config) -> tuple[str, list[JsonObject], list[JsonObject]]:
         known = Peers(opened, store, PEERS.of(config))
-        return await known.report(), await known.forks()
+        return await opened.gateway_id(), await known.report(), await known.forks()
 
-    found, forks = _run(config_path, read)
+    key, found, forks = _run(config_path, read, make_store=True)
     if as_json:
-        print_json_line({"peers": found, "forks": forks})
+        print_json_line({"key": key, "peers": found, "forks": forks})
         return
+    click.echo(f"the key of this gateway: {key}")
     if not found:
         click.echo("no peers are configured: add [peers.NAME] to toolpost.toml", err=True)
     else:
@@ -281,6 +246,24 @@ def _run(
             return await act(make_approvals(config, store), store, config)
 
     return run_async(run)
+
+
+def _follow(config_path: Path | None, *, as_json: bool) -> None:
+    async def follow(opened: Approvals, *_: object) -> None:
+        seen: dict[str, RoundResult] = {}
+        async with opened.watch() as listener:
+            while True:
+                for view in reversed(await opened.list_rounds(only_open=False)):
+                    shown = render_round(opened, view)
+                    before, seen[shown.round_id] = seen.get(shown.round_id), shown
+                    # Of rounds that were decided before this began, nothing is shown.
+                    if shown != before and (before is not None or shown.status == "open"):
+                        _print_change(shown, as_json=as_json)
+                # A wake-up may get lost.
+                with anyio.move_on_after(2.0):
+                    await listener.wait()
+
+    _run(config_path, follow, make_store=True)
 
 
 def _print_change(shown: RoundResult, *, as_json: bool) -> None:

@@ -68,6 +68,6 @@ def _find_mute_voters(config: Config, settings: ApprovalSettings) -> list[Findin
             hint = "add them to [callers], or have an administrator vote for them at the command line"
             findings.append(warning("approvals", f"{name}: {', '.join(strange)} cannot log in", hint=hint))
         if OPERATOR_VOTER in voters and settings.passphrase_hash is None and OPERATOR_VOTER not in settings.keys:
-            hint = "have `toolpost passphrase` make a hash for approvals.passphrase_hash"
+            hint = "have `toolpost auth passphrase` make a hash for approvals.passphrase_hash"
             findings.append(warning("approvals", f"{name}: `cli` has no passphrase to vote with", hint=hint))
     return findings

@@ -303,12 +303,12 @@ class Peers:
         ):
             raise Forbidden(
                 f"A message of the peer `{name}` is not signed with its key.",
-                hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
+                hint=f"compare peers.{name}.key with what `toolpost approvals peers` prints there",
             )
         if message.receiver != await self._approvals.gateway_id():
             raise Forbidden(
                 f"A message of the peer `{name}` is for another gateway.",
-                hint="its [peers] has another key: `toolpost approvals key` prints ours",
+                hint="its [peers] has another key: `toolpost approvals peers` prints ours",
             )
         try:
             apart_s = abs(datetime.fromisoformat(message.at).timestamp() - time.time())
@@ -426,7 +426,7 @@ def _verify_events(name: str, events: list[PeerEvent], key: bytes) -> list[tuple
         if not is_signed_event(one, key):
             raise Forbidden(
                 f"An event of the peer `{name}` is not signed with its key.",
-                hint=f"compare peers.{name}.key with what `toolpost approvals key` prints there",
+                hint=f"compare peers.{name}.key with what `toolpost approvals peers` prints there",
             )
         # Before it is decoded: a thread that decodes megabytes has the interpreter for as long.
         if len(one.body) > EVENT_LIMIT_BYTES:

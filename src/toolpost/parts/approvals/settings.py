@@ -81,8 +81,8 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     passphrase_hash: Annotated[
         str | None,
         Meta(
-            description="hash of the passphrase with which `cli`, the person at the command line, votes; `toolpost passphrase`"
-            " makes one"
+            description="hash of the passphrase with which `cli`, the person at the command line, votes;"
+            " `toolpost auth passphrase` makes one"
         ),
     ] = None
     limit: Annotated[Count, Meta(description="rounds that may be open at once")] = 20_000
@@ -95,7 +95,7 @@ class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """A gateway with a store of its own."""
 
     url: Annotated[str, Meta(description="where it serves HTTP, `https://…`")] = ""
-    key: Annotated[str, Meta(description="its public key, as `toolpost approvals key` prints it there")] = ""
+    key: Annotated[str, Meta(description="its public key, as `toolpost approvals peers` prints it there")] = ""
     token_env: Annotated[str | None, Meta(description="environment variable with our token there")] = None
     interval_s: Annotated[Seconds, Meta(description="how often events are exchanged")] = 60.0
 
@@ -189,7 +189,7 @@ def read_public_key(text: str, place: str) -> bytes:
     if len(key) != 32:
         raise BadConfiguration(
             f"{place} is no Ed25519 public key: 32 bytes in base64 are.",
-            hint="`toolpost approvals key` prints that of a gateway",
+            hint="`toolpost approvals peers` prints that of a gateway",
         )
     return key
 

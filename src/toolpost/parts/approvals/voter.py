@@ -56,7 +56,7 @@ async def identify_voter(config: Config, asked: str | None) -> ProvenVoter:
     if asked is None:
         raise Forbidden(
             "The person at the command line (`cli`) has no passphrase, and so cannot prove who votes.",
-            hint="have `toolpost passphrase` make a hash for approvals.passphrase_hash, or vote as a caller: --as NAME",
+            hint="have `toolpost auth passphrase` make a hash for approvals.passphrase_hash, or vote as a caller: --as NAME",
         )
     return await _identify_by_token(config, asked, click.prompt(f"Token of {voter}", hide_input=True, err=True).strip())
 

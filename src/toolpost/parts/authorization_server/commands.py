@@ -1,4 +1,4 @@
-"""`toolpost passphrase`, and `toolpost logins`: which clients are logged in, and an end to it."""
+"""`toolpost auth passphrase`, and `toolpost auth sessions`: which clients are logged in, and an end to it."""
 
 from pathlib import Path
 
@@ -16,15 +16,14 @@ from toolpost.store import store_exists
 from toolpost.store.part_migrations import open_part_store
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
-from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line, print_table, table
 
 
 @click.command(
     epilog=examples(
-        ("toolpost passphrase", "asks for it twice, and prints the hash"),
-        ("toolpost passphrase --file passphrase.txt", "the first line of a file"),
+        ("toolpost auth passphrase", "asks for it twice, and prints the hash"),
+        ("toolpost auth passphrase --file passphrase.txt", "the first line of a file"),
     )
 )
 @click.option(
@@ -47,43 +46,57 @@ def passphrase(path: Path | None) -> None:
     click.echo(hash_passphrase(text))
 
 
-@click.group(
-    cls=SuggestingGroup,
+@click.command(
     epilog=examples(
-        ("toolpost logins list", "which clients are logged in, as whom, and since when"),
-        ("toolpost logins revoke --caller ada", "all of one caller: a device was lost"),
-    ),
+        ("toolpost auth sessions", "which clients are logged in, as whom, and since when"),
+        ("toolpost auth sessions --caller ada --json", "for other programs"),
+        ("toolpost auth sessions --revoke 6f0c…", "end one, by its id in the list"),
+        ("toolpost auth sessions --revoke --caller ada", "all of one caller: a device was lost"),
+        ("toolpost auth sessions --revoke --client https://app.example/client.json", "all of one client"),
+    )
 )
-def logins() -> None:
-    """List and revoke the logins of clients at this gateway.
-
-    A login is what a person has allowed a client, where [login] is enabled. For logins of the gateway at servers there are
-    `toolpost login` and `toolpost logout`.
-    """
-
-
-_caller_option = click.option("--caller", metavar="NAME", help="Logins of this caller, with all people under its name.")
-_client_option = click.option("--client", metavar="ID", help="Logins of this client.")
-
-
-@logins.command(
-    name="list",
-    epilog=examples(
-        ("toolpost logins list", "the newest first"),
-        ("toolpost logins list --caller ada --json", "for other programs"),
-    ),
-)
-@_caller_option
-@_client_option
+@click.argument("session", metavar="[ID]", required=False)
+@click.option("--caller", metavar="NAME", help="Sessions of this caller, with all people under its name.")
+@click.option("--client", metavar="ID", help="Sessions of this client.")
+@click.option("--revoke", "revokes", is_flag=True, help="Revoke the session, or all of a caller or client.")
 @config_option
 @json_option(
-    "Print `{logins: [{id, caller, client, clientName, scopes, resource, since, lastUsed, until}]}` on one line."
+    "Print `{sessions: [{id, caller, client, clientName, scopes, resource, since, lastUsed, until}]}` on one line; with"
+    " --revoke `{revoked: […]}`."
 )
-def list_all(caller: str | None, client: str | None, config_path: Path | None, *, as_json: bool) -> None:
-    """List the logins that hold, the newest first."""
-    found = run_async(_list, load_cli_config(config_path), Which(caller=caller, client=client))
+def sessions(
+    session: str | None,
+    caller: str | None,
+    client: str | None,
+    config_path: Path | None,
+    *,
+    revokes: bool,
+    as_json: bool,
+) -> None:
+    """List or revoke the logins of clients at this gateway.
+
+    A session is what a person has allowed a client, where [login] is enabled; the newest is first. With --revoke, its tokens and
+    streams end at once, at every gateway of the store. The person can log in again: to prevent that, change the caller's
+    passphrase or remove the caller. For logins of the gateway at servers there are `toolpost login` and `toolpost auth logout`.
+    """
+    config, which = load_cli_config(config_path), Which(login=session, caller=caller, client=client)
+    if not revokes:
+        _print_sessions(run_async(_list, config, which), as_json=as_json)
+        return
+    if session is None and caller is None and client is None:
+        raise click.UsageError("--revoke needs the ID of a session, --caller or --client")
+    revoked = run_async(_revoke, config, which)
+    if not revoked:
+        raise NotFound("There is no such session.", hint="`toolpost auth sessions` shows which there are")
     if as_json:
-        print_json_line({"logins": [*found]})
+        print_json_line({"revoked": [*revoked]})
+    else:
+        click.echo(f"Revoked {'one session' if len(revoked) == 1 else f'{len(revoked)} sessions'}.", err=True)
+
+
+def _print_sessions(found: list[JsonObject], *, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"sessions": [*found]})
         return
     if not found:
         click.echo("No client is logged in.", err=True)
@@ -99,38 +112,7 @@ def list_all(caller: str | None, client: str | None, config_path: Path | None, *
         )
         for one in found
     ]
-    print_table(table("login", "caller", "client", "scopes", "since", "last used", rows=rows))
-
-
-@logins.command(
-    epilog=examples(
-        ("toolpost logins revoke 6f0c…", "one login, by its id in the list"),
-        ("toolpost logins revoke --caller ada", "all of one caller"),
-        ("toolpost logins revoke --client https://app.example/client.json", "all of one client"),
-    )
-)
-@click.argument("login", required=False)
-@_caller_option
-@_client_option
-@config_option
-@json_option("Print `{revoked: […]}` on one line, each as in the list.")
-def revoke(
-    login: str | None, caller: str | None, client: str | None, config_path: Path | None, *, as_json: bool
-) -> None:
-    """Revoke a login, or all of a caller or client.
-
-    Its tokens and streams end at once, at every gateway of the store. The person can log in again: to prevent that, change the
-    caller's passphrase or remove the caller.
-    """
-    if login is None and caller is None and client is None:
-        raise click.UsageError("Name a login, --caller or --client.")
-    revoked = run_async(_revoke, load_cli_config(config_path), Which(login=login, caller=caller, client=client))
-    if not revoked:
-        raise NotFound("There is no such login.", hint="`toolpost logins list` shows which there are")
-    if as_json:
-        print_json_line({"revoked": [*revoked]})
-    else:
-        click.echo(f"Revoked {'one login' if len(revoked) == 1 else f'{len(revoked)} logins'}.", err=True)
+    print_table(table("session", "caller", "client", "scopes", "since", "last used", rows=rows))
 
 
 async def _list(config: Config, which: Which) -> list[JsonObject]:

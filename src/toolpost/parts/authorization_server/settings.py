@@ -94,7 +94,7 @@ def check_login(config: Config) -> None:
     if not people and not theirs:
         raise BadConfiguration(
             "login: no caller could log in.",
-            hint="set passphrase_hash in [callers.NAME] (`toolpost passphrase` makes one), or map people of login.provider",
+            hint="set passphrase_hash in [callers.NAME] (`toolpost auth passphrase` makes one), or map people of login.provider",
         )
 
 

@@ -102,7 +102,7 @@ class AuditExporter:
                 "audit not exported: it does not continue what was delivered",
                 export=self.name,
                 delivered=cursor.seq,
-                hint="run `toolpost audit --verify`",
+                hint="run `toolpost audit verify`",
             )
             self._failures.add(of=self.name)
             await anyio.sleep(LONGEST_PAUSE_S)

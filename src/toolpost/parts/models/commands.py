@@ -31,15 +31,20 @@ API = "/api/models"
     invoke_without_command=True,
     epilog=examples(
         ("toolpost models", "the circuit of each, and what it was asked"),
-        ("toolpost models stats", "tokens, cost and latencies, also without a running gateway"),
+        ("toolpost models --stats", "tokens, cost and latencies, also without a running gateway"),
         ("toolpost models reset small", "ask it again before its pause is over"),
     ),
 )
+@click.option(
+    "--stats", "shows_stats", is_flag=True, help="Calls, failures, tokens, cost and latencies, from the store."
+)
 @url_option
 @config_option
-@json_option("Print the models as one array, on one line.")
+@json_option("Print the models, or with --stats their statistics, as one array, on one line.")
 @click.pass_context
-def models(context: click.Context, url: str | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
+def models(
+    context: click.Context, url: str | None, config_path: Path | None, *, shows_stats: bool, as_json: bool
+) -> ExitCode:
     """Show the models and groups of the running gateway, their statistics, or reset a circuit.
 
     A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
@@ -47,6 +52,11 @@ def models(context: click.Context, url: str | None, config_path: Path | None, *,
     if context.invoked_subcommand is not None:
         return ExitCode.OK
     config = load_cli_config(config_path)
+    if shows_stats:
+        if url is not None:
+            raise click.UsageError("--stats cannot be used with --url: the statistics are in the store")
+        _print_stats(run_async(_read_stats, config), as_json=as_json)
+        return ExitCode.OK
     try:
         found = _find_gateway(config, url).ask("GET", API)["models"]
     except NoGateway as error:
@@ -57,29 +67,6 @@ def models(context: click.Context, url: str | None, config_path: Path | None, *,
         return show_failure(error, debug=False)
     _print_models(found, as_json)
     return ExitCode.OK
-
-
-@models.command(
-    epilog=examples(
-        ("toolpost models stats", "of all gateways of the store, since ever"),
-        ("toolpost models stats --json | jq '.[].cost' | paste -sd+ | bc", "what all of them cost"),
-    )
-)
-@config_option
-@json_option("Print the statistics as one array, on one line.")
-@click.pass_context
-def stats(context: click.Context, config_path: Path | None, *, as_json: bool) -> None:
-    """Show what models were asked: calls, failures, tokens, cost and latencies, from the store."""
-    outer = _outer(context)
-    known = run_async(_read_stats, load_cli_config(config_path or outer.get("config_path")))
-    shown = [{"name": name, **render_totals(totals)} for name, totals in sorted(known.items())]
-    if as_json or outer.get("as_json"):
-        print_json_line(shown)
-    elif not shown:
-        click.echo("no model was asked yet", err=True)
-    else:
-        columns = ("NAME", "CALLS", "FAILED", "TOKENS IN", "TOKENS OUT", "COST", "P50", "P95", "P99")
-        print_table(table(*columns, rows=[_make_stats_row(one) for one in shown]))
 
 
 @models.command(
@@ -97,15 +84,10 @@ def reset(
     context: click.Context, name: str | None, url: str | None, config_path: Path | None, *, as_json: bool
 ) -> None:
     """Close the circuit of a model, or of `group/server`; of all without a name."""
-    outer = _outer(context)
+    outer: Mapping[str, Any] = context.parent.params if context.parent else {}
     gateway = _find_gateway(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
     found = gateway.ask("POST", f"{API}/reset", {} if name is None else {"name": name})["models"]
     _print_models(found, as_json or bool(outer.get("as_json")))
-
-
-def _outer(context: click.Context) -> Mapping[str, Any]:
-    """Return the options before the subcommand, which apply too."""
-    return context.parent.params if context.parent else {}
 
 
 def _find_gateway(config: Config, url: str | None) -> RunningGateway:
@@ -152,6 +134,18 @@ def _make_row(one: JsonObject) -> tuple[str, ...]:
         _format_cost(one.get("cost")),
         _format_ms(one.get("latency_ms", {}).get("p50")),
     )
+
+
+def _print_stats(known: Mapping[str, Totals], *, as_json: bool) -> None:
+    """Print what models were asked, by name."""
+    shown = [{"name": name, **render_totals(totals)} for name, totals in sorted(known.items())]
+    if as_json:
+        print_json_line(shown)
+    elif not shown:
+        click.echo("no model was asked yet", err=True)
+    else:
+        columns = ("NAME", "CALLS", "FAILED", "TOKENS IN", "TOKENS OUT", "COST", "P50", "P95", "P99")
+        print_table(table(*columns, rows=[_make_stats_row(one) for one in shown]))
 
 
 def _make_stats_row(one: JsonObject) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""`toolpost chat` and `toolpost schedules`."""
+"""`toolpost chat` and `toolpost chat schedules`."""

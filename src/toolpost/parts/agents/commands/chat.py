@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,9 +13,11 @@ from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.gateway import open_gateway
 from toolpost.parts.agents.commands.loop import Chat, explain_agents, run_loop
 from toolpost.parts.agents.commands.output import view_for
+from toolpost.parts.agents.commands.schedules import schedules
 from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure
+from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import (
     config_option,
     is_debugging,
@@ -25,14 +28,46 @@ from toolpost.terminal.options import (
 )
 
 
-@click.command(
+class ChatGroup(SuggestingGroup):
+    """`toolpost chat QUESTION`; a command below it is meant where its name is the first argument."""
+
+    allow_interspersed_args = True
+    """Options may follow the question, unlike the name of a command."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        # The usage of a command below it has no question.
+        return params if ctx.command is self else [one for one in params if isinstance(one, click.Option)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.args = args
+            return args
+        click.Command.parse_args(self, ctx, args)
+        if (question := ctx.params["question"]) in self.commands and "--" not in args:
+            raise click.UsageError(f"`{question}` comes before its options; `-- {question}` asks that question", ctx)
+        return ctx.args
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if not ctx.args:
+            return click.Command.invoke(self, ctx)
+        name, *args = ctx.args
+        with self.commands[name].make_context(name, args, parent=ctx) as inner:
+            return inner.command.invoke(inner)
+
+
+@click.group(
+    cls=ChatGroup,
+    invoke_without_command=True,
+    subcommand_metavar="| COMMAND [ARGS]...",
     epilog=examples(
         ("toolpost chat", "chat in the terminal; /help lists commands"),
         ('toolpost chat "what time is it in Tokyo?"', "one question, one answer"),
         ('git diff | toolpost chat "what does this change?"', "add the output of another program"),
         ("toolpost chat --thread t-210dcfde", "continue a conversation"),
+        ("toolpost chat schedules", "the prompts that agents have scheduled"),
         ('toolpost chat --json "…" | jq -r \'select(.type == "ended").text\'', "for other programs"),
-    )
+    ),
 )
 @click.argument("question", required=False)
 @click.option("--thread", metavar="ID", help="Continue this conversation; `last` is the latest.")
@@ -57,7 +92,7 @@ def chat(
     quiet: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Talk to an agent.
+    """Talk to an agent, or list its schedules.
 
     Its tool calls pass the gateway. Ctrl-C cancels the answer and keeps the thread. If no gateway runs, one is opened for the
     time of the chat.
@@ -74,6 +109,9 @@ def chat(
         conversation = Chat(ChatClient(gateway=gateway), view, agent=agent)
         conversation.switch_thread(thread)
         return run_loop(conversation) if text is None else _ask_once(conversation, text)
+
+
+chat.add_command(schedules)
 
 
 def _ask_once(conversation: Chat, text: str) -> ExitCode:

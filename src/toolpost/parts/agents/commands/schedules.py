@@ -1,4 +1,4 @@
-"""`toolpost schedules`: list and stop the prompts that agents have scheduled.
+"""`toolpost chat schedules`: list and stop the prompts that agents have scheduled.
 
 It works on the store, without a server: a user who can write to the store may stop the schedules of every caller.
 """
@@ -6,7 +6,6 @@ It works on the store, without a server: a user who can write to the store may s
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,65 +17,45 @@ from toolpost.store import open_store, store_exists
 from toolpost.store.key_values import Item, KeyValueStore
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
-from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line, print_table, table
 from toolpost.terminal.text import printable
 
-caller_option = click.option("--caller", metavar="NAME", help="Only the schedules of this caller.")
 
-
-@click.group(
-    cls=SuggestingGroup,
-    invoke_without_command=True,
+@click.command(
     epilog=examples(
-        ("toolpost schedules", "list scheduled prompts, the next first"),
-        ("toolpost schedules stop s-1f0c2a9b", "stop one"),
-        ("toolpost schedules --json | jq -r .[].prompt", "for other programs"),
-    ),
+        ("toolpost chat schedules", "list scheduled prompts, the next first"),
+        ("toolpost chat schedules --stop s-1f0c2a9b", "stop one, of any caller"),
+        ("toolpost chat schedules --json | jq -r .[].prompt", "for other programs"),
+    )
 )
-@caller_option
+@click.option(
+    "--stop", metavar="ID", help="Stop this one, also for running servers; a turn that it has started goes on."
+)
+@click.option("--caller", metavar="NAME", help="Only the schedules of this caller.")
 @config_option
-@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line.")
-@click.pass_context
-def schedules(context: click.Context, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
+@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line; with --stop the one that was stopped.")
+def schedules(stop: str | None, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
     """List the prompts that agents have scheduled, or stop one.
 
-    Without a command: all of them, of every caller, the next first. Agents schedule prompts when they are asked to, as in
+    All of them, of every caller, the next first. Agents schedule prompts when they are asked to, as in
     `toolpost chat "remind me at nine"`.
     """
-    if context.invoked_subcommand is not None:
+    config = load_cli_config(config_path)
+    if stop is not None:
+        item = run_async(_stop, config, stop, caller)
+        if as_json:
+            print_json_line(_as_object(item))
+        else:
+            click.echo(printable(f"`{item.id}` is stopped: {_shorten(str(item.value['prompt']))}"))
         return
-    found = run_async(_list, load_cli_config(config_path), caller)
+    found = run_async(_list, config, caller)
     if as_json:
         print_json_line([_as_object(item) for item in found])
     elif not found:
         click.echo("nothing is scheduled")
     else:
         print_table(table("id", "next", "repeats", "caller", "conversation", "prompt", rows=map(_row, found)))
-
-
-@schedules.command(
-    epilog=examples(
-        ("toolpost schedules stop s-1f0c2a9b", "stop one, of any caller"),
-        ("toolpost schedules stop s-1f0c2a9b --json", "for other programs"),
-    )
-)
-@click.argument("schedule", metavar="ID")
-@caller_option
-@config_option
-@json_option("Print `{id, caller, thread, prompt, next_at, cron}` of what was stopped, on one line.")
-@click.pass_context
-def stop(context: click.Context, schedule: str, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
-    """Stop a scheduled prompt, also for running servers. A turn that it has started goes on."""
-    # Options before the command apply, too: `toolpost schedules --caller ada stop ID`.
-    outer: dict[str, Any] = context.parent.params if context.parent else {}
-    config = load_cli_config(config_path or outer.get("config_path"))
-    item = run_async(_stop, config, schedule, caller or outer.get("caller"))
-    if as_json or outer.get("as_json"):
-        print_json_line(_as_object(item))
-    else:
-        click.echo(printable(f"`{item.id}` is stopped: {_shorten(str(item.value['prompt']))}"))
 
 
 async def _list(config: Config, caller: str | None) -> list[Item]:
@@ -96,7 +75,7 @@ async def _stop(config: Config, schedule: str, caller: str | None) -> Item:
         # It may have run for the last time since it was listed.
         stopped = await remove_item(values, found[0].owner, schedule) if values is not None and found else None
         if stopped is None:
-            raise NotFound(f"Unknown schedule `{schedule[:64]}`.", hint="`toolpost schedules` lists all of them")
+            raise NotFound(f"Unknown schedule `{schedule[:64]}`.", hint="`toolpost chat schedules` lists all of them")
         return stopped
 
 

@@ -2,7 +2,7 @@
 
 Schedules are items of the key-value store, each with the time of its next run. Every server on the store waits for the next one,
 and the server whose compare-and-swap moves that time sends the prompt, so that it is sent once. A schedule whose times passed
-while no server ran is run once. `list_items` and `remove_item` are also for `toolpost schedules`, which works on the store.
+while no server ran is run once. `list_items` and `remove_item` are also for `toolpost chat schedules`, which works on the store.
 """
 
 import asyncio

@@ -8,8 +8,8 @@ import click
 from toolpost.parts.bus.commands.board import show_live, show_once
 from toolpost.parts.bus.commands.connect import connect
 from toolpost.parts.bus.commands.serve import serve
-from toolpost.parts.bus.commands.server import list_servers, project_option, resolve_project, status, stop
-from toolpost.parts.bus.commands.tasks import cancel, log, reset, retry, submit, tasks
+from toolpost.parts.bus.commands.server import project_option, resolve_project, status, stop
+from toolpost.parts.bus.commands.tasks import cancel, reset, retry, submit, tasks
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
 from toolpost.terminal.group import SuggestingGroup
@@ -43,5 +43,5 @@ def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bo
         run_async(lambda: show_once(resolve_project(project), as_json=as_json))
 
 
-for _command in (serve, connect, status, list_servers, stop, submit, retry, cancel, reset, tasks, log):
+for _command in (serve, connect, status, stop, submit, retry, cancel, reset, tasks):
     bus.add_command(_command)

@@ -164,7 +164,7 @@ class ProjectServer:
         return server if server is not None and is_alive(server.daemon) else None
 
     def announce(self, server: RunningServer) -> None:
-        """Write the file of a server, and enter its project into the registry of `toolpost bus list`."""
+        """Write the file of a server, and enter its project into the registry of `toolpost bus status --all`."""
         make_folder(self._folder, mode=0o700)
         _write(self._file, msgspec.json.encode(server))
         with suppress(OSError):

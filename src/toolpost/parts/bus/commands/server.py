@@ -1,4 +1,4 @@
-"""`toolpost bus status`, `list` and `stop`: the bus servers of projects on this machine."""
+"""`toolpost bus status` and `stop`: the bus servers of projects on this machine."""
 
 from pathlib import Path
 
@@ -34,13 +34,25 @@ def render_server(server: RunningServer) -> JsonObject:
 @click.command(
     epilog=examples(
         ("toolpost bus status", "whether the server of this project runs, and where"),
+        ("toolpost bus status --all", "every bus server of yours on this machine"),
         ("toolpost bus status --json", "for other programs"),
     )
 )
+@click.option("--all", "shows_all", is_flag=True, help="The servers of all projects that run on this machine.")
 @project_option
-@json_option("Print `{project, running, url, pid, version}` on one line.")
-def status(project: Path | None, *, as_json: bool) -> ExitCode:
-    """Show whether the bus server of this project runs; the exit code is 1 if not."""
+@json_option(
+    "Print `{project, running, url, pid, version}` on one line; with --all one `{project, url, pid, version}` a line."
+)
+def status(project: Path | None, *, shows_all: bool, as_json: bool) -> ExitCode:
+    """Show whether the bus server of this project runs; the exit code is 1 if not.
+
+    With --all the exit code is 0, also if none runs.
+    """
+    if shows_all:
+        if project is not None:
+            raise click.UsageError("--all and --project cannot be combined")
+        _print_all(as_json=as_json)
+        return ExitCode.OK
     root = resolve_project(project)
     server = ProjectServer(root).find_running()
     if as_json:
@@ -55,16 +67,7 @@ def status(project: Path | None, *, as_json: bool) -> ExitCode:
     return ExitCode.OK if server is not None else ExitCode.FAILED
 
 
-@click.command(
-    name="list",
-    epilog=examples(
-        ("toolpost bus list", "every bus server of yours on this machine"),
-        ("toolpost bus list --json", "for other programs"),
-    ),
-)
-@json_option("Print one `{project, url, pid, version}` a line.")
-def list_servers(*, as_json: bool) -> None:
-    """List the bus servers that run on this machine, of all projects."""
+def _print_all(*, as_json: bool) -> None:
     found = list(list_running_servers())
     if as_json:
         for server in found:

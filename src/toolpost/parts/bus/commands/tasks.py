@@ -1,4 +1,4 @@
-"""`toolpost bus submit`, `retry`, `cancel`, `reset`, `tasks` and `log`: operations on tasks, as the operator of the store."""
+"""`toolpost bus submit`, `retry`, `cancel`, `reset` and `tasks`: operations on tasks, as the operator of the store."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable
@@ -134,26 +134,39 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
 @click.command(
     epilog=examples(
         ("toolpost bus tasks --state finished", "the tasks that ended last"),
+        ("toolpost bus tasks bd-42", "which workers had it, when, and how it ended"),
         ("toolpost bus tasks --state blocked --json | jq -r .tasks[].reason", "why tasks failed"),
     )
 )
+@click.argument("task", required=False, metavar="[ID]")
 @click.option("--state", type=click.Choice(_property("list_tasks", "state")["enum"]), help="Only tasks in this state.")
 @click.option(
     "--limit",
     type=click.IntRange(1, _property("list_tasks", "limit")["maximum"]),
-    default=LIST_LIMIT,
-    show_default=True,
-    help="The most tasks to list.",
+    help=f"The most tasks to list (default: {LIST_LIMIT}).",
 )
 @click.option("--cursor", help="The cursor that the previous page printed.")
 @project_option
-@json_option("Print what `list_tasks` answers, on one line.")
-def tasks(state: str | None, limit: int, cursor: str | None, project: Path | None, *, as_json: bool) -> None:
-    """List tasks, the latest change of state first."""
+@json_option("Print what `list_tasks` answers on one line; with ID `{bead_id, state, …, events}`.")
+def tasks(
+    task: str | None,
+    state: str | None,
+    limit: int | None,
+    cursor: str | None,
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """List tasks, the latest change of state first, or show the history of one."""
+    if task is not None:
+        if (state, limit, cursor) != (None, None, None):
+            raise click.UsageError("--state, --limit and --cursor are for the list, without ID")
+        _print_history(project, TaskId(task), as_json=as_json)
+        return
     after = parse_cursor(cursor) if cursor is not None else None
 
     async def list_page(bus: Bus) -> JsonObject:
-        page = await bus.list_tasks(parse_states(state), by=OPERATOR, limit=limit, after=after)
+        page = await bus.list_tasks(parse_states(state), by=OPERATOR, limit=limit or LIST_LIMIT, after=after)
         return render_page(page, bus.wall)
 
     page = _run(project, list_page)
@@ -169,18 +182,8 @@ def tasks(state: str | None, limit: int, cursor: str | None, project: Path | Non
         click.echo(f"there are more: --cursor {page['next_cursor']}")
 
 
-@click.command(
-    epilog=examples(
-        ("toolpost bus log bd-42", "which workers had it, when, and how it ended"),
-        ("toolpost bus log bd-42 --json", "for other programs"),
-    )
-)
-@click.argument("task")
-@project_option
-@json_option("Print `{bead_id, state, …, events}` on one line.")
-def log(task: str, project: Path | None, *, as_json: bool) -> None:
-    """Show the history of a task."""
-    found, events = _run(project, lambda bus: bus.history(TaskId(task)))
+def _print_history(project: Path | None, task: TaskId, *, as_json: bool) -> None:
+    found, events = _run(project, lambda bus: bus.history(task))
     if as_json:
         shown = [dataclasses.asdict(one) | {"at": format_time(one.at)} for one in events]
         print_json_line(_render_task(found) | {"events": shown})

@@ -1,4 +1,4 @@
-"""`toolpost token`: make the token of a caller."""
+"""`toolpost auth token`: make the token of a caller."""
 
 import os
 import re
@@ -15,9 +15,9 @@ from toolpost.terminal.exits import ExitCode
 
 @click.command(
     epilog=examples(
-        ("toolpost token ada", "print a token, and what to add to toolpost.toml"),
-        ("toolpost token ada --file ada.token", "write it to a new file instead"),
-        ("toolpost token --file token", "the token of [http], for a gateway without callers"),
+        ("toolpost auth token ada", "print a token, and what to add to toolpost.toml"),
+        ("toolpost auth token ada --file ada.token", "write it to a new file instead"),
+        ("toolpost auth token --file token", "the token of [http], for a gateway without callers"),
     )
 )
 @click.argument("name", required=False)

@@ -1,4 +1,4 @@
-"""`toolpost tools`: list tools, or show one."""
+"""`toolpost tools`: list tools, find some, or show one."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ from toolpost.cli.quiet_app import (
     warn_of_problems,
     without_store,
 )
+from toolpost.cli.tools.find import print_found
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
@@ -48,12 +49,14 @@ _WHAT_ROOM: Final = 48
     epilog=examples(
         ("toolpost tools", "list all of them"),
         ("toolpost tools time__convert_time", "show one in full"),
+        ("toolpost tools --find convert a time between zones", "what an agent would find; the words need no quotes"),
         ("toolpost tools --caller ada", "what this caller sees over HTTP"),
         ("toolpost tools --url http://127.0.0.1:8420", "those of a running gateway"),
         ("toolpost tools --json --plugin my_package.my_module:plugin", "the definitions, as clients see them"),
     )
 )
-@click.argument("name", required=False, shell_complete=complete_tool_names)
+@click.argument("names", nargs=-1, metavar="[NAME | --find WORDS...]", shell_complete=complete_tool_names)
+@click.option("--find", "finds", is_flag=True, help="Find tools by what they do; all arguments are words.")
 @click.option(
     "--url",
     metavar="URL",
@@ -62,22 +65,36 @@ _WHAT_ROOM: Final = 48
 @config_option
 @plugin_option
 @click.option("--caller", metavar="NAME", help="Show what this caller of [callers.NAME] sees over HTTP.")
-@json_option("Print the definitions as they are listed on the wire: an array, or with NAME one object.")
+@json_option(
+    "Print the definitions as they are listed on the wire: an array, or with NAME one object. With --find:"
+    " `{query, tools: [{name, score, tokens, why}], more: [name], isWeak, sureness, totalAvailable, tokens, …}` on one line."
+)
 def tools(
-    name: str | None,
+    names: tuple[str, ...],
     url: str | None,
     config_path: Path | None,
     plugins: tuple[str, ...],
     caller: str | None,
     *,
+    finds: bool,
     as_json: bool,
 ) -> ExitCode:
-    """List the tools, or show one in full.
+    """List the tools, find some, or show one.
+
+    --find shows what `automatic_mcp` would return for these words in a new session, best first, with the words that matched and
+    where. A tool without such words was found by its meaning. Scores are comparable within one search only.
 
     A server that does not start, or a plugin that does not load, is reported on stderr, and the exit code is 1.
     """
     refuse_plugins_beside_url(url, plugins)
     config = load_cli_config(config_path, plugins)
+    if finds:
+        if url is not None:
+            raise click.UsageError("--find cannot be used with --url: call `automatic_mcp` of that gateway instead")
+        return print_found(" ".join(names), config, _view_of(config, caller), as_json=as_json)
+    if len(names) > 1:
+        raise click.UsageError(f"one tool at a time: `{names[0]}`, or --find for tools by what they do")
+    name = names[0] if names else None
     if url is not None:
         if caller is not None:
             raise click.UsageError(

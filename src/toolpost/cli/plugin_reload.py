@@ -1,4 +1,4 @@
-"""`toolpost dev`: serve plugins while they are written, over HTTP or stdio.
+"""`toolpost serve --reload`: plugins are loaded again while they are written.
 
 A saved file is loaded again in the same process: clients stay connected and are told that the lists have changed. What does not
 load leaves the last good state served, and its traceback is printed. Files are polled, as the configuration is.
@@ -7,11 +7,11 @@ load leaves the last good state served, and its traceback is printed. Files are 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import click
@@ -21,17 +21,11 @@ from toolpost.app.running import App
 from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp
-from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, serve_until_stopped
 from toolpost.contracts.errors import InvalidRequest, PluginFailed, ToolpostError
-from toolpost.endpoints.stdio import StdioStreams
 from toolpost.providers.plugin_host import candidates_from
 from toolpost.providers.references import split_reference
-from toolpost.settings import CONFIG_NAME, Config
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
+from toolpost.settings import Config
 from toolpost.terminal.failures import show_error, tell
-from toolpost.terminal.logging import set_up_logging
-from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config
 from toolpost.terminal.text import printable
 
 LOOK_S: Final = 0.3
@@ -42,47 +36,21 @@ Stamps = dict[Path, Stamp]
 _OWN_FILES: Final = str(Path(__file__).parents[1])
 
 
-@click.command(
-    epilog=examples(
-        ("toolpost dev", "the plugins of toolpost.toml here"),
-        ("toolpost dev notes:plugin", "one that is in notes.py"),
-        ("toolpost dev notes:plugin --listen 127.0.0.1:9000", "elsewhere than on port 8420"),
-        ("toolpost dev --stdio notes:plugin", "for a client that starts its MCP servers"),
-    )
-)
-@click.argument("plugins", nargs=-1, metavar="[MODULE:ATTRIBUTE]...")
-@click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
-@click.option("--listen", metavar="HOST:PORT", help="Address to serve HTTP on (default 127.0.0.1:8420).")
-@config_option
-@json_option("Print `{url, status, tools, plugins, …}` on stdout, on one line, once it serves.")
-def dev(plugins: tuple[str, ...], listen: str | None, config_path: Path | None, *, stdio: bool, as_json: bool) -> None:
-    """Serve plugins and load them again when their files change.
+def watch_plugins(config: Config) -> Callable[[App], Coroutine[Any, Any, None]]:
+    """Return what loads the plugins of the configuration again when their files change; called before they are loaded.
 
-    Clients stay connected and are notified of changed lists. A file that cannot be loaded is shown with its traceback, and what
-    was served before is served on. Tools that fail are logged with their tracebacks. For plugins and server objects named here,
-    or in `plugins.load`.
+    Loading takes time, and a change since then must not be missed.
     """
-    if stdio and (listen or as_json):
-        raise click.UsageError(STDIO_CLASH)
-    set_up_logging("debug" if is_debugging() else "info", of_author=not is_debugging())
+    if not config.plugins.load:
+        raise InvalidRequest(
+            "There is no plugin to reload.", hint="for example: toolpost serve --reload --plugin my_module:plugin"
+        )
     # A file that is saved twice within a second with the same length would be taken from the cache of its bytecode.
     sys.dont_write_bytecode = True
     for folder in (Path.cwd(), Path.cwd() / "src"):
         if folder.is_dir() and str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
-
-    def load() -> Config:
-        return load_cli_config(config_path, plugins, listen)
-
-    config = load()
-    if not config.plugins.load:
-        raise InvalidRequest("There is no plugin to serve.", hint="for example: toolpost dev my_module:plugin")
-    # Before they are loaded, which takes time: a change since then must not be missed.
-    stamps = {reference: _read_stamps(reference) for reference in config.plugins.load}
-    path = config_path or Path.cwd() / CONFIG_NAME
-    source = ConfigSource(path=path, load=load, follow=partial(follow_plugins, stamps=stamps))
-    output = ServeOutput(log_format="text", as_json=as_json)
-    run_async(serve_until_stopped, config, StdioStreams() if stdio else None, output, source)
+    return partial(follow_plugins, stamps={reference: _read_stamps(reference) for reference in config.plugins.load})
 
 
 async def follow_plugins(app: App, *, stamps: Mapping[str, Stamps], look_s: float = LOOK_S) -> None:

@@ -1,4 +1,7 @@
-"""`toolpost credentials`. Values are read from a prompt, a file or stdin, never from the command line, which others can see."""
+"""`toolpost auth set`, `list` and `remove`.
+
+Values are read from a prompt, a file or stdin, never from the command line, which others can see.
+"""
 
 import re
 import sys
@@ -15,7 +18,6 @@ from toolpost.base.nearest import nearest_name
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.credentials.grant import NAME as LOGIN_KEY
-from toolpost.credentials.keys import make_key as make_new_key
 from toolpost.credentials.login_flow import is_pending_login
 from toolpost.credentials.values import OwnValue
 from toolpost.credentials.vault import CredentialInfo, Vault
@@ -28,7 +30,6 @@ from toolpost.store import open_store, store_exists
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import suggest, warn
-from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line, print_table, table
 from toolpost.terminal.text import printable
@@ -46,30 +47,12 @@ _caller_option = click.option(
 )
 
 
-@click.group(
-    cls=SuggestingGroup,
-    epilog=examples(
-        ("toolpost credentials set github TOKEN", "asks for the value"),
-        ("toolpost credentials set github TOKEN --caller ann --file token.txt", "one caller's own"),
-        ("toolpost credentials list", "what is set, without values"),
-        ("toolpost credentials remove github --caller ann", "everything of one caller"),
-        ("toolpost credentials rotate-key", "encrypt everything with a new key"),
-    ),
-)
-def credentials() -> None:
-    """Set, list and remove the credentials that servers are used with.
-
-    They are encrypted in the store. Settings refer to them as ${caller:KEY}, in `headers` and `env` of a server; a running
-    gateway uses a changed value at once.
-    """
-
-
-@credentials.command(
+@click.command(
     name="set",
     epilog=examples(
-        ("toolpost credentials set github TOKEN", "asks for the value"),
-        ("toolpost credentials set github TOKEN --caller ann", "for one caller"),
-        ("pass show github | toolpost credentials set github TOKEN", "from another program"),
+        ("toolpost auth set github TOKEN", "asks for the value"),
+        ("toolpost auth set github TOKEN --caller ann", "for one caller"),
+        ("pass show github | toolpost auth set github TOKEN", "from another program"),
     ),
 )
 @click.argument("server", shell_complete=complete_server_names)
@@ -86,9 +69,10 @@ def credentials() -> None:
 def set_value(
     server: str, key: str, owner: str, file: BinaryIO | None, config_path: Path | None, *, as_json: bool
 ) -> None:
-    """Set a value of a server, for one caller or for callers without a name.
+    """Set a credential that a server is used with.
 
-    The value comes from a prompt, from --file, or from stdin if that is not a terminal.
+    It is for one caller, or for callers without a name. Settings refer to it as ${caller:KEY}, in `headers` and `env` of a
+    server. The value comes from a prompt, from --file, or from stdin if that is not a terminal.
     """
     config = load_cli_config(config_path)
     users = credential_users(config)
@@ -112,7 +96,7 @@ def set_value(
         warn(f"no setting of {user.section}.{server} refers to ${{caller:{key}}} yet{meant}")
 
     async def put() -> None:
-        async with _open_vault(config) as vault:
+        async with open_vault(config) as vault:
             await vault.put(server, owner, key, value)
 
     run_async(put)
@@ -122,17 +106,17 @@ def set_value(
     click.echo(f"{printable(key)} of {printable(server)} is set for {printable(_show_owner(owner))}.", err=True)
 
 
-@credentials.command(
+@click.command(
     name="list",
     epilog=examples(
-        ("toolpost credentials list", "what is set, without values"),
-        ("toolpost credentials list --json | jq '.credentials[].server'", "for other programs"),
+        ("toolpost auth list", "what is set, without values"),
+        ("toolpost auth list --json | jq '.credentials[].server'", "for other programs"),
     ),
 )
 @config_option
 @json_option("Print `{credentials: [{server, caller, key, changedAt, isReadable}], keyPlace}` on one line.")
 def list_values(config_path: Path | None, *, as_json: bool) -> None:
-    """List what is set, without values."""
+    """List the credentials that are set, without values."""
     config = load_cli_config(config_path)
     found = run_async(_list, config)
     if as_json:
@@ -155,10 +139,10 @@ def list_values(config_path: Path | None, *, as_json: bool) -> None:
     print_table(table("server", "caller", "key", "changed", "", rows=rows))
 
 
-@credentials.command(
+@click.command(
     epilog=examples(
-        ("toolpost credentials remove github TOKEN", "one value"),
-        ("toolpost credentials remove github --caller ann", "everything of one caller, a login too"),
+        ("toolpost auth remove github TOKEN", "one value"),
+        ("toolpost auth remove github --caller ann", "everything of one caller, a login too"),
     )
 )
 @click.argument("server")
@@ -167,55 +151,22 @@ def list_values(config_path: Path | None, *, as_json: bool) -> None:
 @config_option
 @json_option("Print `{server, caller, removed}` on one line: how many values there were.")
 def remove(server: str, key: str | None, owner: str, config_path: Path | None, *, as_json: bool) -> None:
-    """Remove a value of a server, or without KEY everything that a caller has for it.
+    """Remove a credential, or all of a caller for a server.
 
-    A running gateway stops what uses it, after the calls in flight.
+    Without KEY, everything is removed that the caller has for the server. A running gateway stops what uses it, after the
+    calls in flight.
     """
     removed = run_async(_remove, load_cli_config(config_path), server, owner, key)
     if not removed:
         what = f"{key} of {server}" if key else server
         raise NotFound(
-            f"Nothing is set for {what} and {_show_owner(owner)}.", hint="`toolpost credentials list` shows what is set"
+            f"Nothing is set for {what} and {_show_owner(owner)}.", hint="`toolpost auth list` shows what is set"
         )
     if as_json:
         print_json_line({"server": server, "caller": owner or None, "removed": removed})
         return
     number = "one value" if removed == 1 else f"{removed} values"
     click.echo(f"Removed {number} of {printable(server)}, for {printable(_show_owner(owner))}.", err=True)
-
-
-@credentials.command(
-    epilog=examples(
-        ("toolpost credentials rotate-key", "make a new key, in the file or keychain that is configured"),
-        ('TOOLPOST_CREDENTIALS_KEY="$NEW $OLD" toolpost credentials rotate-key', "where the key is in a variable"),
-    )
-)
-@config_option
-@json_option("Print `{credentials, keyPlace}` on one line: how many are encrypted with the new key.")
-def rotate_key(config_path: Path | None, *, as_json: bool) -> None:
-    """Encrypt all credentials with a new key.
-
-    Gateways that are running go on; of the old key, the place keeps a copy until the next rotation. If the key is in
-    TOOLPOST_CREDENTIALS_KEY, put a new one before it first (`make-key` prints one), and remove the old one afterwards.
-    """
-    config = load_cli_config(config_path)
-    count = run_async(_rotate, config)
-    if as_json:
-        print_json_line({"credentials": count, "keyPlace": key_place_of(config).shown})
-        return
-    what = "one credential is" if count == 1 else f"{count} credentials are"
-    click.echo(f"{what.capitalize()} encrypted with the new key in {printable(key_place_of(config).shown)}.", err=True)
-
-
-@credentials.command(
-    epilog=examples(
-        ("export TOOLPOST_CREDENTIALS_KEY=$(toolpost credentials make-key)", "instead of a key file"),
-        ("toolpost credentials make-key > credentials.key", "for credentials.key in toolpost.toml"),
-    )
-)
-def make_key() -> None:
-    """Print a new random key, for TOOLPOST_CREDENTIALS_KEY."""
-    click.echo(make_new_key())
 
 
 def _read_value(file: BinaryIO | None, what: str) -> bytes:
@@ -260,7 +211,7 @@ def _as_object(one: CredentialInfo) -> JsonObject:
 
 
 @asynccontextmanager
-async def _open_vault(config: Config) -> AsyncIterator[Vault]:
+async def open_vault(config: Config) -> AsyncIterator[Vault]:
     async with open_store(config.store_url, pool=1, retry_s=5.0) as store:
         yield Vault(store, key_place_of(config))
 
@@ -269,20 +220,12 @@ async def _list(config: Config) -> list[CredentialInfo]:
     # Opening a store would create one.
     if not await store_exists(config.store_url):
         return []
-    async with _open_vault(config) as vault:
+    async with open_vault(config) as vault:
         return [info for info in await vault.list() if not is_pending_login(info.name)]
 
 
 async def _remove(config: Config, server: str, owner: str, key: str | None) -> int:
     if not await store_exists(config.store_url):
         return 0
-    async with _open_vault(config) as vault:
+    async with open_vault(config) as vault:
         return await vault.remove(server, owner, key)
-
-
-async def _rotate(config: Config) -> int:
-    if not await store_exists(config.store_url):
-        raise NotFound("There is no store yet, and nothing in it.", hint="`toolpost credentials set` creates it")
-    async with _open_vault(config) as vault:
-        await vault.rotate()
-        return len([info for info in await vault.list() if not is_pending_login(info.name)])

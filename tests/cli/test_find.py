@@ -1,4 +1,4 @@
-"""`toolpost search`: what an agent would be sent, with scores, reasons and costs."""
+"""`toolpost tools --find`: what an agent would be sent, with scores, reasons and costs."""
 
 import json
 import urllib.request
@@ -23,7 +23,7 @@ def _importable(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tools_are_shown_best_first_with_the_reason(invoke: Run, tmp_path: Path) -> None:
-    ended = invoke("search", "create", "a", "calendar", "event", *OFFICE)
+    ended = invoke("tools", "--find", "create", "a", "calendar", "event", *OFFICE)
     lines = ended.out.splitlines()
 
     assert ended.code == 0
@@ -36,7 +36,7 @@ def test_tools_are_shown_best_first_with_the_reason(invoke: Run, tmp_path: Path)
 
 
 def test_json_has_scores_reasons_and_tokens(invoke: Run) -> None:
-    found = invoke("search", "delete a wiki page", "--json", *OFFICE).json
+    found = invoke("tools", "--find", "delete a wiki page", "--json", *OFFICE).json
 
     first = found["tools"][0]
     scores = [tool["score"] for tool in found["tools"]]
@@ -49,8 +49,8 @@ def test_json_has_scores_reasons_and_tokens(invoke: Run) -> None:
 
 
 def test_the_names_that_follow_are_shown(invoke: Run) -> None:
-    found = invoke("search", "delete a wiki page", "--json", *OFFICE).json
-    shown = invoke("search", "delete a wiki page", *OFFICE).out.splitlines()[-1]
+    found = invoke("tools", "--find", "delete a wiki page", "--json", *OFFICE).json
+    shown = invoke("tools", "--find", "delete a wiki page", *OFFICE).out.splitlines()[-1]
 
     assert 10 < len(found["more"]) <= 35
     assert not {tool["name"] for tool in found["tools"]} & set(found["more"])
@@ -58,7 +58,7 @@ def test_the_names_that_follow_are_shown(invoke: Run) -> None:
 
 
 def test_a_weak_match_is_named_as_weak(invoke: Run) -> None:
-    ended = invoke("search", "zebra quantum spectroscopy", *OFFICE)
+    ended = invoke("tools", "--find", "zebra quantum spectroscopy", *OFFICE)
 
     assert ended.code == 0
     assert "no tool is a strong match" in ended.err
@@ -67,14 +67,14 @@ def test_a_weak_match_is_named_as_weak(invoke: Run) -> None:
 
 @pytest.mark.parametrize("words", [(), ("",), ("  ",)])
 def test_an_empty_query_is_a_usage_error(invoke: Run, words: tuple[str, ...]) -> None:
-    ended = invoke("search", *words)
+    ended = invoke("tools", "--find", *words)
 
     assert ended.code == 2
     assert "error:" in ended.err
 
 
 def test_bytes_that_are_no_text_find_something_all_the_same(run: Run) -> None:
-    ended = run("search", "calendar \udcff event", "--json", *OFFICE)
+    ended = run("tools", "--find", "calendar \udcff event", "--json", *OFFICE)
 
     assert ended.code == 0
     assert ended.json["tools"]

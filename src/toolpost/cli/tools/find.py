@@ -1,23 +1,21 @@
-"""`toolpost search`: the tools that an agent would find for a query, and why."""
+"""`toolpost tools --find`: the tools that an agent would find for a query, and why."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.cli.quiet_app import open_quiet_app, require_named_plugins, warn_of_problems, without_store
+from toolpost.discovery import View
 from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult
 from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import tell
-from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.terminal.tables import console, cut, print_json_line, print_table, table
 from toolpost.terminal.text import printable
 
@@ -27,30 +25,13 @@ NEXT_SHOWN: Final = 10
 NEXT_ROOM: Final = len("then:  and 10,000 more (--json)")
 
 
-@click.command(
-    epilog=examples(
-        ("toolpost search convert a time between zones", "the words need no quotes"),
-        ("toolpost search 'list open pull requests on github'", "name the service, if you know it"),
-        ("toolpost search read a file --json", "with scores, matches and token counts"),
-    )
-)
-@click.argument("query", nargs=-1, required=True)
-@config_option
-@plugin_option
-@json_option(
-    "Print `{query, tools: [{name, score, tokens, why}], more: [name], isWeak, sureness, totalAvailable, tokens, …}` on one line."
-)
-def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str, ...], *, as_json: bool) -> ExitCode:
-    """Find tools by what they do.
-
-    Shows what `automatic_mcp` would return for this query in a new session, best first, with the words that matched and where.
-    A tool without such words was found by its meaning. Scores are comparable within one search only.
-    """
+def print_found(query: str, config: Config, view: View, *, as_json: bool) -> ExitCode:
+    """Print the tools that an agent would find for the query, best first; FAILED if a server or plugin failed."""
     # A shell can pass bytes that are not UTF-8.
-    text = " ".join(query).strip().encode("utf-8", "replace").decode()
+    text = query.strip().encode("utf-8", "replace").decode()
     if not text:
-        raise click.UsageError("the query is empty")
-    found, code = run_async(_search, load_cli_config(config_path, plugins), text)
+        raise click.UsageError("there is nothing to find: the words are missing")
+    found, code = run_async(_search, config, text, view)
     account = token_counts(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
         print_json_line(_to_json(text, found, account))
@@ -59,11 +40,13 @@ def search(query: tuple[str, ...], config_path: Path | None, plugins: tuple[str,
     return code
 
 
-async def _search(config: Config, query: str) -> tuple[ToolSearchResult, ExitCode]:
+async def _search(config: Config, query: str, view: View) -> tuple[ToolSearchResult, ExitCode]:
     async with open_quiet_app(without_store(config), credentials_of=config) as app:
         require_named_plugins(app)
+        if app.servers.separates_owners and view.owner:
+            await app.servers.open_for(view.owner)
         code = warn_of_problems(app)
-        return await app.finder.find(query, explain=True), code
+        return await app.finder.find(query, view, explain=True), code
 
 
 def _to_json(query: str, found: ToolSearchResult, account: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""`toolpost dev`: a saved file is served at once, to clients that stay connected; a broken one changes nothing."""
+"""`toolpost serve --reload`: a saved file is served at once, to clients that stay connected; a broken one changes nothing."""
 
 import re
 import subprocess
@@ -59,7 +59,7 @@ async def fall() -> str:
 
 
 class Output:
-    """What `toolpost dev` and its plugin print: to files, since nothing reads pipes while a client waits."""
+    """What `toolpost serve --reload` and its plugin print: to files, since nothing reads pipes while a client waits."""
 
     def __init__(self, folder: Path) -> None:
         self.out, self.err = folder / "out.txt", folder / "err.txt"
@@ -77,9 +77,9 @@ class Output:
 
 @asynccontextmanager
 async def open_dev(way: Way, folder: Path, environment: dict[str, str], on_message: Any) -> AsyncIterator[Client]:
-    """Run `toolpost dev` and open a client of it; leaving ends both."""
+    """Run `toolpost serve --reload` and open a client of it; leaving ends both."""
     output = Output(folder)
-    command = ["dev", "dev_notes:plugin"]
+    command = ["serve", "--reload", "--plugin", "dev_notes:plugin"]
     with output.err.open("w") as err, output.out.open("w") as out:
         if way.transport == "stdio":
             started = StdioServerParameters(
@@ -161,12 +161,12 @@ async def follow_tools(client: Client, changed: anyio.Event, *, task_status: Any
 
 
 def test_stdio_has_no_address(invoke: Run) -> None:
-    refused = invoke("dev", "dev_notes:plugin", "--stdio", "--listen", "127.0.0.1:0")
+    refused = invoke("serve", "--reload", "--plugin", "dev_notes:plugin", "--stdio", "--listen", "127.0.0.1:0")
     assert refused.code == 2
     assert "--stdio cannot be used with --listen" in refused.err
 
 
 def test_without_a_plugin_there_is_nothing_to_serve(invoke: Run) -> None:
-    refused = invoke("dev")
+    refused = invoke("serve", "--reload")
     assert refused.code == 2
-    assert "there is no plugin to serve" in refused.err
+    assert "there is no plugin to reload" in refused.err

@@ -1,0 +1,1 @@
+"""`toolpost audit`, `audit verify` and `audit export`."""

@@ -1,0 +1,58 @@
+"""`toolpost audit verify`: the hash chain of the record of calls."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import anyio.to_thread
+import click
+
+from toolpost.cli.audit.records import make_printer, refuse_without_store
+from toolpost.settings import Config
+from toolpost.store import AuditVerdict, open_store, verify_audit
+from toolpost.store.audit_file import find_archive_break
+from toolpost.terminal.event_loop import run_async
+from toolpost.terminal.examples import examples
+from toolpost.terminal.exits import ExitCode
+from toolpost.terminal.group import outer_options
+from toolpost.terminal.options import config_option, json_option, load_cli_config
+
+
+@click.command(
+    epilog=examples(
+        ("toolpost audit verify", "check the hash chain, read-only"),
+        ("toolpost audit verify --archive archive", "and the archives of removed entries"),
+        ("toolpost audit verify --json | jq .head", "the last hash, to note elsewhere"),
+    )
+)
+@click.option(
+    "--archive",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Check the archives of removed entries in this folder too (retention.archive).",
+)
+@config_option
+@json_option("Print the verdict as one object, on one line.")
+@click.pass_context
+def verify(context: click.Context, archive: Path | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
+    """Verify the whole hash chain of the record, read-only.
+
+    Exit code 1: an entry was changed; 2: there are no entries.
+    """
+    outer = outer_options(context)
+    verdict = run_async(_verify, load_cli_config(config_path or outer.get("config_path")), archive)
+    make_printer(as_json=as_json or outer["as_json"]).show_verdict(verdict)
+    if verdict.is_empty:
+        return ExitCode.USAGE
+    return ExitCode.OK if verdict.is_intact else ExitCode.FAILED
+
+
+async def _verify(config: Config, archive: Path | None) -> AuditVerdict:
+    await refuse_without_store(config)
+    verdict = await verify_audit(config.store_url)
+    if archive is None or not verdict.is_intact:
+        return verdict
+    async with open_store(config.store_url) as store:
+        for segment in await store.audit.segments():
+            if (found := await anyio.to_thread.run_sync(find_archive_break, archive, segment)) is not None:
+                return replace(verdict, checked=segment.first - 1, reason=found)
+    return verdict

@@ -1,0 +1,1 @@
+"""`toolpost auth`: credentials, their key, tokens, and logging out."""

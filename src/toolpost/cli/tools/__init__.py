@@ -1,0 +1,1 @@
+"""`toolpost tools`: list the tools, find some, or show one."""
