@@ -538,7 +538,7 @@ def _arguments_of(found: Round) -> Any:
     return msgspec.json.decode(found.shown)["arguments"]
 
 
-@attack("caller", "has one large call after another refused", "the contents that nobody has voted on are bounded")
+@attack("caller", "has one large call after another refused", "contents without votes are bounded")
 async def test_contents_that_nobody_votes_on_are_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "UNVOTED_LIMIT_BYTES", 10_000)
 

@@ -62,7 +62,7 @@ QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
-    """Return what changed and what it means for today's callers of the tool.
+    """Return the changes, and their effect on current callers of the tool.
 
     Never `compatible` if a call that worked would be refused, or a result is possible that the old schema ruled out. If the
     budget is spent first, the verdict is at least `review`.
