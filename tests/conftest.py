@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     guard = tiers.Guard()
     guard.install()
     config.pluginmanager.register(guard, "tiers")
+    if config.getoption("--record") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(distribution.Recorder(), "recorder")
     folder = tempfile.TemporaryDirectory(prefix="toolpost-data-")
     os.environ["XDG_DATA_HOME"] = folder.name
     config.add_cleanup(folder.cleanup)
@@ -58,6 +60,7 @@ def pytest_collection_finish() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--unit", action="store_true", help="run the unit tests alone: no process, no socket")
     parser.addoption("--soak", action="store_true", help="run the long tests too: torture, floods, fuzzing")
+    parser.addoption("--record", action="store_true", help="write how long each file takes into tests/durations.json")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks for the markers

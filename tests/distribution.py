@@ -1,77 +1,51 @@
-"""Which worker gets which test, and when: a file goes to one worker, so that what its tests share is made once; long ones first.
+"""Which worker gets which test, and when: the longest first, for what takes long and is begun last leaves the other workers idle.
 
-What takes long and is begun last leaves the other workers idle. The tests of files in `APART` share nothing and take their time:
-each goes to whoever is free, one of each file before the next of any, so that the heaviest do not meet.
+`durations.json` has the seconds of each file that takes more than a few; `scripts/test --record` writes it. A file goes to one
+worker, so that what its tests share is made once. The tests of a long file that share nothing go to whichever worker is free, one
+of each file before the next of any, so that the heaviest do not meet.
 """
 
+import functools
+import json
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-TOGETHER = (
-    "upstreams/test_oidc_provider.py",
-    "upstreams/test_faithfulness.py",
-    "upstreams/test_npm_servers.py",
-    "cli/test_chat.py",
-    "browser/test_chat_page.py",
-)
-APART = (
-    "docs/test_guides.py",
-    "parts/bus/test_torture.py",
-    "upstreams/test_faults_are_seen.py",
-    "parts/bus/test_end_to_end.py",
-    "upstreams/test_soak.py",
-    "parts/agents/test_leaks.py",
-    "middleware/test_pipeline_accepts.py",
-    "parts/bus/test_connect.py",
-    "parts/workspace/test_watch.py",
-    "parts/tasks/test_survival.py",
-    "store/test_processes.py",
-    "store/test_wakeups.py",
-    "upstreams/test_scale.py",
-    "parts/bus/test_model.py",
-    "cli/test_store_command.py",
-    "parts/workspace/test_attacks.py",
-    "parts/workspace/test_builds.py",
-    "parts/workspace/test_ends.py",
-    "hostile/test_kills.py",
-    "hostile/test_fuzz.py",
-)
-SLOW = (
-    "conformance/test_conformance.py",
-    "conformance/test_auth.py",
-    "hostile/test_many_tools.py",
-    "parts/approvals/test_faults.py",
-    "parts/trail/test_faults.py",
-    "parts/agents/test_two_gateways.py",
-    "upstreams/test_kills.py",
-    "wire/test_shutdown.py",
-    "test_tiers.py",
-    "parts/test_installed_part.py",
-    "cli/test_schedules.py",
-    "cli/test_login.py",
-    "cli/test_call_gateway.py",
-    "cli/test_serve.py",
-    "wire/test_cancellation.py",
-    "store/test_call_journal.py",
-    "parts/bus/test_beads.py",
-    "test_pytest_plugin.py",
-    "cli/test_narrow.py",
-)
-"""They have few tests, and would come last by their number: begun after those above, and before all others."""
-_SLOW = {f"tests/{name}" for name in SLOW}
-_LONG = {f"tests/{name}": place for place, name in enumerate((*TOGETHER, *APART, *SLOW))}
-_APART = {f"tests/{name}" for name in APART}
+ROOT: Final = Path(__file__).parents[1]
+DURATIONS: Final = Path(__file__).with_name("durations.json")
+
+SPLIT_S: Final = 60
+"""A file that takes as long is not given to one worker, if its tests share no fixture."""
+
+LEAST_S: Final = 5
+"""Files that take less are not recorded: by their number of tests they come at the right time."""
 
 
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     """Hands out files in the order of the collection, and some of them test by test."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if file in _APART else file
+        file = file_of(nodeid)
+        return nodeid if is_split(file) else file
+
+
+class Recorder:
+    """Writes how long each file took at the end of a run; files that did not run keep their figures."""
+
+    def __init__(self, durations: Path = DURATIONS) -> None:
+        self._durations = durations
+        self._taken: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._taken[file_of(report.nodeid)] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        known = read_durations(self._durations) | {file: round(seconds) for file, seconds in self._taken.items()}
+        kept = {file: seconds for file, seconds in known.items() if seconds >= LEAST_S and (ROOT / file).exists()}
+        self._durations.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
@@ -84,11 +58,37 @@ def make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
 
 def put_in_order(items: list[pytest.Item]) -> None:
     """Put the longest first, then the files with the most tests."""
-    files = [item.nodeid.partition("::")[0] for item in items]
+    durations = read_durations()
+    files = [file_of(item.nodeid) for item in items]
     sizes, met = Counter(files), Counter[str]()
-    keys: dict[int, tuple[int, int, int]] = {}
+    keys: dict[int, tuple[int, int, int, str]] = {}
     for item, file in zip(items, files, strict=True):
-        met[file] += file in _APART
-        turn = len(items) if file in _SLOW else met[file]
-        keys[id(item)] = (0, turn, _LONG[file]) if file in _LONG else (1, -sizes[file], 0)
+        seconds = durations.get(file, 0)
+        if is_split(file):
+            met[file] += 1
+            keys[id(item)] = (0, met[file], -seconds, file)
+        elif seconds:
+            keys[id(item)] = (0, 0 if seconds >= SPLIT_S else len(items), -seconds, file)
+        else:
+            keys[id(item)] = (1, 0, -sizes[file], "")
     items.sort(key=lambda item: keys[id(item)])
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+@functools.cache
+def read_durations(file: Path = DURATIONS) -> dict[str, int]:
+    """Return the seconds of each recorded file."""
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+@functools.cache
+def is_split(file: str) -> bool:
+    """Whether each test of a file goes to whichever worker is free."""
+    if read_durations().get(file, 0) < SPLIT_S:
+        return False
+    path = ROOT / file
+    texts = [each.read_text() for each in (path, path.with_name("conftest.py")) if each.exists()]
+    return not any('scope="module"' in text for text in texts)

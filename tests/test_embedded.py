@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ from toolpost import (
     Toolpost,
     ToolpostError,
 )
-from toolpost.parts import Host, Part, Provided, Section
+from toolpost.parts import Host, Part, Section
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -355,7 +355,7 @@ class BellPart(Part):
     sections: ClassVar = (BELL,)
 
     @asynccontextmanager
-    async def open(self, host: Host) -> AsyncIterator[Provided]:
+    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
         bell = Plugin("bell", version="1.0.0")
 
         @bell.tool
@@ -363,7 +363,7 @@ class BellPart(Part):
             """Ring."""
             return "ding" * BELL.of(host.config).rings
 
-        yield Provided(plugins=[bell])
+        yield [bell]
 
 
 async def test_a_part_is_opened_with_its_settings(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ quality   how often the right tool is among the first
 steps     how much of a task of several steps one search finds
 speed     what a query, an index and a change cost, up to 100,000 tools
 doubt     how well a weak match is told from a good one
-embedded  what a sentence model adds, by a command of its own
 choice    what other weights would give
 page      tables for a person and for the documentation
 """

@@ -6,7 +6,8 @@ lock for each value. Its classes are imported and used at the time of a scrape a
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,8 +33,15 @@ class Gauge(NamedTuple):
     values: Mapping[tuple[str, ...], float]
 
 
-Gauges = Mapping[str, tuple[str, float] | Gauge]
+GaugeValues = Mapping[str, tuple[str, float] | Gauge]
 """What holds at this moment: by name, what it means and its value; or values with labels."""
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """The gauges of a part; its counters are added to `host.metrics`."""
+
+    read: Callable[[], GaugeValues]
 
 
 class Counter:
@@ -274,7 +282,7 @@ class Metrics:
     def counters(self) -> list[Counter]:
         return [value for value in vars(self).values() if isinstance(value, Counter)] + self._of_parts
 
-    def text(self, gauges: Gauges, counters: Gauges | None = None, commits: Durations | None = None) -> str:
+    def text(self, gauges: GaugeValues, counters: GaugeValues | None = None, commits: Durations | None = None) -> str:
         """Render everything; `counters` are those that others keep, `commits` the transactions of the store."""
         from prometheus_client.exposition import generate_latest
 
@@ -298,7 +306,7 @@ class _Families:
         return self._families
 
 
-def _collect(values: Gauges, *, is_counter: bool) -> "Iterator[Metric]":
+def _collect(values: GaugeValues, *, is_counter: bool) -> "Iterator[Metric]":
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     kind = CounterMetricFamily if is_counter else GaugeMetricFamily

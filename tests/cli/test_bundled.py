@@ -94,11 +94,10 @@ def test_doctor_says_what_an_extra_would_bring(invoke: Run, monkeypatch: pytest.
     found = invoke("doctor", "--json").json["groups"][0]["findings"]
     told = [finding["message"] for finding in found if finding["check"] == "extras"]
 
-    assert len(told) == 4
+    assert len(told) == 3
     assert "PostgreSQL" in told[0]
     assert "keychain" in told[1]
-    assert "sentence model" in told[2]
-    assert "indexes and searches code; pip install 'toolpost[workspace]' brings it" in told[3]
+    assert "indexes and searches code; pip install 'toolpost[workspace]' brings it" in told[2]
 
 
 def test_the_lock_of_an_author_has_the_authors_tools_alone(invoke: Run, tmp_path: Path) -> None:

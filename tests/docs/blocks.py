@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+GUIDES = [
+    ROOT / "README.md",
+    *(page for folder in ("start", "guides", "parts") for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
 
 TOP_LINES = 16
 """Where a page says what it needs."""

@@ -105,8 +105,6 @@ load = ["policy:no_passwords"]
 [discovery]
 mode = "automatic"
 
-embedder = "models/minilm"
-
 [discovery.reranker]
 url = "http://127.0.0.1:11434/v1"
 model = "small"

@@ -1,4 +1,5 @@
-"""Every block of the README and the guides is exercised, page by page and in order, in an empty folder.
+"""Every block of the README, the start pages, the guides and the product pages
+is exercised, page by page and in order, in an empty folder.
 
 - python, toml, sql, js and html: written to the file that the first line names. `toolpost.toml` and its like must load.
 - sh: run line by line. A line whose comment speaks of a refusal or a failure must fail, any other must work. `toolpost serve` is
@@ -311,7 +312,7 @@ def test_every_guide_is_on_the_map() -> None:
     linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/README.md").read_text()))
     decisions = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs/decisions/README.md").read_text()))
 
-    assert {str(path) for path in pages if path.parts[0] in ("guides", "reference")} <= linked
+    assert {str(path) for path in pages if path.parts[0] in ("start", "guides", "parts", "reference")} <= linked
     assert {path.name for path in pages if path.parts[0] == "decisions"} - {"README.md"} == decisions
 
 

@@ -166,7 +166,6 @@ _SIGNS = {
     "skills": re.compile(r"plugin\.skills\("),
     "postgres": re.compile(r"DATABASE_URL|postgresql://"),
     "keychain": re.compile(r"keychain:"),
-    "embeddings": re.compile(r"^embedder = ", re.MULTILINE),
     "results": re.compile(r"results__read.*\"grep\""),
     "otel": re.compile(r"^\[telemetry\]|OTEL_", re.MULTILINE),
 }

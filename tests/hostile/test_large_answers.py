@@ -33,6 +33,7 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.credentials.discovery import Discovery, OAuthFailed, discover, register
 from toolpost.credentials.fetch import BODY_LIMIT, Fetcher
 from toolpost.middleware import CheckedResult
+from toolpost.parts import ResultLimiter
 from toolpost.parts.models.endpoint import BODY_LIMIT_BYTES, Api, Endpoint, EndpointFailed, ModelPrompt
 from toolpost.parts.results.reader import PAGE_LIMIT_BYTES
 from toolpost.protocol.era import STATELESS
@@ -268,7 +269,7 @@ async def test_registrations(name: str, open_login: OpenGateway) -> None:
 async def test_results_that_are_cut(size: int) -> None:
     result = CheckedResult(fill(size, b"[],"))
     async with open_limited(limited(limit_bytes=size - size // 5), plugin_with({})) as app:
-        limiter = app.parts.limiter
+        limiter = app.contributions.first(ResultLimiter)
         assert limiter is not None
         caller = Caller(id=CallerId("ada"), transport="memory")
         admitted = app.gateway.admit(caller=caller, name="made__large", arguments={})

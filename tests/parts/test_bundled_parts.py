@@ -18,7 +18,7 @@ from toolpost.settings import Config, PluginSettings, StoreSettings
 async def main() -> None:
     plugins = PluginSettings(bundled=sys.argv[1:])
     async with open_app(Config(store=StoreSettings(url="sqlite::memory:"), plugins=plugins)) as app:
-        print(json.dumps([sorted(app.parts.by_name), sorted(sys.modules)]))
+        print(json.dumps([sorted(app.contributions.parts), sorted(sys.modules)]))
 
 anyio.run(main)
 """

@@ -1,7 +1,7 @@
 """An authorization server that a part brings, by the names that a guide shows."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,14 +10,14 @@ import pytest
 
 from toolpost.app import open_app, open_http
 from toolpost.base.passphrase import hash_passphrase
-from toolpost.parts import Claims, Config, Host, Login, Part, Provided, load_config
+from toolpost.parts import Claims, Config, Host, Login, Part, TokenIssuer, load_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 URL = "http://127.0.0.1:8420"
 
 
-class Badges:
+class Badges(TokenIssuer):
     """Accepts `badge-NAME`."""
 
     issuer = URL
@@ -52,8 +52,8 @@ class BadgePart(Part):
         return True
 
     @asynccontextmanager
-    async def open(self, host: Host) -> AsyncIterator[Provided]:
-        yield Provided(login=Badges())
+    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
+        yield [Badges()]
 
 
 async def test_the_endpoint_accepts_tokens_of_a_part(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from toolpost.app.running import App
 from toolpost.settings import Config
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.supervisor import Supervisor
 
 SERVERS = Path(__file__).parent / "servers"
 HOSTILE = SERVERS / "hostile.py"
@@ -75,6 +76,11 @@ def text_of(answer: CallToolResult) -> str:
 
 def report(app: App, name: str = "up") -> ServerReport:
     return app.servers.providers[name].supervisor.report()
+
+
+def retry_in_s(supervisor: Supervisor) -> float:
+    """Return the seconds until a server that failed may be started again; at most 0 if it may be now."""
+    return supervisor._pool.backoff.wait_s
 
 
 def lines(path: Path) -> list[str]:

@@ -10,7 +10,19 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, report, text_of, until
+from tests.upstreams.behind import (
+    ERAS,
+    ONE_OF_EACH,
+    PAIRS,
+    Timed,
+    beside,
+    gateway,
+    hostile,
+    report,
+    retry_in_s,
+    text_of,
+    until,
+)
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import QUICK_WAYS, STATELESS, Way
@@ -159,7 +171,7 @@ async def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
         seen = report(app)
         answer = await client.call_tool("good__echo", {"text": "here"})
         async with serving(HttpServer(), port=port):
-            await until(lambda: app.servers.providers["up"].supervisor.retry_in_s <= 0)
+            await until(lambda: retry_in_s(app.servers.providers["up"].supervisor) <= 0)
             await app.servers.providers["up"].supervisor.ensure_ready()
             await until(lambda: any(tool.contract.name == "up__echo" for tool in app.gateway.catalog))
             late = await client.call_tool("up__echo", {"text": "late"})
@@ -183,7 +195,7 @@ async def test_a_server_that_goes_away_and_comes_back_is_found_again(
     try:
         gone = await client.call_tool("up__echo")
         async with serving(HttpServer(version=version), port=port):
-            await until(lambda: app.servers.providers["up"].supervisor.retry_in_s <= 0)
+            await until(lambda: retry_in_s(app.servers.providers["up"].supervisor) <= 0)
             back = await client.call_tool("up__echo", {"text": "back"})
     finally:
         await opened.__aexit__(None, None, None)

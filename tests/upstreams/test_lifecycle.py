@@ -8,7 +8,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, retry_in_s, text_of, until
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
@@ -204,10 +204,10 @@ async def test_failed_starts_are_held_off_longer_and_longer_and_then_given_up(
     async with gateway(hostile(start="exit"), config=config) as (app, client):
         keeper = supervisor_of(app)
         for _ in range(5):
-            await until(lambda: keeper.retry_in_s <= 0)
+            await until(lambda: retry_in_s(keeper) <= 0)
             began = anyio.current_time()
             failed = await client.call_tool("up__echo")
-            waits.append((keeper.retry_in_s, anyio.current_time() - began))
+            waits.append((retry_in_s(keeper), anyio.current_time() - began))
         refused = await client.call_tool("up__echo")
         suspended = report(app).state
         keeper.start()

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anyio import CancelScope, create_task_group
 
 from toolpost.app.callers import TEST_TAG, members_of, mode_scope, scopes_of
 from toolpost.app.running import App, ServerNotifications, ToolChanges, catalog_of, listing_of
 from toolpost.authoring import Middleware, Plugin
+from toolpost.authoring.middleware import NamedMiddleware
+from toolpost.base.attention import ActionItems, Attention
 from toolpost.base.caller import Caller, Principal, owner_of
 from toolpost.base.events import event
 from toolpost.base.state_folder import OWN_FOLDER
@@ -26,12 +28,12 @@ from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
-from toolpost.discovery.reranker import Complete, Reranker, RerankerSpec
+from toolpost.discovery.reranker import Reranker, RerankerSpec, RerankingModel
 from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.rejected import RejectedTokens
-from toolpost.endpoints.auth.roster import Claims, Roster
+from toolpost.endpoints.auth.roster import Admission, Claims, Roster, TokenIssuer
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
@@ -40,22 +42,27 @@ from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.page_kit import make_page_kit
 from toolpost.endpoints.http.paths import MCP_PATH
-from toolpost.endpoints.http.routes import HttpContext, Routes
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
+from toolpost.endpoints.tasks import Tasks
 from toolpost.fairness import Callers, EndpointShares, Shares
-from toolpost.gateway import Gateway, ObservedGateway
-from toolpost.host.host import Host, Notifications, OpenParts, Provided
+from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
+from toolpost.host.contributions import Background, Contributions
+from toolpost.host.host import Host, Notifications
 from toolpost.host.part import Part
 from toolpost.manifest import BUNDLED as BUNDLED_PARTS
 from toolpost.manifest import installed_parts
 from toolpost.metrics import Metrics
-from toolpost.middleware import Pipeline
+from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
+from toolpost.providers import ProviderFilter
 from toolpost.providers.contract_watch import Promises
 from toolpost.providers.plugin_host import (
     PluginCandidate,
@@ -64,7 +71,7 @@ from toolpost.providers.plugin_host import (
     find_installed,
 )
 from toolpost.providers.relay import AllProviders, Relay
-from toolpost.providers.server_host import ServerHost
+from toolpost.providers.server_host import LoginTargets, ServerHost
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
@@ -74,11 +81,10 @@ from toolpost.settings.section import check_effects
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.part_migrations import migrate_part
 from toolpost.upstreams.in_process import ServerObject
+from toolpost.upstreams.server_requests import Sampler, SamplingModel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
+from toolpost.upstreams.transport import ObserveTransport
 from toolpost.upstreams.validation.pool import Validators
-
-if TYPE_CHECKING:
-    from toolpost.discovery.embedder import Embedder
 
 _log = logging.getLogger("toolpost.app")
 
@@ -89,7 +95,7 @@ LOGIN_KEY: Final = "login"
 """The name of the key that signs the addresses of logins."""
 
 _ANSWER_S: Final = 6.0
-"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`upstreams.process.tree`)."""
+"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`processes.tree`)."""
 
 _TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
@@ -165,12 +171,13 @@ async def open_app(
             loads_bundled=bundled,
             is_brief=is_brief,
         )
-        embedder = _embedder(config)
-        provided = await _open_parts(parts, host, stack)
-        reranker = await stack.enter_async_context(_open_reranker(config, metrics, provided.complete))
-        _load_plugins(host, plugins, provided)
+        contributions = await _open_parts(parts, host, stack)
+        reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
+        _load_plugins(host, plugins, contributions)
         validators = Validators()
-        specs = _servers_for(tool, specs_of(config, plugin_host) if servers is None else servers, plugin_host, provided)
+        specs = _servers_for(
+            tool, specs_of(config, plugin_host) if servers is None else servers, plugin_host, contributions
+        )
         vault = await _open_vault(store, config, specs, credentials_of, stack)
         authorizations = Authorizations(vault)
         stack.push_async_callback(authorizations.aclose)
@@ -180,7 +187,7 @@ async def open_app(
                 callers=callers,
                 instances=config.limits.instances,
                 waiting=config.limits.waiting,
-                observe=provided.observer.observe_transport if provided.observer is not None else None,
+                observe=_find_transport_observer(contributions),
             ),
             known=store.known_tools,
             verdicts=store.verdicts,
@@ -201,18 +208,19 @@ async def open_app(
             on_notification=notifications.note,
             learn_limit_s=learn_limit_s,
             on_wait=on_wait,
-            sampler=provided.sampler,
+            sampler=_find_sampler(contributions),
             vault=vault,
             on_owner_change=changes.note_owner,
             authorizations=authorizations,
             login_key=await store.keys.of(LOGIN_KEY),
-            other_logins=lambda: provided.logins,
+            other_logins=lambda: _list_login_targets(contributions),
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
         await plugin_host.hold_tools(behind)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
-        app = _assemble(host, provided, roster, behind, changes, reranker, embedder, rounds, validators)
+        app = _assemble(host, contributions, roster, behind, changes, reranker, rounds, validators)
+        host.set_gateway(app.gateway)
         changes.app = app
         roster.separates_owners, roster.keeps_tokens = behind.separates_owners, behind.exchanges_callers_tokens
         roster.on_verified = partial(_keep_token, authorizations)
@@ -220,15 +228,11 @@ async def open_app(
             tasks.start_soon(changes.follow, app)
             tasks.start_soon(notifications.follow, app)
             tasks.start_soon(app.finder.preparation.run)
-            if embedder is not None:
-                tasks.start_soon(embedder.run)
             if config.discovery.mode != "all":
                 app.finder.preparation.start()
             try:
                 async with AsyncExitStack() as running:
-                    for each in provided.by_name.values():
-                        if each.run is not None:
-                            await running.enter_async_context(each.run(app.gateway))
+                    await _run_in_background(contributions, plugin_host, running)
                     yield app
             finally:
                 tasks.cancel_scope.cancel()
@@ -272,23 +276,43 @@ def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list
     return parts
 
 
-async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) -> OpenParts:
+async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) -> Contributions:
     """Open parts in order; one that fails is named among the plugins, and the rest serves. Bad settings are an error."""
     if host.loads_bundled:
         check_effects(host.config)
-    provided: dict[str, Provided] = {}
+    contributions = Contributions()
     for part in parts:
         try:
             if part.migrations is not None:
                 await migrate_part(host.store, host.config.store_url, part.name, part.migrations)
-            provided[part.name] = await stack.enter_async_context(part.open(host))
+            contributions.add(part.name, await stack.enter_async_context(part.open(host)))
         except BadConfiguration:
             raise
         except Exception as error:
             if part.must_open(host.config):
                 raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
-    return OpenParts(by_name=provided)
+    return contributions
+
+
+def _find_transport_observer(contributions: Contributions) -> ObserveTransport | None:
+    observer = contributions.first(Observer)
+    return None if observer is None else observer.observe_transport
+
+
+def _find_sampler(contributions: Contributions) -> Sampler | None:
+    model = contributions.first(SamplingModel)
+    return None if model is None else model.answer
+
+
+async def _run_in_background(contributions: Contributions, plugins: PluginHost, stack: AsyncExitStack) -> None:
+    for each in contributions.all(Background):
+        if each.while_plugin is None or plugins.serves(each.while_plugin):
+            await stack.enter_async_context(each.open())
+
+
+def _list_login_targets(contributions: Contributions) -> dict[str, ServerSpec]:
+    return {name: spec for targets in contributions.all(LoginTargets) for name, spec in targets.list().items()}
 
 
 def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
@@ -318,17 +342,14 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
 
 
 def _servers_for(
-    tool: str | None, specs: Sequence[ServerSpec], plugins: PluginHost, parts: OpenParts
+    tool: str | None, specs: Sequence[ServerSpec], plugins: PluginHost, contributions: Contributions
 ) -> Sequence[ServerSpec]:
     """Select the servers that a call of this tool needs: all of them without a tool, or where its name does not tell."""
     if tool is None:
         return specs
     bundled = {entry.name for entry in BUNDLED_PARTS}
     # A group has tools of several servers, and another package's part may call any tool.
-    if any(
-        provided.derive is not None or (provided.run is not None and name not in bundled)
-        for name, provided in parts.by_name.items()
-    ):
+    if contributions.all(ProviderFilter) or not bundled.issuperset(part for part, _ in contributions.named(Background)):
         return specs
     owner = tool.partition(SEPARATOR)[0]
     if named := [spec for spec in specs if spec.name == owner]:
@@ -355,10 +376,12 @@ def _spec_of(config: Config, name: str) -> ServerSpec:
 
 
 @asynccontextmanager
-async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | None) -> AsyncIterator[Reranker | None]:
+async def _open_reranker(
+    config: Config, metrics: Metrics, model: RerankingModel | None
+) -> AsyncIterator[Reranker | None]:
     """Open the reranker, if one is configured; leaving closes its connections."""
     settings = config.discovery.reranker
-    if settings.url is None and (not settings.models or complete is None):
+    if settings.url is None and (not settings.models or model is None):
         yield None
         return
     spec = RerankerSpec(
@@ -369,37 +392,37 @@ async def _open_reranker(config: Config, metrics: Metrics, complete: Complete | 
         candidates=settings.candidates,
         network=config.resolve_network(),
     )
-    reranker = Reranker(spec, metrics, complete if settings.url is None else None)
+    reranker = Reranker(spec, metrics, None if model is None or settings.url is not None else model.complete)
     try:
         yield reranker
     finally:
         await reranker.aclose()
 
 
-def _embedder(config: Config) -> "Embedder | None":
-    """Return the scorer by a sentence model, if one is configured. The model is loaded by the first search."""
-    if config.embedder_path is None:
-        return None
-    from toolpost.discovery.embedder import Embedder
-
-    return Embedder(config.embedder_path)
-
-
 def _assemble(
     host: Host,
-    parts: OpenParts,
+    contributions: Contributions,
     roster: Roster,
     servers: ServerHost,
     changes: ToolChanges,
     reranker: Reranker | None,
-    embedder: "Embedder | None",
     rounds: MultiRoundRequests,
     validators: Validators,
 ) -> App:
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
-    limiter = parts.limiter
-    middleware = host.plugins.all_middleware(parts.middleware)
+    limiter, tasks, observer = (
+        contributions.first(ResultLimiter),
+        contributions.first(Tasks),
+        contributions.first(Observer),
+    )
+    guards = contributions.all(Guard)
+    middleware = host.plugins.all_middleware(
+        [
+            NamedMiddleware(f"{part}:{getattr(each.function, '__name__', type(each.function).__name__)}", each.function)
+            for part, each in contributions.named(CallMiddleware)
+        ]
+    )
     pipeline = Pipeline(
         store.audit,
         shares.calls,
@@ -407,17 +430,16 @@ def _assemble(
         waiting_limit=config.limits.waiting,
         validators=validators,
         middleware=middleware,
-        guards=parts.guards,
+        guards=guards,
         unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
-        on_recorded=parts.on_recorded,
+        on_recorded=[each.function for each in contributions.all(RecordListener)],
         small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
     )
-    catalog = catalog_of(config, host.plugins, servers, parts)
+    catalog = catalog_of(config, host.plugins, servers, contributions)
     host.plugins.logins = servers.logins
     uses: Counter[str] = Counter()
-    finder = Finder(Preparation(catalog, metrics, embedder), uses=uses, reranker=reranker, embedder=embedder)
+    finder = Finder(Preparation(catalog, metrics), uses=uses, reranker=reranker)
     automatic_mcp = AutomaticMcp(finder, store.seen, metrics)
-    observer = parts.observer
     gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)
     gateway = gateway_type(
         catalog,
@@ -425,7 +447,7 @@ def _assemble(
         automatic_mcp=automatic_mcp,
         metrics=metrics,
         uses=uses,
-        conversations=parts.conversations,
+        conversations=contributions.first(AgentCallObserver),
         limiter=limiter,
     )
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
@@ -434,31 +456,31 @@ def _assemble(
         config=config,
         store=store,
         plugin_host=host.plugins,
-        parts=parts,
+        contributions=contributions,
         servers=servers,
         gateway=gateway,
         call_handler=handler_type(
             gateway,
             listing_of(config, gateway.catalog, config.discovery.mode),
             rounds,
-            parts.tasks,
+            tasks,
             open_owner=servers.open_for,
         ),
         sdk=LazySdk(
             Relay(
                 AllProviders(lambda: host.plugins.contents, servers.providers),
-                companions=parts.companions(host.plugins),
+                companions=host.plugins.companions,
                 refusals=gateway.refusals,
             ),
             store.audit,
             rounds,
             shares,
             instructions,
-            parts.tasks,
+            tasks,
             middleware=() if observer is None else [observer.observe_sdk],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,
-            steps=ExtensionSteps(middleware, parts.guards),
+            steps=ExtensionSteps(middleware, guards),
         ),
         shares=shares,
         roster=roster,
@@ -484,16 +506,18 @@ def _add_project_to_path(config: Config) -> None:
         sys.path.append(folder)
 
 
-def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], parts: OpenParts) -> None:
+def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributions: Contributions) -> None:
     """Load the plugins that are given, those of parts, those that are installed and those that are configured."""
     settings, plugins = host.config.plugins, host.plugins
-    plugins.sampler = parts.sampler
+    plugins.sampler = _find_sampler(contributions)
     plugins.load_middleware(host.config.middleware.load)
     bundled = {entry.name for entry in BUNDLED_PARTS}
     ours = [_TIME] if host.wants_plugin("time") else []
     others: list[PluginCandidate] = []
-    for name, provided in parts.by_name.items():
-        (ours if name in bundled else others).extend(map(_candidate, provided.plugins))
+    for part, plugin in contributions.named(Plugin):
+        (ours if part in bundled else others).append(_candidate(plugin))
+    for part, candidate in contributions.named(PluginCandidate):
+        (ours if part in bundled else others).append(candidate)
     others += candidates_from(settings.load)
     # A configured server with the name of a bundled plugin replaces that plugin.
     taken = [] if settings.chosen else [name for name, server in host.config.servers.items() if server.enabled]
@@ -549,7 +573,7 @@ async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]
     A short-lived server may leave the SDK unloaded until a request needs it (`loads_early`).
     """
     host, port = app.config.address
-    app.roster.replace(members_of(app.config, login=app.parts.login))
+    app.roster.replace(members_of(app.config, login=app.contributions.first(TokenIssuer)))
     connections = Connections(limits_of(app.config), app.gateway.metrics)
     endpoint = _make_endpoint(app, host, connections, loads_early=loads_early)
     http = app.config.http
@@ -580,10 +604,10 @@ async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[Http
     """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
 
     Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
-    of ours off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    of Toolpost's off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
     `is_guarded`: the application checks callers itself.
     """
-    app.roster.replace(members_of(app.config, login=app.parts.login))
+    app.roster.replace(members_of(app.config, login=app.contributions.first(TokenIssuer)))
     _set_base_url(app, None)
     host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
     endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
@@ -615,6 +639,7 @@ def _make_endpoint(
         rejected=RejectedTokens(app.gateway.metrics.tokens_rejected),
     )
     body_limit = app.config.http.body_limit_bytes
+    contributions, observer = app.contributions, app.contributions.first(Observer)
     http = HttpContext(
         access=access,
         streams=app.shares.streams,
@@ -623,14 +648,16 @@ def _make_endpoint(
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
-        attention=app.parts.attention,
-        pages=app.parts.pages,
+        attention=partial(_find_action_items, contributions.all(ActionItems)),
+        pages=_list_pages(contributions),
         # An application in front of the endpoint knows its people itself.
-        **({} if is_guarded else {"check_change": app.parts.check_change}),
+        **({} if is_guarded else {"check_change": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [*make_page_kit(http)]
     if app.servers.logins is not None:
         own_routes.append(LoginPages(access, app.servers.logins))
+    # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
+    part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
         app.call_handler,
         app.sdk,
@@ -639,13 +666,29 @@ def _make_endpoint(
         health=app.health,
         metrics=lambda: app.scrape(connections),
         admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_change),
-        routes=[*own_routes, *app.parts.routes(http)],
+        routes=[*own_routes, *part_routes],
         shares=app.shares,
         loads_early=loads_early,
         bare_names=app.config.http.bare_names,
-        continues_traces=app.parts.observer is not None,
-        on_session_end=app.parts.observer.end_session if app.parts.observer is not None else None,
+        continues_traces=observer is not None,
+        on_session_end=observer.end_session if observer is not None else None,
     )
+
+
+def _list_pages(contributions: Contributions) -> dict[str, str]:
+    """Return the paths of all pages for people, by title: first those of the part that has `/`."""
+    pages = contributions.named(Page)
+    home = next((part for part, page in pages if page.path == "/"), None)
+    return {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+
+
+def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:
+    for each in checks:
+        each.check(request, admission)
+
+
+async def _find_action_items(found: Sequence[ActionItems], principal: Principal) -> list[Attention]:
+    return [item for each in found for item in await each.find(principal)]
 
 
 async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:

@@ -19,7 +19,8 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
 from toolpost.endpoints.auth.access import check_exposure
-from toolpost.endpoints.auth.roster import Members
+from toolpost.endpoints.auth.roster import Members, TokenIssuer
+from toolpost.host.contributions import Reload
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
 
@@ -93,7 +94,7 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         if not is_still():
             return  # The file changed while it was read.
         members = await _read_members(app, config)
-        reloads = {name: reload for part in app.parts.by_name.values() for name, reload in part.reloads.items()}
+        reloads = {each.section: each.prepare for each in app.contributions.all(Reload)}
         prepared = [await reload(config) for reload in reloads.values()]
         applied = await app.servers.apply(specs_of(config, app.plugin_host))
     except (ToolpostError, ExceptionGroup) as raised:
@@ -125,7 +126,9 @@ async def _read_members(app: App, config: Config) -> Members:
     if not app.changes.is_served:
         return app.roster.members
     # In a thread: it reads files, and may import the OAuth code.
-    members = await anyio.to_thread.run_sync(members_of, config, app.roster.members, app.parts.login)
+    members = await anyio.to_thread.run_sync(
+        members_of, config, app.roster.members, app.contributions.first(TokenIssuer)
+    )
     check_exposure(app.config.address[0], is_open=members.is_open)
     return members
 

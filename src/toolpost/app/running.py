@@ -29,9 +29,9 @@ from toolpost.endpoints.listing import Listing
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.fairness import EndpointShares
 from toolpost.gateway import Gateway
-from toolpost.host.host import OpenParts
-from toolpost.metrics import Gauge
-from toolpost.providers import Provider
+from toolpost.host.contributions import Contributions, Service
+from toolpost.metrics import Gauge, Gauges
+from toolpost.providers import Provider, ProviderFilter
 from toolpost.providers.plugin_host import PluginHost
 from toolpost.providers.server_host import ServerHost
 from toolpost.settings import Config
@@ -39,7 +39,7 @@ from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, TOOLS_CHANGED, Notification
 from toolpost.upstreams.report import ServerState
 
-Service = TypeVar("Service")
+T = TypeVar("T")
 
 _SETTLE_S: Final = 0.05
 _NOTIFICATION_LIMIT: Final = 1_000
@@ -64,15 +64,14 @@ class App:
     """The callers that HTTP admits; empty until HTTP is served."""
     changes: "ToolChanges"
     finder: Finder
-    parts: OpenParts
+    contributions: Contributions
     tokens: DelegatedTokens
 
-    def service(self, kind: type[Service]) -> Service:
+    def service(self, kind: type[T]) -> T:
         """Return a service that an open part offers, by its type; raise `CapabilityMissing` if none does."""
-        for provided in self.parts.by_name.values():
-            for service in provided.services:
-                if isinstance(service, kind):
-                    return service
+        for service in self.contributions.all(Service):
+            if isinstance(service.object, kind):
+                return service.object
         raise CapabilityMissing(f"No part that is open offers a {kind.__name__}.")
 
     async def scrape(self, connections: Connections | None = None) -> str:
@@ -149,7 +148,7 @@ class App:
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **of_servers,
-                **self.parts.gauges(),
+                **{name: value for each in self.contributions.all(Gauges) for name, value in each.read().items()},
             },
             {"toolpost_server_restarts_total": restarts, "toolpost_calls_lost_total": lost},
             self.store.commit_durations,
@@ -206,7 +205,7 @@ class ToolChanges:
         self._is_rebuild_needed = False
 
     def note(self, servers: Collection[str]) -> None:
-        """Schedule a rebuild, and notifications about these servers; without a name nobody is notified.
+        """Schedule a rebuild, and notifications about these servers; without a name no client is notified.
 
         Changes within 50 ms are one: a server that starts reports its tools several times.
         """
@@ -250,8 +249,8 @@ class ToolChanges:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(self, app: App, providers: Sequence[Provider], mode: Mode) -> tuple[Catalog, Listing]:
-        catalog = _make_catalog(app.config, app.plugin_host, app.parts, providers)
-        _separate_owners(catalog, app.config, app.plugin_host, app.servers, app.parts)
+        catalog = _make_catalog(app.config, app.plugin_host, app.contributions, providers)
+        _separate_owners(catalog, app.config, app.plugin_host, app.servers, app.contributions)
         return catalog, listing_of(self.config, catalog, mode)
 
 
@@ -295,23 +294,29 @@ def _is_message(notification: Notification) -> bool:
     return notification.method == LOG_MESSAGE or notification.is_extension
 
 
-def catalog_of(config: Config, host: PluginHost, servers: ServerHost, parts: OpenParts) -> Catalog:
+def catalog_of(config: Config, host: PluginHost, servers: ServerHost, contributions: Contributions) -> Catalog:
     """Return the catalog of all providers, limited by the gateway's mode."""
-    catalog = _make_catalog(config, host, parts, [*host.providers, *servers.providers.values()])
-    _separate_owners(catalog, config, host, servers, parts)
+    catalog = _make_catalog(config, host, contributions, [*host.providers, *servers.providers.values()])
+    _separate_owners(catalog, config, host, servers, contributions)
     return catalog
 
 
-def _separate_owners(catalog: Catalog, config: Config, host: PluginHost, servers: ServerHost, parts: OpenParts) -> None:
+def _separate_owners(
+    catalog: Catalog, config: Config, host: PluginHost, servers: ServerHost, contributions: Contributions
+) -> None:
     """Let a catalog make those of single owners, if a server has credentials per caller."""
     if servers.separates_owners:
         catalog.make_for_owner = lambda owner: _make_catalog(
-            config, host, parts, [*host.providers, *servers.list_for(owner)]
+            config, host, contributions, [*host.providers, *servers.list_for(owner)]
         )
 
 
-def _make_catalog(config: Config, host: PluginHost, parts: OpenParts, providers: Sequence[Provider]) -> Catalog:
-    catalog = Catalog(parts.derive(providers), tags=config.plugins.tags, companions=parts.companions(host))
+def _make_catalog(
+    config: Config, host: PluginHost, contributions: Contributions, providers: Sequence[Provider]
+) -> Catalog:
+    for each in contributions.all(ProviderFilter):
+        providers = each.apply(providers)
+    catalog = Catalog(providers, tags=config.plugins.tags, companions=host.companions)
     # Before any view: a mode holds for every caller, also for agents and for commands in this process.
     scope = mode_scope(config, config.modes.mode)
     return catalog.narrow(EVERYTHING.within((scope,))) if scope.is_limited else catalog

@@ -1,7 +1,9 @@
 """Something that waits for a person, as the console's overview shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+
+from toolpost.base.caller import Principal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,3 +19,11 @@ class Attention:
     lines: Sequence[str] = ()
     """What was last printed, where that explains it."""
     is_urgent: bool = False
+
+
+@dataclass(frozen=True)
+class ActionItems:
+    """A part's items that wait for a person."""
+
+    find: Callable[[Principal], Awaitable[Sequence[Attention]]]
+    """Returns the items that a caller may know of."""

@@ -20,6 +20,7 @@ from toolpost.base.version import __version__
 from toolpost.cli.logs.files import write_log_files
 from toolpost.cli.quiet_app import problems_of, require_named_plugins
 from toolpost.endpoints.http.paths import MCP_PATH
+from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.terminal.event_loop import run_async
@@ -164,7 +165,8 @@ async def serve_until_stopped(
                 return
             async with open_http(app) as url, while_serving(app, url, stop):
                 is_for_people = output.log_format == "text"
-                welcome = await app.parts.welcome(url.removesuffix(MCP_PATH)) if is_for_people else []
+                lines = app.contributions.all(StartupLine) if is_for_people else []
+                welcome = [await line.make(url.removesuffix(MCP_PATH)) for line in lines]
                 announce(app, url, output, welcome)
                 await stop.event.wait()
 

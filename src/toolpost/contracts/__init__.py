@@ -14,36 +14,11 @@ findings, injection  texts of a definition that may address the model instead of
 lockfile     `toolpost.lock` as text, and how live tools differ from it
 errors       every error, by who can fix it
 digest       SHA-256 digests of JSON
+
+`__init__.pyi` lists the public names, looked up when they are first used: importing a contract must not load the code that
+compares definitions.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from toolpost.base.lazy_names import lazy_names
 
-if TYPE_CHECKING:
-    from toolpost.contracts.compatibility import RULES, Change, Definition, Judgement, Rule, Verdict, judge
-    from toolpost.contracts.lockfile import Drift, LockedTool, drifts, lock_text, parse_lock
-
-__all__ = [
-    "RULES",
-    "Change",
-    "Definition",
-    "Drift",
-    "Judgement",
-    "LockedTool",
-    "Rule",
-    "Verdict",
-    "drifts",
-    "judge",
-    "lock_text",
-    "parse_lock",
-]
-
-_OF_LOCKFILE = ("Drift", "LockedTool", "drifts", "lock_text", "parse_lock")
-
-
-def __getattr__(name: str) -> Any:
-    # Looked up on first use: importing a contract must not load the code that compares definitions.
-    if name in __all__:
-        module = "lockfile" if name in _OF_LOCKFILE else "compatibility"
-        return getattr(importlib.import_module(f"toolpost.contracts.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -76,11 +76,6 @@ class Vault:
         """Return a value, None if there is none; raises `CredentialUnreadable` if no key decrypts it."""
         return (await self._read(server, owner, name))[1]
 
-    async def get_all(self, server: str, owner: str) -> dict[str, bytes]:
-        """Return all values of an owner for one server, by name; raises as `get` does."""
-        values = {name: await self.get(server, owner, name) for name in await self._rows.names(server, owner)}
-        return {name: value for name, value in values.items() if value is not None}
-
     async def put(
         self, server: str, owner: str, name: str, value: bytes, *, expect: bytes | EllipsisType | None = ...
     ) -> bool:

@@ -4,7 +4,6 @@ catalog         every tool by name
 views           which of them a caller sees
 automatic       the gateway's two own tools: `automatic_mcp` finds tools, `automatic_eval` runs any
 finder          ranks, reranks and cuts the result of a search
-embedder        an optional sentence model (ONNX)
 reranker        an optional OpenAI-compatible endpoint that reorders the best tools
 preparation     builds the search index in the background
 snapshot        a catalog with its search index, at one moment

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anyio import to_thread
 
@@ -13,9 +13,6 @@ from toolpost.discovery.reranker import RerankCandidate, Reranker
 from toolpost.discovery.search import RankedTool, cut
 from toolpost.discovery.snapshot import VisibleTools
 from toolpost.discovery.views import EVERYTHING, View
-
-if TYPE_CHECKING:
-    from toolpost.discovery.embedder import Embedder
 
 MIN_TOOLS: Final = 5
 MAX_TOOLS: Final = 15
@@ -61,19 +58,11 @@ class ToolSearchResult:
 class Finder:
     """Searches for all callers; keeps no state of any of them."""
 
-    def __init__(
-        self,
-        preparation: Preparation,
-        *,
-        uses: Mapping[str, int],
-        reranker: Reranker | None = None,
-        embedder: "Embedder | None" = None,
-    ) -> None:
+    def __init__(self, preparation: Preparation, *, uses: Mapping[str, int], reranker: Reranker | None = None) -> None:
         """`uses` counts the calls of each tool by name: without a query the most used come first."""
         self.preparation = preparation
         self._uses = uses
         self._reranker = reranker
-        self._embedder = embedder
 
     async def visible(self, view: View) -> VisibleTools:
         """Return what a view shows; waits for the index as `Preparation.snapshot` does."""
@@ -93,8 +82,6 @@ class Finder:
         query = query[:QUERY_LIMIT]
         rank = partial(visible.index.rank, query, among=visible.among, explain=explain)
         ranking = rank() if len(visible) <= MAX_RANKED_ON_LOOP else await to_thread.run_sync(rank)
-        if self._embedder is not None:
-            ranking = await self._embedder.adjust(query, ranking)
         sizes = _token_sizes(visible)
         wanted_names = set(query.split())
         wanted = {

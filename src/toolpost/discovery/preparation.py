@@ -5,7 +5,7 @@ Nothing is built before the first search (or `start`): a gateway in mode `all` m
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 from anyio import to_thread
@@ -15,9 +15,6 @@ from toolpost.contracts.errors import NoIndex
 from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.snapshot import Snapshot
 from toolpost.metrics import Metrics
-
-if TYPE_CHECKING:
-    from toolpost.discovery.embedder import Embedder
 
 _log = logging.getLogger("toolpost.discovery")
 
@@ -31,10 +28,9 @@ NEXT_WAIT_S: Final = 2.0
 class Preparation:
     """Owns the newest snapshot; `run` is its background task."""
 
-    def __init__(self, catalog: Catalog, metrics: Metrics, embedder: "Embedder | None" = None) -> None:
+    def __init__(self, catalog: Catalog, metrics: Metrics) -> None:
         self._catalog = catalog
         self._metrics = metrics
-        self._embedder = embedder
         self._snapshot: Snapshot | None = None
         self._is_wanted = anyio.Event()
         self._has_changed = anyio.Event()
@@ -92,8 +88,6 @@ class Preparation:
         try:
             # Abandoned on cancellation: a shutdown does not wait for an index.
             self._snapshot = await to_thread.run_sync(Snapshot.prepare, catalog, self._snapshot, abandon_on_cancel=True)
-            if self._embedder is not None:
-                self._embedder.take(self._snapshot)
         except Exception as error:  # noqa: BLE001 (the previous index still answers; calls do not need one)
             event(_log, logging.ERROR, "search index not prepared", tools=len(catalog), exception=error)
         # Also after a failure: searches use the previous index instead of waiting for one that does not come.

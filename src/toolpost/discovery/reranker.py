@@ -89,6 +89,13 @@ Complete = Callable[[str, str], Awaitable[str]]
 """Takes a system prompt and a prompt, returns a model's answer; raises `UselessAnswer` without one."""
 
 
+@dataclass(frozen=True)
+class RerankingModel:
+    """Asks the models that `discovery.reranker` names."""
+
+    complete: Complete
+
+
 class Reranker:
     """Asks the endpoint, caches its answers, and pauses while it fails."""
 

@@ -11,7 +11,6 @@ from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.discovery.catalog import SCOPES_LIMIT, Catalog
 from toolpost.discovery.search import SearchIndex, ToolDocument, estimate_tokens
-from toolpost.discovery.search.document import summarize
 from toolpost.discovery.views import EVERYTHING, View
 from toolpost.providers import ProvidedTool
 
@@ -57,10 +56,6 @@ class Snapshot:
         instructions = catalog.descriptions
         documents = [_make_document(name, entry, instructions.get(entry.server, "")) for name, entry in entries.items()]
         return cls(catalog, entries, SearchIndex.prepare(documents, previous.index if previous else None))
-
-    def text_of(self, name: ToolName) -> str:
-        """Return the sentence that is embedded for a tool."""
-        return summarize(_make_document(name, self.entries[name], ""))
 
     def narrow(self, view: View) -> "VisibleTools":
         """Return what a view shows; cached."""

@@ -16,7 +16,6 @@ from toolpost.base.ids import PluginName, ToolName
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
 from toolpost.providers import ProvidedTool, Provider
-from toolpost.providers.plugin_contents import PluginContents
 
 Tags = frozenset[str]
 
@@ -123,12 +122,10 @@ class FilteredProvider:
     is_complete: bool = True
 
 
-def tags_of(provider: Provider | PluginContents) -> Tags:
-    """Return the tags that a provider carries itself; the tools of a plugin have none."""
-    if isinstance(provider, FilteredProvider | PluginContents):
-        return provider.tags
-    spec = getattr(provider, "spec", None)
-    return frozenset(spec.tags) if spec is not None else frozenset()
+def tags_of(provider: object) -> Tags:
+    """Return the tags of a provider, or of what a plugin offers besides tools; the tools of a plugin have none."""
+    spec = getattr(provider, "spec", provider)
+    return frozenset(getattr(spec, "tags", ()))
 
 
 def is_complete(provider: Provider) -> bool:

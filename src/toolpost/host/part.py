@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from toolpost.contracts.errors import BadConfiguration
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.manifest import Command
     from toolpost.settings import Config
     from toolpost.settings.section import Section
@@ -48,8 +48,11 @@ class Part:
         """Return settings of its sections that are set and have no effect, each with an error that says what to add."""
         return ()
 
-    def open(self, host: "Host") -> AbstractAsyncContextManager["Provided"]:
-        """Open the part; leaving closes it. `CapabilityMissing` leaves it out, with its message in `toolpost doctor`."""
+    def open(self, host: "Host") -> AbstractAsyncContextManager[Sequence[object]]:
+        """Open the part and yield its contributions; leaving closes it.
+
+        `CapabilityMissing` leaves it out, with its message in `toolpost doctor`.
+        """
         raise NotImplementedError
 
 

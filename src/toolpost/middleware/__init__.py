@@ -23,7 +23,16 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.deadline import apply_deadline
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
-from toolpost.middleware.interface import Check, CheckedResult, Guard, NextStep, ResultLimiter, Step
+from toolpost.middleware.interface import (
+    CallMiddleware,
+    Check,
+    CheckedResult,
+    Guard,
+    NextStep,
+    RecordListener,
+    ResultLimiter,
+    Step,
+)
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.middleware.user import UserMiddleware, applies_to
@@ -34,12 +43,14 @@ from toolpost.upstreams.validation.pool import Validators
 
 __all__ = [
     "Call",
+    "CallMiddleware",
     "CheckedResult",
     "Delivery",
     "Guard",
     "Pipeline",
     "ProgressNotification",
     "ProgressShaper",
+    "RecordListener",
     "ResultLimiter",
 ]
 

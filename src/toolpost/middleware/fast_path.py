@@ -23,7 +23,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import read_plain_result
-from toolpost.upstreams.supervisor import SentRequest
+from toolpost.upstreams.transport import SentRequest
 
 _log = logging.getLogger("toolpost.fast_path")
 

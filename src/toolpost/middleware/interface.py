@@ -1,11 +1,12 @@
 """The types that the chain is made of: a step takes a call and the rest of the chain, a check only the call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from toolpost.authoring.middleware import ToolInfo
+from toolpost.authoring.middleware import Middleware, ToolInfo
 from toolpost.base.ids import JsonObject
 from toolpost.middleware.call import Call
 
@@ -34,10 +35,8 @@ class ResultLimiter(Protocol):
     the tool gave it.
     """
 
-    @property
-    def small_bytes(self) -> int:
-        """Results of up to this size are sent as they are to all callers; it is not asked about them."""
-        ...
+    small_bytes: int
+    """Results of up to this size are sent as they are to all callers; it is not asked about them."""
 
     async def limit(self, call: Call, result: CheckedResult) -> CheckedResult:
         """Return the result itself, or a smaller one that says where the rest is; must not raise."""
@@ -58,10 +57,8 @@ class Guard(Protocol):
     that refuses nothing has an attribute `ignores_extensions = True`.
     """
 
-    @property
-    def name(self) -> str:
-        """What logs and errors call it."""
-        ...
+    name: str
+    """What logs and errors call it."""
 
     def may_apply(self, tool: ToolInfo) -> bool:
         """Whether calls of this tool have to pass; evaluated once for each tool, and again when the catalog changes."""
@@ -74,3 +71,26 @@ class Guard(Protocol):
     def check(self, call: Call) -> Awaitable[None] | None:
         """Raise unless the call may run now, with the arguments that it has now."""
         ...
+
+
+@dataclass(frozen=True)
+class CallMiddleware:
+    """A part's middleware: runs around every call, within what is configured and around that of plugins.
+
+    A part that cannot open brings none: what must never be left out belongs into `middleware.load`. A function with an attribute
+    `may_apply` is left out of the calls of tools for which that returns False, one with `applies_to_call` of the calls for which
+    that does.
+    """
+
+    function: Middleware
+
+
+@dataclass(frozen=True)
+class RecordListener:
+    """Called with each call when its audit entry is written, whatever its outcome.
+
+    `call.queued_ns`, `locked_ns`, `checked_ns`, `answered_ns` and `recorded_ns` say when it reached each step. On the event loop,
+    in the middle of a call: it must be quick, and must not raise.
+    """
+
+    function: Callable[[Call], None]

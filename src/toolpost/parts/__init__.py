@@ -22,17 +22,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolpost.base.attention import Attention
+    from toolpost.base.attention import ActionItems, Attention
     from toolpost.base.caller import Principal
     from toolpost.base.signing import SigningKey, is_signed_by
-    from toolpost.endpoints.auth.roster import Claims, Login, LoginServer
+    from toolpost.discovery.reranker import RerankingModel
+    from toolpost.endpoints.auth.roster import Claims, Login, TokenIssuer
     from toolpost.endpoints.http.pages import Pages
-    from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
-    from toolpost.gateway import Answer, Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.endpoints.http.routes import (
+        Api,
+        HttpContext,
+        JsonRoutes,
+        Page,
+        Route,
+        RouteRequest,
+        Routes,
+        StartupLine,
+        WriteCheck,
+    )
+    from toolpost.endpoints.observer import Observer
+    from toolpost.endpoints.tasks import Tasks
+    from toolpost.gateway import AgentCallObserver, Answer, Gateway
+    from toolpost.host.contributions import Background, Reload, Service
+    from toolpost.host.host import Host
     from toolpost.host.part import Part, PartDoctor
     from toolpost.manifest import Command
-    from toolpost.metrics import Counter
+    from toolpost.metrics import Counter, Gauges
+    from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
+    from toolpost.providers import ProviderFilter
+    from toolpost.providers.plugin_host import PluginCandidate
+    from toolpost.providers.server_host import LoginTargets
     from toolpost.settings.loader import load_config
     from toolpost.settings.model import Config
     from toolpost.settings.section import Section
@@ -42,20 +60,40 @@ if TYPE_CHECKING:
     from toolpost.terminal.event_loop import run_async
     from toolpost.terminal.findings import Diagnosis, Finding, Group, note, ok, problem, warning
     from toolpost.terminal.options import config_option, json_option
+    from toolpost.upstreams.server_requests import SamplingModel
 
 _HOMES = {
-    "toolpost.base.attention": ("Attention",),
+    "toolpost.base.attention": ("ActionItems", "Attention"),
     "toolpost.base.caller": ("Principal",),
     "toolpost.base.signing": ("SigningKey", "is_signed_by"),
     "toolpost.terminal.event_loop": ("run_async",),
     "toolpost.terminal.options": ("config_option", "json_option"),
     "toolpost.terminal.findings": ("Diagnosis", "Finding", "Group", "note", "ok", "problem", "warning"),
-    "toolpost.endpoints.auth.roster": ("Claims", "Login", "LoginServer"),
+    "toolpost.endpoints.auth.roster": ("Claims", "Login", "TokenIssuer"),
     "toolpost.endpoints.http.pages": ("Pages",),
-    "toolpost.endpoints.http.routes": ("HttpContext", "JsonRoutes", "Route", "RouteRequest", "Routes"),
-    "toolpost.gateway": ("Answer", "Gateway"),
-    "toolpost.host.host": ("Host", "Provided"),
-    "toolpost.metrics": ("Counter",),
+    "toolpost.endpoints.http.routes": (
+        "Api",
+        "HttpContext",
+        "JsonRoutes",
+        "Page",
+        "Route",
+        "RouteRequest",
+        "Routes",
+        "StartupLine",
+        "WriteCheck",
+    ),
+    "toolpost.discovery.reranker": ("RerankingModel",),
+    "toolpost.endpoints.observer": ("Observer",),
+    "toolpost.endpoints.tasks": ("Tasks",),
+    "toolpost.gateway": ("AgentCallObserver", "Answer", "Gateway"),
+    "toolpost.upstreams.server_requests": ("SamplingModel",),
+    "toolpost.host.contributions": ("Background", "Reload", "Service"),
+    "toolpost.host.host": ("Host",),
+    "toolpost.metrics": ("Counter", "Gauges"),
+    "toolpost.middleware": ("CallMiddleware", "Guard", "RecordListener", "ResultLimiter"),
+    "toolpost.providers": ("ProviderFilter",),
+    "toolpost.providers.plugin_host": ("PluginCandidate",),
+    "toolpost.providers.server_host": ("LoginTargets",),
     "toolpost.host.part": ("Part", "PartDoctor"),
     "toolpost.manifest": ("Command",),
     "toolpost.settings.model": ("Config",),
@@ -69,8 +107,13 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "NOW",
+    "ActionItems",
+    "AgentCallObserver",
     "Answer",
+    "Api",
     "Attention",
+    "Background",
+    "CallMiddleware",
     "Claims",
     "Command",
     "Config",
@@ -78,25 +121,40 @@ __all__ = [
     "Diagnosis",
     "Finding",
     "Gateway",
+    "Gauges",
     "Group",
+    "Guard",
     "Host",
     "HttpContext",
     "JsonRoutes",
     "Login",
-    "LoginServer",
+    "LoginTargets",
+    "Observer",
+    "Page",
     "Pages",
     "Part",
     "PartDoctor",
+    "PluginCandidate",
     "Principal",
-    "Provided",
+    "ProviderFilter",
+    "RecordListener",
+    "Reload",
+    "RerankingModel",
+    "ResultLimiter",
     "Route",
     "RouteRequest",
     "Routes",
+    "SamplingModel",
     "Script",
     "Section",
+    "Service",
     "SigningKey",
+    "StartupLine",
     "Statement",
     "Store",
+    "Tasks",
+    "TokenIssuer",
+    "WriteCheck",
     "change",
     "config_option",
     "is_signed_by",

@@ -188,7 +188,7 @@ class Capture:
 
     async def read_all(self) -> None:
         async for chunk in self._stream:
-            # Cut at each chunk, so that a command that writes gigabytes takes no more memory than one that writes pages.
+            # Cut at each chunk, so that a command that writes gigabytes takes the memory of one that writes pages.
             self._tail += chunk
             if len(self._tail) > self._tail_bytes:
                 self.is_cut = True

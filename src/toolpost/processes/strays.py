@@ -66,7 +66,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def warn_unkilled(pid: int, reason: str) -> None:
-    """Log a process that could not be ended. A warning: the call has its answer and nothing of ours has failed, but a person has
-    to end the process, so that a debug line would be too little.
+    """Log a process that could not be ended. A warning: the call has its answer and the gateway goes on, but a person has to end
+    the process, so that a debug line would be too little.
     """
     log.warning("process %d could not be ended: %s", pid, reason, extra={"pid": pid})

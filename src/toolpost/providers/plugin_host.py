@@ -68,6 +68,8 @@ class LoadedPlugin:
     middleware: tuple[Middleware, ...] = ()
     contracts: Mode | Literal["trusted"] = "trusted"
     """As that of its candidate."""
+    for_everyone: bool = False
+    """As that of its candidate."""
 
     def as_object(self) -> JsonObject:
         tools = len(self.provider.tools) if self.provider else 0
@@ -89,6 +91,9 @@ class PluginCandidate:
     contracts: Mode | Literal["trusted"] = "trusted"
     """The definitions of a plugin are as trusted as its code. Where others write them, as the document of an API is, its tools
     are held to their lock or pin as those of servers are: `observe` reports changes, `enforce` quarantines changed tools."""
+    for_everyone: bool = False
+    """Whether every caller sees it, on every path and in every scope: it must show a caller nothing but its own. Annotations as
+    read-only hold all the same."""
 
 
 def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
@@ -232,9 +237,12 @@ class PluginHost:
         """Whether a plugin of this name was loaded, and has tools."""
         return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
-    def is_loaded(self, plugin: Plugin) -> bool:
-        """Whether this very plugin was loaded, and not another one of its name."""
-        return self._manager.get_plugin(plugin.name) is plugin
+    @property
+    def companions(self) -> frozenset[str]:
+        """Names of the plugins that every caller sees; not of other plugins that were loaded under such a name."""
+        return frozenset(
+            plugin.name for plugin in self.plugins if plugin.for_everyone and plugin.state in ("healthy", "degraded")
+        )
 
     def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
@@ -590,6 +598,7 @@ def _unloaded(candidate: PluginCandidate) -> LoadedPlugin:
         reference=candidate.name,
         version=candidate.version,
         contracts=candidate.contracts,
+        for_everyone=candidate.for_everyone,
         problems=[],
     )
 

@@ -79,6 +79,13 @@ class AppliedChanges:
         return not (self.added or self.removed or self.restarted or self.revised)
 
 
+@dataclass(frozen=True)
+class LoginTargets:
+    """What people log in to besides servers, by name: `/login/NAME` and `toolpost login NAME` are the same for it."""
+
+    list: Callable[[], Mapping[str, ServerSpec]]
+
+
 class ServerHost:
     """The servers of one gateway. Use it within `open_running`."""
 

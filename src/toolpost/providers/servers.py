@@ -59,8 +59,8 @@ from toolpost.upstreams.pool import FillIn, InstancePool
 from toolpost.upstreams.report import UNKNOWN_PROFILE, ServerProfile, ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel, Sampler, WithoutExtensions, with_sampling
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.supervisor import SentRequest, Supervisor
-from toolpost.upstreams.transport import ProgressListener, ServerRefused, encode
+from toolpost.upstreams.supervisor import Supervisor
+from toolpost.upstreams.transport import ProgressListener, SentRequest, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.providers")
 

@@ -10,7 +10,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName, make_full_name
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
-from toolpost.upstreams.supervisor import SentRequest
+from toolpost.upstreams.transport import SentRequest
 
 
 class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,3 +91,13 @@ class Provider(Protocol):
     def refused(self) -> Sequence[ContractRefused]:
         """Tools whose contract was refused, each with plugin, tool, place and reason."""
         ...
+
+
+@dataclass(frozen=True)
+class ProviderFilter:
+    """Takes the providers of all plugins and servers and returns those that the catalog is made of.
+
+    Called again whenever their tools change, perhaps in a thread.
+    """
+
+    apply: Callable[[Sequence[Provider]], Sequence[Provider]]

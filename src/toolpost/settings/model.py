@@ -301,13 +301,6 @@ class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         Literal["all", "automatic", "both"],
         Meta(description="which tools are listed: all, only `automatic_mcp` and `automatic_eval`, or both"),
     ] = "all"
-    embedder: Annotated[
-        str | None,
-        Meta(
-            description="folder of a sentence model (`model.onnx`, `tokenizer.json`), relative to the project; needs "
-            "`toolpost[embeddings]`"
-        ),
-    ] = None
     reranker: RerankerSettings = RerankerSettings()
 
 
@@ -345,11 +338,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def lock_path(self) -> Path:
         return Path(self.project) / self.lock
-
-    @property
-    def embedder_path(self) -> Path | None:
-        """The folder of the sentence model, None if not set."""
-        return Path(self.project) / self.discovery.embedder if self.discovery.embedder is not None else None
 
     @property
     def store_url(self) -> str:

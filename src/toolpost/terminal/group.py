@@ -52,7 +52,7 @@ class RootGroup(SuggestingGroup):
         return list(self._all())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        # Installed parts are looked for only where the name is none of ours: that takes longer than all else.
+        # Installed parts are looked for only where the name is unknown: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
         return None if found is None else _load_command(found)
 
@@ -76,7 +76,7 @@ class RootGroup(SuggestingGroup):
         return super().resolve_command(ctx, args)
 
     def _all(self) -> dict[str, Command]:
-        """Return every command. A part cannot take the name of one of ours."""
+        """Return every command. A part cannot take the name of a bundled command."""
         return {**self._known, **{k: v for k, v in installed_commands().items() if k not in self._known}}
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -103,7 +103,7 @@ class RootGroup(SuggestingGroup):
 
 
 class ImporterGroup(SuggestingGroup):
-    """`toolpost import`: a command by itself, below which parts have theirs."""
+    """`toolpost import`: a command, and a group of the importers of parts."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return sorted(self._all())

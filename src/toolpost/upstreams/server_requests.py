@@ -343,6 +343,13 @@ Sampler = Callable[[bytes, Caller], Awaitable[bytes]]
 """Takes the parameters of a `sampling/createMessage` and the caller; returns its result as JSON, or raises `ServerRefused`."""
 
 
+@dataclass(frozen=True)
+class SamplingModel:
+    """Answers sampling requests of servers during calls whose client has no model."""
+
+    answer: Sampler
+
+
 def with_sampling(channel: ClientChannel | None, caller: Caller, sampler: Sampler) -> ClientChannel:
     """Return the channel of a call on which sampling is answered: by the client if it can, else by `sampler`."""
     if channel is not None and isinstance(channel.capabilities.get("sampling"), dict):

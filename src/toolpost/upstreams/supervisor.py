@@ -26,7 +26,6 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup, TaskStatus
 
 from toolpost.base.caller import Caller, ClientInfo
@@ -49,10 +48,9 @@ from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import (
     ConnectionLost,
-    PendingRequest,
     ProgressListener,
+    SentRequest,
     ServerRefused,
-    Transport,
     encode,
 )
 
@@ -88,15 +86,6 @@ _FAILED: Final = re.compile(rb'"isError"\s*:\s*true')
 
 _ERAS_LIMIT: Final = 10_000
 """Requests of a server whose era is remembered, by method and name."""
-
-
-class SentRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request that was sent before a task awaits its answer. Its instance is acquired."""
-
-    instance: Instance
-    transport: Transport
-    pending: PendingRequest
-    began: float
 
 
 class Supervisor:
@@ -563,11 +552,6 @@ class Supervisor:
     @property
     def state(self) -> ServerState:
         return self._pool.state
-
-    @property
-    def retry_in_s(self) -> float:
-        """Seconds until a server that failed may be started again; at most 0 if it may be now."""
-        return self._pool.backoff.wait_s
 
     @property
     def waiting(self) -> int:

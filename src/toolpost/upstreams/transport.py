@@ -12,6 +12,7 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
 
 if TYPE_CHECKING:
+    from toolpost.upstreams.instance import Instance
     from toolpost.upstreams.server_requests import ClientChannel
     from toolpost.upstreams.spec import ServerSpec
 
@@ -114,3 +115,12 @@ def write_params(fields: bytes, meta: JsonObject) -> bytes:
     if not meta:
         return b"{%b}" % fields
     return b'{%b%b"_meta":%b}' % (fields, b"," if fields else b"", encode(meta))
+
+
+class SentRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request that was sent before a task awaits its answer. Its instance is acquired."""
+
+    instance: "Instance"
+    transport: Transport
+    pending: PendingRequest
+    began: float

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.collected import SHARED
+from tests.contracts.compatibility.containment import decide_containment
 from toolpost.contracts.compatibility.containment import Containment
 from toolpost.contracts.compatibility.cost import Budget
-from toolpost.contracts.compatibility.schema_changes import decide_containment
 
 CLAIMS = SHARED / "compat/claims.jsonl"
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tests.contracts.compatibility.containment import decide_containment
 from toolpost.contracts.compatibility.containment import ComparedSchema, Containment
 from toolpost.contracts.compatibility.cost import Budget
-from toolpost.contracts.compatibility.schema_changes import decide_containment
 from toolpost.contracts.compatibility.walk import SchemaWalk
 
 DRAFTS = (

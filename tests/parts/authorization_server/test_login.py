@@ -37,7 +37,7 @@ from toolpost.app import open_app
 from toolpost.app.reload import apply_config
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.parts import Script, Statement
+from toolpost.parts import Api, Script, Statement, TokenIssuer
 from toolpost.parts.authorization_server import pace, passphrase, records, routes
 from toolpost.parts.authorization_server import server as login_server
 from toolpost.parts.authorization_server.clients import LoginClient
@@ -140,8 +140,9 @@ async def test_the_metadata_says_what_there_is(open_gateway: OpenGateway) -> Non
 
 async def test_login_is_off_by_default() -> None:
     async with open_app(IN_MEMORY, bundled=False, parts=[LoginPart()]) as app:
-        assert app.parts.login is None
-        assert app.parts.by_name["login"].routes is None
+        assert app.contributions.parts == ["login"]
+        assert not app.contributions.all(TokenIssuer)
+        assert not app.contributions.all(Api)
 
 
 # The page
@@ -345,7 +346,7 @@ async def test_strangers_do_not_keep_a_person_waiting(
             for number, each in enumerate(pages[:-1]):
                 # Names that do not exist as well: they cost the same.
                 tasks.start_soon(gateway.sign_in, each, "ada" if number % 2 else "nobody", "wrong")
-            server = cast("AuthorizationServer", gateway.app.parts.login)
+            server = cast("AuthorizationServer", gateway.app.contributions.first(TokenIssuer))
             limiter = server._passphrases._threads[False]
             await until(lambda: limiter.statistics().tasks_waiting == passphrase.WAITING)
             refused = [await gateway.sign_in(pages[-1], name="nobody", text="wrong")]
@@ -503,7 +504,7 @@ async def test_invented_names_are_not_counted(open_gateway: OpenGateway) -> None
             await gateway.sign_in(await gateway.open_page(client, Pkce()), name=name, text="wrong")
             for name in ("nobody", "x" * 60_000, "ada")
         ]
-        server = cast("AuthorizationServer", gateway.app.parts.login)
+        server = cast("AuthorizationServer", gateway.app.contributions.first(TokenIssuer))
         counted = set(server._passphrases._tries)
 
     assert all("do not match" in page.text for page in pages)

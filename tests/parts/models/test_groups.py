@@ -270,7 +270,7 @@ def provided(server: str, name: str) -> ProvidedTool:
 
 
 def derived(*providers: SomeProvider) -> dict[str, list[str]]:
-    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None))  # type: ignore[arg-type]
+    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None), find_gateway=lambda: None)  # type: ignore[arg-type, return-value]
     return {str(one.name): sorted(one.tools) for one in groups.derive(providers)}
 
 

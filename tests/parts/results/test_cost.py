@@ -23,6 +23,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.middleware import CheckedResult
+from toolpost.parts import ResultLimiter
 from toolpost.settings import Config
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +49,7 @@ async def test_a_small_result_passes_the_same_files_with_limits_and_without(tool
 
 async def test_without_limits_nothing_of_the_part_is_loaded() -> None:
     async with open_limited(IN_MEMORY, plugin_of(BEHAVIOURS)) as app:
-        assert app.parts.limiter is None
+        assert app.contributions.first(ResultLimiter) is None
         assert "results__read" not in {tool.contract.name for tool in app.gateway.catalog}
         assert app.gateway.pipeline._fast_path.small_bytes == sys.maxsize
 
@@ -90,7 +91,7 @@ async def _measure(kind: str, size: int, url: str, *, allowed: int) -> None:
     result = CheckedResult(data, upstream_fields=fields)
     config = limited(url=url, limit_bytes=100_000, keep_mb=1000)
     async with open_limited(config, plugin_with({"a": 1})) as app:
-        limiter = app.parts.limiter
+        limiter = app.contributions.first(ResultLimiter)
         assert limiter is not None
         admitted = app.gateway.admit(caller=CALLER, name="made__large", arguments={})
         await limiter.limit(admitted, CheckedResult(b'"%b"' % (b"x" * 200_000)))

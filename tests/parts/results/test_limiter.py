@@ -20,6 +20,7 @@ from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.discovery.views import View
 from toolpost.endpoints.calls import write_call_result
 from toolpost.middleware import CheckedResult
+from toolpost.parts import ResultLimiter
 from toolpost.parts.results.doctor import ResultsDoctor
 from toolpost.parts.results.settings import RESULTS, LimitRule, LimitTable, ResultSettings, SizeLimits, check_results
 from toolpost.protocol.era import REVISIONS
@@ -46,8 +47,9 @@ async def call(app: App, tool: str, revision: str = "2025-11-25", **arguments: A
 
 async def limit(app: App, result: CheckedResult) -> CheckedResult:
     admitted = app.gateway.admit(caller=caller(), name="bulk__text", arguments={"count": 1})
-    assert app.parts.limiter is not None
-    return await app.parts.limiter.limit(admitted, result)
+    limiter = app.contributions.first(ResultLimiter)
+    assert limiter is not None
+    return await limiter.limit(admitted, result)
 
 
 @pytest.mark.parametrize("revision", [name for name, known in REVISIONS.items() if not known.has_structured_content])
@@ -199,7 +201,7 @@ async def test_only_the_very_plugin_that_reads_results_is_shown_to_every_caller(
     async with open_limited(limited(), theirs, bulk) as app:
         assert "results__secret" in [tool.contract.name for tool in app.gateway.catalog]
         shown = [tool.contract.name for tool in app.gateway.catalog.narrow(View(scopes=(scope,)))]
-        assert not app.parts.companions(app.plugin_host)
+        assert not app.plugin_host.companions
     assert shown
     assert all(name.startswith("bulk__") for name in shown)
 

@@ -395,8 +395,8 @@ async def test_a_call_of_an_agent_is_not_run_again_by_another_process(tmp_path: 
     """Its limits end with its conversation, and a record of the call does not have them."""
     (tmp_path / "go").touch()
     async with open_app(AT_ONCE, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
-        tasks = app.parts.tasks
-        assert isinstance(tasks, TaskEndpoint)
+        tasks = app.contributions.first(TaskEndpoint)
+        assert tasks is not None
         stored = []
         for transport in ("http", "agent"):
             caller = Caller(id=CallerId("ann"), transport=transport)

@@ -33,11 +33,12 @@ OFF_SCRIPT = """
 import anyio, sys
 from toolpost import Plugin
 from toolpost.app import open_app
+from toolpost.endpoints.observer import Observer
 from toolpost.settings import Config, StoreSettings
 
 async def main() -> None:
     async with open_app(Config(store=StoreSettings(url="sqlite::memory:"))) as app:
-        assert app.parts.observer is None
+        assert app.contributions.first(Observer) is None
     print(*sys.modules)
 
 anyio.run(main)

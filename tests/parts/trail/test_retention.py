@@ -164,7 +164,7 @@ async def test_a_gateway_removes_them_and_clients_are_told(way: Way, url: str, m
         await ask("audit_session_start", intent="x", session_id="old")
         await ask("thought_record", type="decision", agent_id="a", content="do it", session_id="old", task_id="t")
         sealed = await ask("merkle_finalize", session_id="old")
-        (trail,) = [one for one in app.parts.by_name["trail"].services if isinstance(one, Trail)]
+        trail = app.service(Trail)
         await rewind(trail, 7200)
         with anyio.fail_after(30):
             while "removed_at" not in (root := await ask("merkle_root", session_id="old")):

@@ -48,7 +48,6 @@ _CALLS: Final = 1_000
 _EXTRAS: Final = {
     "postgres": (("asyncpg",), "a store in PostgreSQL"),
     "keychain": (("keyring",), "secrets in the keychain of the system"),
-    "embeddings": (("onnxruntime", "tokenizers"), "a sentence model for `discovery.embedder`"),
 }
 """Optional extras of the kernel: modules that show that an extra is installed, and what it is for."""
 
@@ -111,8 +110,6 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[D
         yield problem("access", error)
     yield from _check_network(config)
     yield from _unused_tags(config)
-    if config.embedder_path is not None:
-        yield _check_embedder(config.embedder_path)
 
 
 def _check_network(config: Config) -> Iterator[Diagnosis]:
@@ -128,16 +125,6 @@ def _check_network(config: Config) -> Iterator[Diagnosis]:
         return
     # Without what may stand before the host: a password.
     yield ok("network", f"connections go through {urlsplit(proxy).hostname}" if proxy else "certificates can be read")
-
-
-def _check_embedder(folder: Path) -> Diagnosis:
-    from toolpost.discovery.embedder import EmbeddingModel
-
-    try:
-        EmbeddingModel.load(folder)
-    except ToolpostError as error:
-        return problem("embedder", error)
-    return ok("embedder", f"searches use the sentence model in {folder}")
 
 
 def _unused_tags(config: Config) -> Iterator[Diagnosis]:

@@ -15,7 +15,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.endpoints.auth.introspection import Introspection
 from toolpost.endpoints.auth.oauth_keys import SigningKeys
 from toolpost.endpoints.auth.oauth_rules import IssuerRules, OAuthRules
-from toolpost.endpoints.auth.roster import Claims, LoginServer
+from toolpost.endpoints.auth.roster import Claims, TokenIssuer
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 
 LEEWAY_S: Final = 10
@@ -34,7 +34,7 @@ class InvalidToken(Exception):
 class ResourceServer:
     """Verifies an access token's signature, times, issuer and audience, and returns its claims."""
 
-    def __init__(self, rules: OAuthRules, login: LoginServer | None = None) -> None:
+    def __init__(self, rules: OAuthRules, login: TokenIssuer | None = None) -> None:
         self.rules: OAuthRules = rules
         self._login = login
         self._issuers = {each.issuer: _Issuer(each) for each in rules.issuers}

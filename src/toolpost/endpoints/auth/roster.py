@@ -131,19 +131,13 @@ def find_values(claims: JsonObject, name: str) -> frozenset[str]:
     )
 
 
-class LoginServer(Protocol):
+class TokenIssuer(Protocol):
     """The authorization server of this gateway, which a part brings."""
 
-    @property
-    def issuer(self) -> str: ...
-
-    @property
-    def resource(self) -> str:
-        """The URL of this gateway's MCP endpoint."""
-        ...
-
-    @property
-    def scopes(self) -> tuple[str, ...]: ...
+    issuer: str
+    resource: str
+    """The URL of this gateway's MCP endpoint."""
+    scopes: tuple[str, ...]
 
     def hash_secrets(self, secrets: str) -> str:
         """Return what tells a caller's secrets apart and is stored with a login, but cannot be tried out without a key."""

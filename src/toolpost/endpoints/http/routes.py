@@ -65,6 +65,38 @@ class HttpContext:
     required. `JsonRoutes` calls it, before the body is read; other routes do so themselves."""
 
 
+@dataclass(frozen=True)
+class Api:
+    """The paths of a part."""
+
+    make_routes: Callable[[HttpContext], Sequence[Routes]]
+    """Called when HTTP begins to be served. Returns `JsonRoutes` for an API, `Pages` for files."""
+
+
+@dataclass(frozen=True)
+class WriteCheck:
+    """Checks each request to the API of any part that would change something."""
+
+    check: Callable[[HttpRequest, Admission], None]
+    """Raises for a request that may not change anything."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page for people: all pages link to it."""
+
+    title: str
+    path: str
+
+
+@dataclass(frozen=True)
+class StartupLine:
+    """A line that `toolpost serve` prints on stderr when it begins to serve HTTP."""
+
+    make: Callable[[str], Awaitable[str]]
+    """Takes the URL without a path. The line may have a secret only if stderr is a terminal."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RouteRequest:
     """A request of an authenticated caller."""

@@ -9,7 +9,7 @@ from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.base.ids import JsonObject
 from toolpost.base.late_import import import_in_thread
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import LoginServer, TokenVerifier
+from toolpost.endpoints.auth.roster import TokenIssuer, TokenVerifier
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.tasks import Tasks
 from toolpost.fairness import EndpointShares
@@ -83,7 +83,7 @@ async def parameter_header_problem(
     return await to_thread.run_sync(sdk.parameter_header_problem, schema, arguments, headers)
 
 
-def resource_server(rules: OAuthRules, login: LoginServer | None = None) -> TokenVerifier:
+def resource_server(rules: OAuthRules, login: TokenIssuer | None = None) -> TokenVerifier:
     """Return the verifier of access tokens. Its dependencies are imported only where OAuth is configured."""
     from toolpost.endpoints.auth.oauth import ResourceServer
 

@@ -12,9 +12,8 @@ from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
 
 if TYPE_CHECKING:
     from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
-    from toolpost.metrics import Gauges
+    from toolpost.host.host import Host
+    from toolpost.metrics import GaugeValues
     from toolpost.parts.agents.agent import Agent, AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent
     from toolpost.parts.agents.service import ConversationService
@@ -50,29 +49,29 @@ class ConversationsPart(Part):
         return ConversationsDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Serve conversations; without an agent, every message is refused with a hint how to add one."""
-        from toolpost.host.host import Provided
+        from toolpost.parts import Api, Background, Gauges, Page, Service
         from toolpost.providers.plugin_host import candidates_from_factories
 
         service = _make_service(host, self._agents)
 
         @asynccontextmanager
-        async def run(_gateway: "Gateway") -> AsyncIterator[None]:
+        async def run() -> AsyncIterator[None]:
             async with service.open_running():
                 await service.hooks.notify("toolpost_conversations", conversations=service)
                 yield
 
         has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
-        yield Provided(
-            plugins=candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else (),
-            routes=lambda http: _make_routes(http, service),
-            pages={"Chat": CHAT_PATH},
-            gauges=lambda: _read_gauges(service),
-            conversations=service,
-            services=[service],
-            run=run,
-        )
+        yield [
+            *(candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else ()),
+            Api(lambda http: _make_routes(http, service)),
+            Page("Chat", CHAT_PATH),
+            Gauges(lambda: _read_gauges(service)),
+            service,
+            Service(service),
+            Background(run),
+        ]
 
 
 def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
@@ -90,7 +89,7 @@ def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequen
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
-def _read_gauges(service: "ConversationService") -> "Gauges":
+def _read_gauges(service: "ConversationService") -> "GaugeValues":
     pool = service.pool
     return {
         "toolpost_agent_sessions": ("Open sessions of agents.", len(pool.sessions)),

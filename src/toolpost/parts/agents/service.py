@@ -28,6 +28,7 @@ from toolpost.base.turns import TurnEnded
 from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
 from toolpost.fairness import Callers, over_limit
 from toolpost.gateway import Answer
+from toolpost.parts import AgentCallObserver
 from toolpost.parts.agents.agent import AgentSpec
 from toolpost.parts.agents.agents import AgentRegistry
 from toolpost.parts.agents.history import HistoryLimits
@@ -65,7 +66,7 @@ class ConversationLimits:
     """Threads that are stored, of all callers together."""
 
 
-class ConversationService:
+class ConversationService(AgentCallObserver):
     """All conversations of one server."""
 
     def __init__(

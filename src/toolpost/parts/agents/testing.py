@@ -66,11 +66,6 @@ class ScriptedSession:
         if self.is_closed:
             raise AgentGone
 
-    def close_by_itself(self, reason: str = "it felt like it") -> None:
-        """Close as a session whose process has ended."""
-        self.is_closed = True
-        self.order.on_gone(reason)
-
 
 class ScriptedAgent:
     """An agent in this process; `sessions` has every session that was opened."""

@@ -22,6 +22,7 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.fairness import Shares
 from toolpost.middleware import Call, CheckedResult, info_of
 from toolpost.middleware.interface import NextStep
+from toolpost.parts import Guard
 from toolpost.parts.approvals.draw import Draw
 from toolpost.parts.approvals.elicitation import ELICITATION_LIMIT_S, ask_for_vote
 from toolpost.parts.approvals.records import Opened, no_round
@@ -34,7 +35,7 @@ META_ROUND: Final = "round_id"
 """Under our key in a call's `_meta`: the round whose approval the call is to use, and no other."""
 
 
-class ApprovalGuard:
+class ApprovalGuard(Guard):
     """The rules, applied to calls."""
 
     name = "approvals"

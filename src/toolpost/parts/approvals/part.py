@@ -1,7 +1,7 @@
 """Approvals as a part: rules, the guard that enforces them, tools, an HTTP API, and peers."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +14,7 @@ from toolpost.manifest import BUNDLED
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.parts.approvals.sample import SampleGuard
     from toolpost.parts.approvals.service import Approvals
     from toolpost.settings import Config
@@ -51,24 +50,22 @@ class ApprovalsPart(Part):
         return ApprovalsDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the guard where there are rules, and the tools where their plugin is loaded."""
-        from toolpost.host.host import Provided
-
         settings = APPROVALS.of(host.config)
         check_approvals(settings)
         is_wanted = host.wants_plugin("approvals")
         sampler = await _open_sample(host)
         if not settings.rules and not is_wanted and not PEERS.of(host.config) and sampler is None:
-            yield Provided()
+            yield ()
             return
         from toolpost.fairness import Shares
+        from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
         from toolpost.parts.approvals.api import VOTE_PATH, find_waiting, routes_of
         from toolpost.parts.approvals.guard import ApprovalGuard
         from toolpost.parts.approvals.peers import Peers
         from toolpost.parts.approvals.plugin import approvals_plugin
         from toolpost.parts.approvals.rules import ApprovalRules
-        from toolpost.providers.plugin_host import PluginCandidate
 
         approvals = make_approvals(host.config, host.store, share_of=host.callers.share_of)
         await approvals.gateway_key()
@@ -79,10 +76,9 @@ class ApprovalsPart(Part):
             host.config.resolve_network(),
             keep_s=settings.keep_days * 86_400,
         )
-        gateways: list[Gateway] = []
 
         def tags_of(provider: str) -> frozenset[str]:
-            return gateways[0].catalog.tags.get(PluginName(provider), frozenset()) if gateways else frozenset()
+            return host.gateway.catalog.tags.get(PluginName(provider), frozenset())
 
         rules = ApprovalRules(settings, tags_of, confirmed=host.config.modes.confirmed)
         if settings.confirmed:
@@ -91,37 +87,38 @@ class ApprovalsPart(Part):
         guard = ApprovalGuard(
             approvals,
             rules,
-            catalog=lambda: gateways[0].catalog,
+            catalog=lambda: host.gateway.catalog,
             principal_of=host.principal_of,
             waiting=Shares("calls that wait for approval", host.config.limits.calls, host.callers),
         )
 
         @asynccontextmanager
-        async def run(gateway: "Gateway") -> AsyncIterator[None]:
-            gateways.append(gateway)
-            gateway.pipeline.forget_plans()
+        async def run() -> AsyncIterator[None]:
             if host.is_brief and not settings.rules:
                 yield
                 return
             async with approvals.open_sweeping(*peers.background, *([sampler.prune_often] if sampler else ())):
                 yield
 
-        yield Provided(
-            plugins=[PluginCandidate(name="approvals", load=lambda: approvals_plugin(approvals, peers, host))]
-            if is_wanted
-            else [],
-            # The sample first: it keeps calls that are then refused, too.
-            guards=[
-                *([sampler] if sampler is not None else []),
-                *([guard] if settings.rules else []),
-            ],
-            routes=lambda http: routes_of(http, approvals, peers),
-            pages={"Approvals": VOTE_PATH} if settings.rules or is_wanted else {},
-            attention=lambda principal: find_waiting(approvals, principal),
-            gauges=lambda: {"toolpost_approvals_open": ("Rounds that wait for votes.", approvals.open_rounds)},
-            services=[approvals],
-            run=run,
-        )
+        contributions: list[object] = [
+            Api(lambda http: routes_of(http, approvals, peers)),
+            ActionItems(lambda principal: find_waiting(approvals, principal)),
+            Gauges(lambda: {"toolpost_approvals_open": ("Rounds that wait for votes.", approvals.open_rounds)}),
+            Service(approvals),
+            Background(run),
+        ]
+        if is_wanted:
+            contributions.append(
+                PluginCandidate(name="approvals", load=lambda: approvals_plugin(approvals, peers, host))
+            )
+        if settings.rules or is_wanted:
+            contributions.append(Page("Approvals", VOTE_PATH))
+        # The sample before the rules: it keeps calls that are then refused, too.
+        if sampler is not None:
+            contributions.append(sampler)
+        if settings.rules:
+            contributions.append(guard)
+        yield contributions
 
 
 async def _open_sample(host: "Host") -> "SampleGuard | None":

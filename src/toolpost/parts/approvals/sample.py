@@ -24,6 +24,7 @@ from toolpost.contracts.errors import ToolpostError
 from toolpost.middleware import Call, CheckedResult
 from toolpost.middleware.audit import format_time
 from toolpost.middleware.interface import NextStep
+from toolpost.parts import Guard
 from toolpost.store.audit_contents import CallContent, keep_content, keep_result, prune_contents, sample_input
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def is_selected(output: bytes, call_id: str, sample: float) -> bool:
     return drawn < int(sample * 2**64)
 
 
-class SampleGuard:
+class SampleGuard(Guard):
     """Keeps the contents of some calls. It refuses none."""
 
     name = "audit sample"

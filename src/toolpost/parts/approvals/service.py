@@ -438,7 +438,7 @@ class Approvals:
                 raise InvalidRequest(
                     f"`{voter}` signs votes themselves: the signature is missing.",
                     hint="send `sig_b64` and `signed_at` (at the command line --signature and --signed-at);"
-                    " docs/guides/require-approval.md has the bytes to sign",
+                    " docs/parts/approvals.md has the bytes to sign",
                 )
             _check_signature(found, choice, public, signature, signed_at, view.now, self._store.scripts.wall)
         elif signature is not None:
@@ -481,7 +481,7 @@ def _check_signature(
     if not is_signed_by(public, message_of_vote(found.id, found.subject_digest, choice, signed_at), raw):
         raise Forbidden(
             "The signature is not valid for this round, subject, choice and time.",
-            hint="sign the five lines that docs/guides/require-approval.md shows",
+            hint="sign the five lines that docs/parts/approvals.md shows",
         )
 
 

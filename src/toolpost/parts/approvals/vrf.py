@@ -13,7 +13,6 @@ from nacl.exceptions import CryptoError
 
 KEY_BYTES: Final = 32
 PROOF_BYTES: Final = 80
-OUTPUT_BYTES: Final = 64
 
 _SUITE: Final = b"\x03"
 _POINT: Final = 32

@@ -1,6 +1,6 @@
 """The authorization server as a part: its section, its tables, its paths, its checks."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from toolpost.parts.authorization_server.settings import LOGIN, check_login, fin
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost.host.host import Host
     from toolpost.settings import Config
 
 KEY = "login provider"
@@ -53,17 +53,16 @@ class LoginPart(Part):
                 yield make_idle(f"callers.{name}.{key}", "no one can log in here", hint)
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the authorization server."""
-        from toolpost.host.host import Provided
-
         settings = LOGIN.of(host.config)
         if not settings.enabled:
-            yield Provided()
+            yield ()
             return
         check_login(host.config)
         import anyio
 
+        from toolpost.parts import Api, Background, Service
         from toolpost.parts.authorization_server.api import routes_of
         from toolpost.parts.authorization_server.clients import Clients
         from toolpost.parts.authorization_server.provider import OpenIdProvider
@@ -79,33 +78,17 @@ class LoginPart(Part):
             provider = OpenIdProvider(
                 settings.provider, read_client_secret(host.config), url=url, key=key, network=network
             )
-        running: list[Gateway] = []
 
         @asynccontextmanager
-        async def run(gateway: "Gateway") -> AsyncIterator[None]:
-            running.append(gateway)
-            try:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(server.follow_revocations)
-                    yield
-                    tasks.cancel_scope.cancel()
-            finally:
-                running.clear()
+        async def run() -> AsyncIterator[None]:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.follow_revocations)
+                yield
+                tasks.cancel_scope.cancel()
 
-        yield Provided(
-            login=server,
-            routes=lambda http: [
-                LoginRoutes(
-                    http,
-                    server,
-                    settings,
-                    host.store,
-                    provider,
-                    lambda: running[0] if running else None,
-                    trusted_proxies=host.config.http.trusted_networks,
-                ),
-                routes_of(http, server, host.store),
-            ],
-            services=[server],
-            run=run,
-        )
+        def make_routes(http: "HttpContext") -> "Sequence[Routes]":
+            trusted = host.config.http.trusted_networks
+            login = LoginRoutes(http, server, settings, host.store, provider, trusted_proxies=trusted)
+            return [login, routes_of(http, server, host.store)]
+
+        yield [server, Api(make_routes), Service(server), Background(run)]

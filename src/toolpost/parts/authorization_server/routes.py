@@ -48,7 +48,6 @@ from toolpost.parts.authorization_server.server import (
 from toolpost.protocol.shape import BadShape, check_shape
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
     from toolpost.parts.authorization_server.settings import LoginSettings
     from toolpost.store import Store
 
@@ -92,7 +91,6 @@ class LoginRoutes:
         settings: "LoginSettings",
         store: "Store",
         provider: OpenIdProvider | None,
-        find_gateway: Callable[[], "Gateway | None"],
         *,
         trusted_proxies: Sequence[Network],
     ) -> None:
@@ -100,7 +98,7 @@ class LoginRoutes:
         self._server = server
         self._store = store
         self._provider = provider
-        self._find_gateway = find_gateway
+        self._gateway = http.gateway
         self._trusted_proxies = trusted_proxies
         self._registrations = Pace(REGISTRATIONS)
         self._logins = Pace(LOGINS)
@@ -278,11 +276,11 @@ class LoginRoutes:
 
     def _list_tools(self, request: LoginRequest, caller: CallerId, *, is_read_only: bool) -> Sequence[str]:
         path = f"{MCP_PATH}{request.params.resource.removeprefix(self._server.resource)}"
-        view, gateway = view_of(path, is_bare=False), self._find_gateway()
-        if view is None or gateway is None:
+        view = view_of(path, is_bare=False)
+        if view is None:
             return []
         limited = Caller(id=caller, transport="http", is_read_only=is_read_only)
-        catalog = gateway.catalog.narrow(view.within(self._access.roster.scopes_of(limited) or ()))
+        catalog = self._gateway.catalog.narrow(view.within(self._access.roster.scopes_of(limited) or ()))
         return sorted(catalog.listed_name(tool) for tool in catalog)
 
     async def _take_form(self, request: HttpRequest, cookie: str) -> None:

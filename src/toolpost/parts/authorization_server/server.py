@@ -38,6 +38,7 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.endpoints.auth.roster import Claims, KnownCaller, Login, Roster, digest_of
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
+from toolpost.parts import TokenIssuer
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.clients import Clients, LoginClient, find_redirect_problem
 from toolpost.parts.authorization_server.passphrase import PassphraseCheck, TooManyTries
@@ -98,8 +99,8 @@ class StoredAccess(AccessToken):
     row: InstanceOf[Token]
 
 
-class AuthorizationServer:
-    """Issues tokens for callers. Implements the SDK's `OAuthAuthorizationServerProvider` and the kernel's `LoginServer`."""
+class AuthorizationServer(TokenIssuer):
+    """Issues tokens for callers. Implements the SDK's `OAuthAuthorizationServerProvider` and the kernel's `TokenIssuer`."""
 
     def __init__(self, store: "Store", clients: Clients, settings: "LoginSettings", *, url: str, key: bytes) -> None:
         """`key` is one that the gateways of the store share."""

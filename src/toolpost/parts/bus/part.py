@@ -1,7 +1,7 @@
 """The bus as a part: its settings, plugin, gauges, commands and doctor checks. Imports are lazy, so that `--help` stays fast."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from toolpost.base.caller import Principal
     from toolpost.endpoints.http.routes import HttpContext, Routes
     from toolpost.fairness import Callers
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
-    from toolpost.metrics import Gauges
+    from toolpost.host.host import Host
+    from toolpost.metrics import GaugeValues
     from toolpost.parts.bus.service import Bus, BusMetrics
     from toolpost.settings import Config
     from toolpost.store import Store
@@ -36,36 +35,31 @@ class BusPart(Part):
         return BusDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
-        from toolpost.host.host import Provided
-
         if not host.wants_plugin("bus"):
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
         from toolpost.parts.bus.plugin import make_bus_plugin
         from toolpost.parts.bus.service import BusMetrics
-        from toolpost.providers.plugin_host import PluginCandidate
 
         bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
-
-        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return bus.open_sweeping() if host.plugins.serves("bus") else nullcontext()
 
         def make_routes(http: "HttpContext") -> "Sequence[Routes]":
             from toolpost.parts.bus.api import routes_of
 
             return routes_of(http, bus)
 
-        yield Provided(
-            plugins=[PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus))],
-            routes=make_routes,
-            pages={"Bus": "/bus"},
-            gauges=lambda: _gauges(bus),
-            attention=lambda principal: _find_dead(bus, principal),
-            services=[bus],
-            run=run,
-        )
+        yield [
+            PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus)),
+            Api(make_routes),
+            Page("Bus", "/bus"),
+            Gauges(lambda: _gauges(bus)),
+            ActionItems(lambda principal: _find_dead(bus, principal)),
+            Service(bus),
+            Background(bus.open_sweeping, while_plugin="bus"),
+        ]
 
 
 def make_bus(
@@ -110,7 +104,7 @@ async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[Attention]
     ]
 
 
-def _gauges(bus: "Bus") -> "Gauges":
+def _gauges(bus: "Bus") -> "GaugeValues":
     depth = bus.depth
     return {
         "toolpost_bus_queued": ("Tasks that wait for a worker.", depth.queued),

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from toolpost.endpoints.auth.roster import Admission
     from toolpost.endpoints.http.request import HttpRequest
     from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
 
 
 PAGES: Final = {
@@ -37,13 +36,12 @@ class ConsolePart(Part):
     migrations = "toolpost.parts.console.migrations"
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Serve the page and its API."""
-        from toolpost.host.host import Provided
-
         if not CONSOLE.of(host.config).enabled or host.is_brief:
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import Api, Background, Page, RecordListener, StartupLine, WriteCheck
         from toolpost.parts.console.gateway_id import make_gateway_id, port_of
         from toolpost.parts.console.sessions import ConsoleSessions, check_browser
         from toolpost.parts.console.timings import CallTimings
@@ -61,29 +59,29 @@ class ConsolePart(Part):
             if admission.is_anonymous:
                 check_browser(sessions, request)
 
-        async def welcome(url: str) -> Sequence[str]:
+        async def make_startup_line(url: str) -> str:
             if not sys.stderr.isatty():
                 # A journal or the logs of a container keep what is printed, for others to read.
-                return ["console: `toolpost console` opens it"]
+                return "console: `toolpost console` opens it"
             shown = host.config.http.base_url(url) or url
-            return [f"console: {shown}/#secret={await sessions.issue(port_of(url))}"]
+            return f"console: {shown}/#secret={await sessions.issue(port_of(url))}"
 
         @asynccontextmanager
-        async def run(gateway: "Gateway") -> AsyncIterator[None]:
+        async def run() -> AsyncIterator[None]:
             import anyio
 
             from toolpost.parts.console.definitions import DefinitionHistory
 
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(DefinitionHistory(host.store).run, gateway)
+                tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
                 yield
                 tasks.cancel_scope.cancel()
 
-        yield Provided(
-            routes=make,
-            check_change=check_change,
-            pages=PAGES,
-            welcome=welcome,
-            run=run,
-            on_recorded=timings.note,
-        )
+        yield [
+            Api(make),
+            WriteCheck(check_change),
+            *(Page(title, path) for title, path in PAGES.items()),
+            StartupLine(make_startup_line),
+            Background(run),
+            RecordListener(timings.note),
+        ]

@@ -1,6 +1,6 @@
 """Export and retention of the audit as a part: its sections, its table, its loops."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ from toolpost.parts.export.settings import EXPORTS, RETENTION
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
+    from toolpost.metrics import GaugeValues
     from toolpost.settings import Config
 
 
@@ -35,17 +35,16 @@ class ExportPart(Part):
             yield make_idle("retention.archive", "no entries are removed", "set retention.days or retention.mb")
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Start what is configured, once tools can be called."""
-        from toolpost.host.host import Provided
-
         exports, retention = EXPORTS.of(host.config), RETENTION.of(host.config)
         if host.is_brief or not (exports or retention.is_limited):
-            yield Provided()
+            yield ()
             return
         import anyio
 
         from toolpost.metrics import Counter
+        from toolpost.parts import Background, Gauges
         from toolpost.parts.export.destinations import open_destination
         from toolpost.parts.export.exporter import AuditExporter
         from toolpost.parts.export.retention import run_retention
@@ -63,7 +62,7 @@ class ExportPart(Part):
         ]
 
         @asynccontextmanager
-        async def run(_gateway: "Gateway") -> AsyncIterator[None]:
+        async def run() -> AsyncIterator[None]:
             async with anyio.create_task_group() as tasks:
                 for exporter in exporters:
                     tasks.start_soon(exporter.run)
@@ -72,12 +71,12 @@ class ExportPart(Part):
                 yield
                 tasks.cancel_scope.cancel()
 
-        yield Provided(
-            run=run,
-            gauges=lambda: {
+        def read_gauges() -> "GaugeValues":
+            return {
                 "toolpost_export_waiting": (
                     "Audit entries that a destination does not have yet, of the one that is most behind.",
                     max((exporter.waiting for exporter in exporters), default=0),
                 )
-            },
-        )
+            }
+
+        yield [Background(run), Gauges(read_gauges)]

@@ -57,14 +57,15 @@ class Member:
 
 @dataclass(kw_only=True)
 class Groups:
-    """All groups of a gateway. `gateway` is set when tools can be called."""
+    """All groups of a gateway."""
 
     settings: Mapping[str, GroupSettings]
     stats: Stats
+    find_gateway: Callable[[], Gateway]
+    """Returns the gateway, once tools can be called."""
     failures: int = 3
     pause_s: float = 60.0
     clock: Callable[[], float] = steady_s
-    gateway: Gateway | None = None
     breakers: dict[str, Breaker] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -201,7 +202,7 @@ class _Failover:
     ) -> ToolReturn:
         """Call one server's tool through the gateway, and count how that ended."""
         groups = self._groups
-        assert groups.gateway is not None
+        gateway = groups.find_gateway()
         started = groups.clock()
         is_success = False
 
@@ -209,8 +210,8 @@ class _Failover:
             context.progress(progress.progress, progress.total, progress.message)
 
         try:
-            answer = await groups.gateway.call(
-                groups.gateway.admit(
+            answer = await gateway.call(
+                gateway.admit(
                     caller=context.caller,
                     name=member.tool.contract.name,
                     arguments=arguments,

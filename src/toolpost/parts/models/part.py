@@ -1,7 +1,7 @@
 """The router as a part: its sections, tables, plugin, metrics and checks."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,9 @@ from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.discovery.reranker import Complete
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
-    from toolpost.metrics import Gauges
+    from toolpost.host.host import Host
+    from toolpost.metrics import GaugeValues
+    from toolpost.parts import RerankingModel
     from toolpost.parts.models.agents import AgentPool
     from toolpost.parts.models.router import Model, Router
     from toolpost.parts.models.stats import Stats
@@ -47,16 +46,15 @@ class ModelsPart(Part):
         return ModelsDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the plugin; statistics are written as long as this is open."""
-        from toolpost.host.host import Provided
-
         config = host.config
         used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
         is_configured = bool(used) and not config.plugins.chosen
         if not host.wants_plugin(self.name) and not (host.loads_bundled and is_configured):
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import Api, Background, Gauges, ProviderFilter, SamplingModel, Service
         from toolpost.parts.models.agents import AgentPool
         from toolpost.parts.models.api import routes_of
         from toolpost.parts.models.groups import Groups, check_names
@@ -69,51 +67,54 @@ class ModelsPart(Part):
         pool = AgentPool(host.principal_of)
         settings = ROUTER.of(config)
         check_names(GROUPS.of(config), config.servers)
-        groups = Groups(settings=GROUPS.of(config), stats=stats, failures=settings.failures, pause_s=settings.pause_s)
+        groups = Groups(
+            settings=GROUPS.of(config),
+            stats=stats,
+            failures=settings.failures,
+            pause_s=settings.pause_s,
+            find_gateway=lambda: host.gateway,
+        )
         async with AsyncExitStack() as stack:
             router = _make_router(config, stats, pool, stack)
             router.breakers.update(groups.breakers)
             plugin = models_plugin(router, timeout_s=settings.timeout_s)
             pool.attach(plugin)
 
-            def run(gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-                groups.gateway = gateway
-                return stats.open_writing()
-
-            def read_gauges() -> "Gauges":
+            def read_gauges() -> "GaugeValues":
                 failing = sum(not breaker.is_closed for breaker in router.breakers.values())
                 return {
                     "toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", failing)
                 }
 
-            sampler = None
+            contributions: list[object] = [
+                plugin,
+                Service(router),
+                Api(lambda http: routes_of(http, router)),
+                Gauges(read_gauges),
+                Background(stats.open_writing),
+            ]
+            if GROUPS.of(config):
+                contributions.append(ProviderFilter(groups.derive))
             if settings.sampling:
                 names = {name: model.model or name for name, model in enabled_models(config).items()}
                 # Not agents: they act, and a server asks for a text alone.
                 answering = {name: names[name] for name, model in router.models.items() if not model.acts}
                 sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
-            complete = _make_complete(config, router) if config.discovery.reranker.models else None
+                contributions.append(SamplingModel(sampler))
+            if config.discovery.reranker.models:
+                contributions.append(_make_reranking_model(config, router))
             try:
-                yield Provided(
-                    plugins=[plugin],
-                    services=[router],
-                    routes=lambda http: routes_of(http, router),
-                    gauges=read_gauges,
-                    run=run,
-                    derive=groups.derive if GROUPS.of(config) else None,
-                    sampler=sampler,
-                    complete=complete,
-                )
+                yield contributions
             finally:
                 await stats.try_flush()
 
 
-def _make_complete(config: "Config", router: "Router") -> "Complete":
-    """Make what asks the models that `discovery.reranker` names."""
+def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel":
     from toolpost.base.caller import Caller
     from toolpost.base.ids import CallerId
     from toolpost.contracts.errors import ToolpostError
     from toolpost.discovery.reranker import UselessAnswer
+    from toolpost.parts import RerankingModel
     from toolpost.parts.models.endpoint import ModelPrompt
     from toolpost.parts.models.score import ScoreRequest
 
@@ -140,7 +141,7 @@ def _make_complete(config: "Config", router: "Router") -> "Complete":
             raise UselessAnswer(error.message) from error
         return routed.completion.text
 
-    return complete
+    return RerankingModel(complete)
 
 
 def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: AsyncExitStack) -> "Router":

@@ -1,6 +1,6 @@
 """APIs as a part: its section, a plugin for each API, its import and its checks."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from toolpost.manifest import BUNDLED
 from toolpost.parts.openapi.settings import APIS, enabled_apis
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
 
 
 class ApisPart(Part):
@@ -26,17 +26,16 @@ class ApisPart(Part):
         return ApisDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring a plugin for each API. One whose document cannot be read is named as failed, and the others are served."""
-        from toolpost.host.host import Provided
-
         apis = enabled_apis(host.config)
         # Where APIs can be added later, all of it is loaded; a single command needs none of it.
         if not host.loads_bundled or (host.is_brief and not apis):
-            yield Provided()
+            yield ()
             return
         from toolpost.credentials.oauth import Authorizations
         from toolpost.credentials.vault import Vault
+        from toolpost.parts import Background, LoginTargets, Reload
         from toolpost.parts.openapi.served import ServedApis, check_names
         from toolpost.settings.credentials import key_place_of
 
@@ -44,12 +43,12 @@ class ApisPart(Part):
         authorizations = Authorizations(Vault(host.store, key_place_of(host.config)))
         served = ServedApis(host, authorizations)
         try:
-            yield Provided(
-                plugins=await served.open_first(apis),
-                logins=served.logins,
-                reloads={APIS.name: served.prepare_reload},
-                run=None if host.is_brief else served.open_running,
-            )
+            yield [
+                *await served.open_first(apis),
+                LoginTargets(lambda: served.logins),
+                Reload(APIS.name, served.prepare_reload),
+                *([] if host.is_brief else [Background(served.open_running)]),
+            ]
         finally:
             await served.aclose()
             await authorizations.aclose()

@@ -86,7 +86,7 @@ class ServedApis:
             await opened.client.aclose()
 
     @asynccontextmanager
-    async def open_running(self, _gateway: object) -> AsyncIterator[None]:
+    async def open_running(self) -> AsyncIterator[None]:
         """Follow the documents."""
         async with anyio.create_task_group() as self._tasks:
             self._start_following(self._apis)

@@ -27,6 +27,7 @@ from toolpost.contracts.digest import digest_of_bytes
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.metrics import Counter, Metrics
 from toolpost.middleware import Call, CheckedResult
+from toolpost.parts import ResultLimiter
 from toolpost.parts.results.content import ShortContent, Span, shorten_content
 from toolpost.parts.results.cut import CannotCut, cut_json, cut_string
 from toolpost.parts.results.kept import KeptResults, new_result_id, uri_of
@@ -86,8 +87,8 @@ class _Short:
     lacks_blocks: bool = False
 
 
-class Limiter:
-    """Makes large results smaller; a `ResultLimiter`."""
+class Limiter(ResultLimiter):
+    """Makes large results smaller."""
 
     def __init__(self, kept: KeptResults, limits: LimitTable, metrics: ResultMetrics, *, small_bytes: int) -> None:
         self.small_bytes = small_bytes

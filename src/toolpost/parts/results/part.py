@@ -1,7 +1,7 @@
 """Large results as a part: its section, its tables, its plugin, and the limiter."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
@@ -9,8 +9,7 @@ from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.results.settings import RESULTS, LimitTable, check_results
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.settings import Config
 
 
@@ -32,10 +31,8 @@ class ResultsPart(Part):
         return ResultsDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the limiter where there is a limit, and the plugin that reads what it keeps."""
-        from toolpost.host.host import Provided
-
         settings = RESULTS.of(host.config)
         check_results(settings)
         # A gateway that serves one plugin alone serves nothing to read the rest with.
@@ -46,8 +43,9 @@ class ResultsPart(Part):
                 hint="rename the server, or remove the limits from [results]",
             )
         if not is_limited and not host.wants_plugin("results"):
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import Background, Gauges, PluginCandidate
         from toolpost.parts.results.kept import KeptResults
         from toolpost.parts.results.limiter import Limiter, ResultMetrics
         from toolpost.parts.results.plugin import results_plugin
@@ -55,20 +53,19 @@ class ResultsPart(Part):
 
         kept = KeptResults(host.store, keep_s=settings.keep_s, limit_bytes=settings.keep_mb * 1_000_000)
         plugin = results_plugin(ResultReader(kept))
-        limiter = None
+        contributions: list[object] = [
+            # Whoever gets a shortened result must be able to read the rest.
+            PluginCandidate(name=plugin.name, load=lambda: plugin, for_everyone=is_limited),
+            Gauges(
+                lambda: {
+                    "toolpost_results_kept": ("Large results that are kept, as of the last minute.", kept.count),
+                    "toolpost_results_kept_bytes": ("Their bytes.", kept.total_bytes),
+                }
+            ),
+        ]
         if is_limited:
-            limiter = Limiter(kept, LimitTable(settings), ResultMetrics(host.metrics), small_bytes=settings.smallest)
-
-        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return nullcontext() if host.is_brief else kept.open_sweeping()
-
-        yield Provided(
-            plugins=[plugin],
-            companions=[plugin] if is_limited else [],
-            limiter=limiter,
-            gauges=lambda: {
-                "toolpost_results_kept": ("Large results that are kept, as of the last minute.", kept.count),
-                "toolpost_results_kept_bytes": ("Their bytes.", kept.total_bytes),
-            },
-            run=run,
-        )
+            metrics = ResultMetrics(host.metrics)
+            contributions.append(Limiter(kept, LimitTable(settings), metrics, small_bytes=settings.smallest))
+        if not host.is_brief:
+            contributions.append(Background(kept.open_sweeping))
+        yield contributions

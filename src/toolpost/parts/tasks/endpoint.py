@@ -14,6 +14,7 @@ from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.endpoints.tasks import check_declared, task_id
 from toolpost.gateway import Answer
 from toolpost.middleware import Call, ProgressNotification
+from toolpost.parts import Tasks
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
 from toolpost.parts.tasks.runner import TaskClientChannel, TaskRunner
 from toolpost.protocol.rpc import (
@@ -34,8 +35,8 @@ READ_INTERVAL_S: Final = 5.0
 _ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
 
 
-class TaskEndpoint:
-    """Implements `endpoints.tasks.Tasks`: every answer is encoded."""
+class TaskEndpoint(Tasks):
+    """Answers requests about tasks; every answer is encoded."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._runner = runner

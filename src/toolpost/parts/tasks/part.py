@@ -9,7 +9,7 @@ from toolpost.parts.tasks.settings import TASKS
 
 if TYPE_CHECKING:
     from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
 
 
 class TasksPart(Part):
@@ -19,10 +19,10 @@ class TasksPart(Part):
     sections = (TASKS,)
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Store tasks, and run those again whose gateway ended."""
         from toolpost.endpoints.calls import write_call_result
-        from toolpost.host.host import Provided
+        from toolpost.parts import Api, Background, Page
         from toolpost.parts.tasks.endpoint import TaskEndpoint
         from toolpost.parts.tasks.runner import TaskRunner
         from toolpost.protocol.era import STATELESS
@@ -42,6 +42,9 @@ class TasksPart(Part):
 
             return routes_of(http, host.store)
 
-        yield Provided(
-            tasks=TaskEndpoint(runner), routes=make_routes, pages={"Tasks": "/tasks"}, run=runner.open_running
-        )
+        yield [
+            TaskEndpoint(runner),
+            Api(make_routes),
+            Page("Tasks", "/tasks"),
+            Background(lambda: runner.open_running(host.gateway)),
+        ]

@@ -20,6 +20,7 @@ from toolpost.base.trace_context import TraceParent, continue_from_headers, pars
 from toolpost.contracts.errors import ErrorCode, InvalidArguments, ToolpostError, UpstreamRefused
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.middleware import Call
+from toolpost.parts import Observer
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.exporter import Exporter
 from toolpost.parts.telemetry.histograms import Histograms
@@ -121,7 +122,7 @@ class UnwrittenCall(NamedTuple):
     content: bytes
 
 
-class TelemetryObserver:
+class TelemetryObserver(Observer):
     """Makes spans and durations of all that passes the gateway."""
 
     def __init__(self, spec: TelemetrySpec, exporter: Exporter, histograms: Histograms) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from toolpost.parts.telemetry.settings import (
 from toolpost.settings import changed_keys, make_idle
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.settings import Config
 
 _log = logging.getLogger("toolpost.telemetry")
@@ -53,15 +53,13 @@ class TelemetryPart(Part):
         return TelemetryDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the observer of all requests."""
-        from toolpost.host.host import Provided
-
         settings = TELEMETRY.of(host.config)
         if not is_enabled(settings):
             if has_no_receiver(settings) and not host.is_brief:
                 event(_log, logging.WARNING, "telemetry is off", reason="no receiver is named", hint=OFF_HINT)
-            yield Provided()
+            yield ()
             return
         try:
             import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
@@ -71,7 +69,7 @@ class TelemetryPart(Part):
                 raise CapabilityMissing(message, hint=hint) from error
             # Variables in the environment are often meant for another program.
             event(_log, logging.INFO, "telemetry is off", reason=message, hint=hint)
-            yield Provided()
+            yield ()
             return
         import time
 
@@ -79,11 +77,11 @@ class TelemetryPart(Part):
 
         from toolpost.base.version import __version__
         from toolpost.metrics import Counter
+        from toolpost.parts import PluginCandidate
         from toolpost.parts.telemetry.exporter import Exporter
         from toolpost.parts.telemetry.histograms import Histograms
         from toolpost.parts.telemetry.observer import TelemetryObserver
         from toolpost.parts.telemetry.turns import TurnSpans
-        from toolpost.providers.plugin_host import PluginCandidate
 
         resource = {
             "service.version": __version__,
@@ -106,7 +104,7 @@ class TelemetryPart(Part):
         host.metrics.add(DroppedSpans("toolpost_telemetry_dropped_total", "Spans that could not be sent."))
         try:
             turns = PluginCandidate(name="telemetry", load=lambda: TurnSpans(observer))
-            yield Provided(observer=observer, plugins=[turns])
+            yield [observer, turns]
         finally:
             observer.write_ended()
             with CancelScope(shield=True):

@@ -1,6 +1,6 @@
 """The decision trail as a part: its section, its tables, its plugin."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,7 @@ from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.settings import Config
 
 
@@ -47,36 +46,34 @@ class TrailPart(Part):
         return TrailDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Bring the plugin."""
-        from toolpost.host.host import Provided
-
         settings = TRAIL.of(host.config)
         # Where a decision is required, agents need the tool to record it.
         is_needed = settings.requires_decisions and host.loads_bundled and not host.config.plugins.chosen
         if not host.wants_plugin("trail") and not is_needed:
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import Api, Background, CallMiddleware, Gauges, PluginCandidate, Service
         from toolpost.parts.trail.api import routes_of
         from toolpost.parts.trail.calls import CallRecorder
         from toolpost.parts.trail.plugin import trail_plugin
         from toolpost.parts.trail.service import Trail, TrailMetrics
-        from toolpost.providers.plugin_host import PluginCandidate
 
         trail = await Trail.open(host.store, TrailMetrics(host.metrics))
         # Those that a killed gateway has left: the store has just recorded what is known of them.
         await trail.close_lost_calls()
         recorder = CallRecorder(trail, settings, chosen=host.config.plugins.chosen)
 
-        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
+        def run() -> AbstractAsyncContextManager[None]:
             keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400
             return trail.open_following(keep_s=keep_s)
 
-        yield Provided(
-            plugins=[PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents))],
-            middleware=[recorder],
-            routes=lambda http: routes_of(http, trail),
-            gauges=trail.read_gauges,
-            services=[trail],
-            run=run,
-        )
+        yield [
+            PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents)),
+            CallMiddleware(recorder),
+            Api(lambda http: routes_of(http, trail)),
+            Gauges(trail.read_gauges),
+            Service(trail),
+            Background(run),
+        ]

@@ -19,7 +19,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject, ThreadId
 from toolpost.contracts.errors import InvalidArguments, NotFound, ToolpostError
-from toolpost.metrics import Gauges, Metrics
+from toolpost.metrics import GaugeValues, Metrics
 from toolpost.parts import Counter, Script, SigningKey, Store
 from toolpost.parts.trail import records
 from toolpost.parts.trail.merkle import Peaks, consistency_path, inclusion_path
@@ -163,7 +163,7 @@ class Trail:
             self._remember(owner, name)
         return found is not None
 
-    def read_gauges(self) -> Gauges:
+    def read_gauges(self) -> GaugeValues:
         """Return what `/metrics` shows of this moment."""
         return {
             "toolpost_trail_sessions": ("Sessions of the decision trail, successors not counted.", len(self._names))

@@ -1,7 +1,7 @@
 """The code index as a part: its settings, its plugin, and the watchers that keep indexes up to date."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,7 @@ from toolpost.parts.workspace.settings import WORKSPACE
 if TYPE_CHECKING:
     from toolpost.authoring import Plugin
     from toolpost.fairness import Callers
-    from toolpost.gateway import Gateway
-    from toolpost.host.host import Host, Provided
+    from toolpost.host.host import Host
     from toolpost.parts.workspace.service import WorkspaceService
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config
@@ -33,24 +32,20 @@ class WorkspacePart(Part):
         return WorkspaceDoctor()
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator["Provided"]:
+    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
         """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
-        from toolpost.host.host import Provided
-
         watches = WORKSPACE.of(host.config).watch and not host.is_brief
         if not host.wants_plugin("workspace"):
-            yield Provided()
+            yield ()
             return
+        from toolpost.parts import Background, PluginCandidate, Service
         from toolpost.parts.workspace.service import WorkspaceService
-        from toolpost.providers.plugin_host import PluginCandidate
 
         service = WorkspaceService(read_workspace(host.config))
 
-        def run(_gateway: "Gateway") -> AbstractAsyncContextManager[None]:
-            return service.open_watching() if watches and host.plugins.serves("workspace") else nullcontext()
-
+        watching = [Background(service.open_watching, while_plugin="workspace")] if watches else []
         load = PluginCandidate(name="workspace", load=lambda: _make_plugin(service, host.callers))
-        yield Provided(plugins=[load], services=[service], run=run)
+        yield [load, Service(service), *watching]
 
 
 def read_workspace(config: "Config") -> "WorkspaceSpec":

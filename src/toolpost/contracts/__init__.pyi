@@ -1,0 +1,12 @@
+from toolpost.contracts.compatibility import RULES as RULES
+from toolpost.contracts.compatibility import Change as Change
+from toolpost.contracts.compatibility import Definition as Definition
+from toolpost.contracts.compatibility import Judgement as Judgement
+from toolpost.contracts.compatibility import Rule as Rule
+from toolpost.contracts.compatibility import Verdict as Verdict
+from toolpost.contracts.compatibility import judge as judge
+from toolpost.contracts.lockfile import Drift as Drift
+from toolpost.contracts.lockfile import LockedTool as LockedTool
+from toolpost.contracts.lockfile import drifts as drifts
+from toolpost.contracts.lockfile import lock_text as lock_text
+from toolpost.contracts.lockfile import parse_lock as parse_lock

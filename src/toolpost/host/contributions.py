@@ -1,0 +1,150 @@
+"""What open parts contribute: values that the kernel finds by their kind.
+
+A part yields a sequence of values when it opens, such as `[make_plugin(), Api(make_routes), Background(sweep)]`. Each kind is
+declared where it is consumed; `KINDS` lists them. Kinds are nominal: a value is of a kind if the kind is among the bases of its
+class, so that no value is taken for a guard because it happens to have the methods of one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+from toolpost.authoring import Plugin
+from toolpost.base.attention import ActionItems
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.discovery.reranker import RerankingModel
+from toolpost.endpoints.auth.roster import TokenIssuer
+from toolpost.endpoints.http.routes import Api, Page, StartupLine, WriteCheck
+from toolpost.endpoints.observer import Observer
+from toolpost.endpoints.tasks import Tasks
+from toolpost.gateway import AgentCallObserver
+from toolpost.metrics import Gauges
+from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.providers import ProviderFilter
+from toolpost.providers.plugin_host import PluginCandidate
+from toolpost.providers.server_host import LoginTargets
+from toolpost.settings import Config
+from toolpost.upstreams.server_requests import SamplingModel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Service:
+    """An object for programs that open the gateway in their own process: `app.service(Type)` returns it."""
+
+    object: object
+
+
+@dataclass(frozen=True)
+class Reload:
+    """Applies changes of a section of `toolpost.toml` while the gateway runs. Other sections take effect at the next start."""
+
+    section: str
+    prepare: Callable[[Config], Awaitable[Callable[[], Awaitable[None]] | None]]
+    """Prepares what a changed configuration says in the section, and returns a function that puts it in force; None if there is
+    nothing to do. Raises `ToolpostError`, having changed nothing, if it cannot be done."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """Runs while the gateway serves: entered when tools can be called, left before calls in flight are ended."""
+
+    open: Callable[[], AbstractAsyncContextManager[None]]
+    while_plugin: str | None = None
+    """The plugin for which it runs: it is left out if no plugin of this name is served."""
+
+
+KINDS: Final[tuple[type, ...]] = (
+    ActionItems,
+    AgentCallObserver,
+    Api,
+    Background,
+    CallMiddleware,
+    Gauges,
+    Guard,
+    LoginTargets,
+    Observer,
+    Page,
+    Plugin,
+    PluginCandidate,
+    ProviderFilter,
+    RecordListener,
+    Reload,
+    RerankingModel,
+    ResultLimiter,
+    SamplingModel,
+    Service,
+    StartupLine,
+    Tasks,
+    TokenIssuer,
+    WriteCheck,
+)
+
+
+SINGLE_KINDS: Final[tuple[type, ...]] = (
+    AgentCallObserver,
+    Observer,
+    RerankingModel,
+    ResultLimiter,
+    SamplingModel,
+    Tasks,
+    TokenIssuer,
+)
+"""Kinds of which there may be one."""
+
+
+class Contributions:
+    """What open parts contributed, in the order in which they opened."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[str, object]] = []
+        self.parts: list[str] = []
+        """Names of the open parts, also of those that contribute nothing."""
+
+    def add(self, part: str, items: Iterable[object]) -> None:
+        """Add the values of a part.
+
+        `BadConfiguration` for a value of no known kind, since a policy that is ignored protects nothing, and for the second of
+        a kind of which there may be one.
+        """
+        self.parts.append(part)
+        for item in items:
+            self._check(part, item)
+            self._items.append((part, item))
+
+    def named(self, kind: type[T]) -> list[tuple[str, T]]:
+        """Return the values of a kind, each after the name of its part."""
+        return [(part, cast("T", item)) for part, item in self._items if _is_of(item, kind)]
+
+    def all(self, kind: type[T]) -> list[T]:
+        """Return the values of a kind."""
+        return [item for _, item in self.named(kind)]
+
+    def first(self, kind: type[T]) -> T | None:
+        """Return the value of a kind of which there may be one; None without it."""
+        return next(iter(self.all(kind)), None)
+
+    def _check(self, part: str, item: object) -> None:
+        if not any(_is_of(item, kind) for kind in KINDS):
+            raise BadConfiguration(
+                f"The part `{part}` contributes {_describe(item)}, which is of no known kind.",
+                hint=f"known: {', '.join(kind.__name__ for kind in KINDS)}",
+            )
+        for kind in SINGLE_KINDS:
+            others: list[tuple[str, object]] = self.named(kind) if _is_of(item, kind) else []
+            if others:
+                raise BadConfiguration(
+                    f"The parts `{others[0][0]}` and `{part}` both contribute a {kind.__name__}; there may be one.",
+                    hint="turn one of the two off",
+                )
+
+
+def _is_of(item: object, kind: type) -> bool:
+    # Not isinstance: some kinds are protocols, for those who implement them in another place.
+    return kind in type(item).__mro__
+
+
+def _describe(item: object) -> str:
+    return f"the class {item.__name__}" if isinstance(item, type) else f"a value of type {type(item).__name__}"

@@ -1,0 +1,117 @@
+"""Contributions of parts: found by kind, refused without one."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from toolpost.app import open_app
+from toolpost.authoring.middleware import ToolInfo
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.host.contributions import KINDS, Contributions
+from toolpost.middleware import Call, CheckedResult
+from toolpost.middleware.interface import NextStep
+from toolpost.parts import Background, Gauges, Guard, Host, Page, Part, ResultLimiter, Service
+from toolpost.testing import IN_MEMORY
+
+pytestmark = pytest.mark.anyio
+
+
+class Watchman(Guard):
+    name = "watchman"
+
+    def may_apply(self, tool: ToolInfo) -> bool:
+        return True
+
+    async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
+        return await proceed(call)
+
+    def check(self, call: Call) -> None:
+        return None
+
+
+class Lookalike:
+    """Has the methods of a guard, and is none."""
+
+    name = Watchman.name
+    may_apply = Watchman.may_apply
+    admit = Watchman.admit
+    check = Watchman.check
+
+
+class Shortener(ResultLimiter):
+    small_bytes = 1
+
+    async def limit(self, call: Call, result: CheckedResult) -> CheckedResult:
+        return result
+
+
+class OnePart(Part):
+    """A part that contributes what it is given."""
+
+    def __init__(self, name: str, *items: object) -> None:
+        self.name = name  # type: ignore[misc]
+        self._items = items
+
+    @asynccontextmanager
+    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
+        yield self._items
+
+
+def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
+    contributions = Contributions()
+    guard, first, second = Watchman(), Page("One", "/one"), Page("Two", "/two")
+    contributions.add("one", [first, guard])
+    contributions.add("none", ())
+    contributions.add("two", [second, Service("anything")])
+
+    assert contributions.named(Page) == [("one", first), ("two", second)]
+    assert contributions.all(Guard) == [guard]
+    assert contributions.first(Guard) is guard
+    assert contributions.first(Gauges) is None
+    assert contributions.parts == ["one", "none", "two"]
+
+
+@pytest.mark.parametrize(
+    ("item", "described"),
+    [
+        (Lookalike(), "a value of type Lookalike"),
+        (Watchman, "the class Watchman"),
+    ],
+)
+async def test_a_value_of_no_known_kind_keeps_the_gateway_from_starting(item: object, described: str) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        async with open_app(IN_MEMORY, bundled=False, parts=[OnePart("night", item)]):
+            pass
+    assert caught.value.message == f"The part `night` contributes {described}, which is of no known kind."
+    assert all(kind.__name__ in (caught.value.hint or "") for kind in KINDS)
+
+
+async def test_two_parts_cannot_both_have_what_there_is_one_of() -> None:
+    parts = [OnePart("night", Shortener()), OnePart("day", Shortener())]
+    with pytest.raises(BadConfiguration, match="The parts `night` and `day` both contribute a ResultLimiter"):
+        async with open_app(IN_MEMORY, bundled=False, parts=parts):
+            pass
+
+
+async def test_a_part_has_the_gateway_once_it_is_open() -> None:
+    hosts: list[Host] = []
+
+    class Caller(Part):
+        name = "caller"
+
+        @asynccontextmanager
+        async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
+            with pytest.raises(RuntimeError, match="not open yet"):
+                _ = host.gateway
+
+            @asynccontextmanager
+            async def run() -> AsyncIterator[None]:
+                assert len(host.gateway.catalog) == 0
+                hosts.append(host)
+                yield
+
+            yield [Background(run), Background(run, while_plugin="absent")]
+
+    async with open_app(IN_MEMORY, bundled=False, parts=[Caller()]) as app:
+        assert [host.gateway for host in hosts] == [app.gateway]

@@ -1,0 +1,27 @@
+"""What an import loads: packages that authors and parts import must not load servers, their processes, or logins."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "toolpost.upstreams.supervisor",
+    "toolpost.credentials.oauth",
+    "toolpost.store.sqlite",
+    "toolpost.endpoints.http",
+)
+SCRIPT = (
+    "import importlib, sys; importlib.import_module(sys.argv[1]); print(*(n for n in sys.modules if n in sys.argv[2:]))"
+)
+
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.mark.parametrize("package", ["authoring", "discovery", "middleware", "gateway"])
+def test_an_import_loads_neither_servers_nor_logins(package: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, f"toolpost.{package}", *HEAVY]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+    assert loaded == []
