@@ -471,7 +471,7 @@ async def test_a_method_that_a_server_has_for_one_caller_alone_is_not_hidden_fro
 @attack(
     "caller",
     "reads a URI that the account of another caller lists",
-    "the answer is that for a URI which nobody lists: it does not tell them apart",
+    "the answer is the same as for an unlisted URI",
 )
 async def test_a_uri_that_another_account_lists_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two servers: the only one there is would be asked for a URI that nobody lists.

@@ -94,7 +94,7 @@ async def test_a_server_inside_has_its_authorization_server_inside() -> None:
 
 @attack(
     "server",
-    "has its own name resolve to an address inside, to lift the limit on what it may name",
+    "has its own name resolve to an address inside, to lift the limit on its addresses",
     "a name opens nothing: only an address in `url` does, and for others there is `auth.issuer`",
 )
 @pytest.mark.parametrize("exempt", [(), ("https://login.corp/", "https://10.0.0.9/")])

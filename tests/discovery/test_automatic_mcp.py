@@ -206,7 +206,7 @@ async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path)
 @pytest.mark.wire
 @attack(
     "caller",
-    "chooses the session name of another caller, to learn what was sent to them",
+    "chooses the session name of another caller, to learn which definitions it received",
     "sessions of two callers are never the same",
 )
 @pytest.mark.parametrize("mode", ["legacy", STATELESS])

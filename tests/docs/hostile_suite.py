@@ -11,12 +11,12 @@ from tests.hostile.attacks import Attacker
 TESTS: Final = Path(__file__).parents[1]
 
 _ATTACKERS: Final = {
-    "stranger": "Somebody who reaches the port and has no token, or a web page in somebody's browser.",
-    "caller": "Somebody with a valid token, who wants what is another's or more than a fair share.",
-    "server": "An MCP server behind the gateway, and the processes that it starts.",
-    "repository": "The files of a folder that the workspace plugin indexes, git's own files among them.",
-    "agent": "An agent in a conversation, and whatever text a model makes it say.",
-    "operator": "Whoever runs the gateway: mistakes, crashes and files that were tampered with, rather than malice.",
+    "stranger": "A program that reaches the port without a token, or a web page in the browser of a user with access.",
+    "caller": "A caller with a valid token that tries to reach another caller's data, or to take more than a fair share.",
+    "server": "An MCP server behind the gateway, with its processes.",
+    "repository": "The files of a folder in the workspace plugin's index, including git's own files.",
+    "agent": "An agent in a conversation, with the output of its model.",
+    "operator": "The operator of the gateway: mistakes, crashes and manipulated files, rather than malice.",
 }
 
 
@@ -71,8 +71,8 @@ def _said_by(mark: ast.expr, path: Path) -> tuple[str, str, str] | None:
 def _head(command: str) -> Iterator[str]:
     yield "# The hostile suite\n"
     yield f"<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "Attacks on the gateway that are kept as tests: who tries what, and what holds."
-    yield "[The threat model](../explanation/threat-model.md) says what is guaranteed to whom, and what is not.\n"
+    yield "The attacks on the gateway that its tests try, by attacker, with the expected result."
+    yield "[The threat model](../explanation/threat-model.md) lists the guarantees and their limits.\n"
     yield "*normal* is part of every run of `scripts/test`; *soak* takes minutes and runs with `scripts/test --soak`.\n"
 
 
@@ -82,7 +82,7 @@ def _tables(attacks: list[Attack]) -> Iterator[str]:
         if rows:
             yield f"## {attacker.capitalize()}\n"
             yield f"{_ATTACKERS[attacker]}\n"
-            yield "| attempt | what holds | test | run |"
+            yield "| attack | result | test | run |"
             yield "|---|---|---|---|"
             yield from (_row(attack) for attack in rows)
             yield ""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 MODULES = {
-    "toolpost": "What authors of plugins and middleware import, and applications that embed a gateway.",
-    "toolpost.testing": "What tests of plugins and parts use: a real client, without a network.",
+    "toolpost": "For authors of plugins and middleware, and applications that embed a gateway.",
+    "toolpost.testing": "For tests of plugins and parts: a real client, without a network.",
     "toolpost.contracts": "Judge changes of tools, and read locks, in programs of your own.",
-    "toolpost.parts": "What authors of parts import.",
+    "toolpost.parts": "For authors of parts.",
 }
 """Everything that is public, and in one line for whom."""
 
@@ -25,14 +25,14 @@ TOLD = {
     "ThreadId": "The type of a conversation's id: text.",
     "TurnId": "The type of a turn's id: text.",
     "Middleware": "The type of a middleware: an `async def` that takes a `CallRequest` and a `Next`, and returns a `CallResult`.",
-    "Next": "The type of what lets a call go on, which a middleware is given.",
-    "ToolpostError": "The base of every error that callers are told of, each with a public `code`.",
+    "Next": "The type of the function that continues a call, an argument of every middleware.",
+    "ToolpostError": "The base of every error that callers receive, each with a public `code`.",
     "__version__": "The version of Toolpost.",
     "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
     "Finding": "The former name of `Diagnosis`.",
-    "RULES": "Every rule by which a change is judged.",
+    "RULES": "Every rule for changes.",
     "NOW": "The statement that reads the store's clock.",
-    "Script": "The type of a transaction: a generator that yields statements, is sent their rows, and returns its result.",
+    "Script": "The type of a transaction: a generator that yields statements, receives their rows, and returns its result.",
     "config_option": "The option `--config` of a command.",
 }
 """What has no docstring of its own, or one that stands for something else: an error's is its message."""
@@ -45,12 +45,12 @@ def api_page(command: str) -> str:
 
 def _lines(command: str) -> Iterator[str]:
     yield f"# Python API\n\n<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "These four modules are public, and what their `__all__` names. Everything else may change in any release"
-    yield "([Versions and deprecations](versioning.md)). `help(name)` in Python tells more of each.\n"
+    yield "The names in `__all__` of these four modules are public. Everything else may change in any release"
+    yield "([Versions and deprecations](versioning.md)). `help(name)` in Python prints the full documentation.\n"
     for module, purpose in MODULES.items():
         guides = ", ".join(f"[{_title(guide)}](../guides/{guide}.md)" for guide in GUIDES[module])
         yield f"## `{module}`\n\n{purpose} {guides}\n"
-        yield "| name | what it is |\n|---|---|"
+        yield "| name | meaning |\n|---|---|"
         found = importlib.import_module(module)
         for name in sorted(found.__all__, key=str.lower):
             yield f"| `{name}` | {_told(name, getattr(found, name))} |"

@@ -26,14 +26,14 @@ def rules_page(command: str) -> str:
 def _head(command: str) -> Iterator[str]:
     yield "# Rules for changes\n"
     yield f"<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "Each change between two definitions of a tool falls under one of these rules. [Changes](compatibility.md) says how"
-    yield "they are applied. *Bump* says whether `schemaVersion` must rise.\n"
+    yield "Each change between two definitions of a tool falls under one of these rules. [Changes](compatibility.md) explains"
+    yield "their use. *Bump* shows whether `schemaVersion` must rise.\n"
 
 
 def _tables() -> Iterator[str]:
     for prefix, title in _SUBJECTS.items():
         yield f"## {title}\n"
-        yield "| rule | verdict | bump | what changed, and why it matters | after |"
+        yield "| rule | verdict | bump | change and effect | source |"
         yield "|---|---|---|---|---|"
         yield from (_row(rule) for rule in RULES.values() if rule.id.startswith(f"{prefix}."))
         yield ""
@@ -45,7 +45,7 @@ def _row(rule: Rule) -> str:
 
 
 def _disagreements() -> Iterator[str]:
-    yield "## Where we contradict others\n"
-    yield "Held against 375 claims from the tests of two schema registries, that every value of one schema is one of another,"
+    yield "## Differences from other tools\n"
+    yield "The tests of two schema registries contain 375 claims that one schema accepts every value of another."
     yield f"Toolpost agrees with all but {len(claims.REASONS)}:\n"
     yield claims.page()

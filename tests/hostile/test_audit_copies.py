@@ -83,7 +83,7 @@ def start_anew(store: Path) -> None:
 @attack(
     "operator",
     "cuts, overwrites, empties or replaces the store, and has it verified",
-    "`audit verify` says what is wrong and ends with another exit code than for a sound audit; nothing to verify is not sound",
+    "`audit verify` reports the fault, with another exit code than for a sound audit; an empty audit is not sound",
 )
 def test_a_store_that_is_not_whole_is_not_sound(
     damage: object, code: int, verdict: str, store: Path, invoke: Run

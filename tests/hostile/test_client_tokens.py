@@ -25,7 +25,7 @@ clients = ["agent-7"]
 @attack(
     "stranger",
     "registers an OAuth client whose id is the `sub` of an administrator, and shows a token without `sub`",
-    "`client_id` and `azp` never match `subjects`; the token is refused with 403, and its holder shares no id with anybody",
+    "`client_id` and `azp` never match `subjects`; the token is refused with 403, and no caller shares its id",
 )
 async def test_a_client_never_passes_for_a_subject(tmp_path: Path) -> None:
     with open_authorization_server() as issuer:

@@ -148,7 +148,7 @@ async def _gateway(config: Config) -> AsyncIterator[Any]:
 @attack(
     "operator",
     "sets the clock, so that every process seems to have begun at another time",
-    "a living server, gateway or runner of a turn is not taken for one that has ended",
+    "a running server, gateway or turn does not count as ended",
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, jump: Jump) -> None:
@@ -175,7 +175,7 @@ async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, ju
 @attack(
     "operator",
     "sets the clock three days ahead or back while prompts are scheduled every minute",
-    "what was passed over is not made up for, and the next prompt comes at its time by the new clock",
+    "skipped prompts are not repeated, and the next prompt comes at its time by the new clock",
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_schedules_go_by_the_new_clock_without_a_flood(jump_s: float, jump: Jump) -> None:

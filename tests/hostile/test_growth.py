@@ -219,7 +219,7 @@ FROM_SERVERS: dict[str, Work] = {
 }  # fmt: skip
 
 
-@attack("server", "answers with what is costly to read, in growing size", "the cost grows in proportion to the size")
+@attack("server", "sends costly answers of growing size", "the cost grows in proportion to the size")
 @pytest.mark.parametrize("name", FROM_SERVERS)
 def test_what_servers_send(name: str) -> None:
     assert_linear(lambda size: thread_cpu_s(FROM_SERVERS[name](size)), small=2_000)

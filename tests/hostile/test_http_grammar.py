@@ -171,8 +171,8 @@ def test_trailers(gateway: Served) -> None:
 
 @attack(
     "stranger",
-    "asks for an upgrade to h2c or WebSocket, to get past a proxy that no longer looks at what follows",
-    "there is no upgrade: the request is an ordinary one, and what follows is held to the same checks",
+    "asks for an upgrade to h2c or WebSocket, to get past a proxy that stops checking after it",
+    "there is no upgrade: the request is ordinary, and later requests pass the same checks",
 )
 @pytest.mark.parametrize(
     "upgrade",

@@ -160,7 +160,7 @@ async def test_what_is_said_about_a_call_that_was_given_up_is_nobody_s(
 @attack(
     "caller",
     "asks for log messages of every level with a stateless call, while the server works for another caller",
-    "it hears what is about its own calls, and nothing else",
+    "it receives only messages about its own calls",
 )
 async def test_a_stateless_call_hears_of_nobody_else(tmp_path: Path) -> None:
     async with ears(tmp_path, "2025-11-25") as gateway:

@@ -191,7 +191,7 @@ _QUESTIONS: dict[str, Callable[[Served], Any]] = {
 @attack(
     "caller",
     "lists a server with thousands of tools by its own path, under names of its own, and calls tools that there are not",
-    "what a path shows is made in a thread, and a miss is compared with a bounded number of names: the event loop is not held",
+    "a path's view is made in a thread, unknown names are compared with a bounded number of names: the loop is not blocked",
 )
 def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
     found = {}

@@ -315,7 +315,7 @@ def test_hooks_are_not_run(seen: Seen) -> None:
     holds(seen, "hooks")
 
 
-@attack("repository", "lacks objects and has a promisor remote `ext::…`", "nothing is fetched, whatever is missing")
+@attack("repository", "lacks objects and has a promisor remote `ext::…`", "missing objects are not fetched")
 def test_a_promisor_remote_is_not_asked(seen: Seen) -> None:
     holds(seen, "promisor")
 
@@ -356,7 +356,7 @@ def test_another_work_tree_is_not_entered(seen: Seen) -> None:
 
 @attack(
     "repository",
-    "has a `.git` file that names somebody else's repository",
+    "has a `.git` file that names another user's repository",
     "it is refused with a warning, because that repository does not name this folder",
 )
 def test_another_repository_is_not_read_through_a_file(seen: Seen) -> None:
@@ -364,7 +364,7 @@ def test_another_repository_is_not_read_through_a_file(seen: Seen) -> None:
     assert is_refused(seen, "other-repository")
 
 
-@attack("repository", "has a `.git` that is a link to somebody else's repository", "it is refused with a warning")
+@attack("repository", "has a `.git` that is a link to another user's repository", "it is refused with a warning")
 def test_another_repository_is_not_read_through_a_link(seen: Seen) -> None:
     holds(seen, "linked-repository")
     assert is_refused(seen, "linked-repository")
@@ -382,7 +382,7 @@ def test_an_index_that_leads_outside_is_refused(seen: Seen) -> None:
 
 @attack(
     "repository",
-    "has a `.git` file that claims to be a work tree of somebody else's project",
+    "has a `.git` file that claims to be a work tree of another user's project",
     "its agents do not join the bus of that project",
 )
 def test_another_projects_bus_is_not_joined(tmp_path: Path) -> None:

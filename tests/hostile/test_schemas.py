@@ -154,7 +154,7 @@ async def test_results_that_take_minutes_to_validate_end_at_the_deadline(slow: t
 
 @attack(
     "caller",
-    "sends a deep value to a recursive schema, so that to explain what is wrong takes time without end",
+    "sends a deep value to a recursive schema, so that the explanation of the error never ends",
     "the call is refused with INVALID_PARAMS, unexplained after two seconds; other calls are answered meanwhile",
 )
 async def test_a_refusal_that_cannot_be_explained_in_time_is_a_plain_refusal(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def changed(schema: dict[str, Any]) -> dict[str, Any]:
 @attack(
     "repository",
     "brings a lock file whose definitions multiply their own paths, for `toolpost check`, `diff` and `lock` to compare",
-    "each is told as a change that nothing is known of, or as what it is, within the budget of a comparison",
+    "each change is reported with its verdict, or as undecided, within the budget of a comparison",
 )
 @pytest.mark.parametrize("name", ALL)
 def test_hostile_schemas_are_compared_in_time(name: str) -> None:
@@ -243,8 +243,8 @@ def test_hostile_schemas_are_compared_in_time(name: str) -> None:
 
 @attack(
     "server",
-    "lists schemas that have no end, for whoever searches tools or shows their arguments",
-    "texts are taken from the first levels alone, and types are named as far as anybody would read",
+    "lists infinite schemas, for searches of tools and displays of their arguments",
+    "only texts of the first levels are indexed, and displayed types are cut",
 )
 @pytest.mark.parametrize("name", ALL)
 def test_hostile_schemas_are_searched_and_shown_in_time(name: str) -> None:

@@ -144,7 +144,7 @@ async def test_private_keys_are_told_by_their_content(client: Client, built: Any
     assert {"path": "deploy/blob", "reason": "secret"} in built["skippedFiles"]
 
 
-@attack("caller", "searches for what such files say", "they are not in the index: no word of them is found")
+@attack("caller", "searches for the contents of such files", "they are not in the index: no word of them is found")
 async def test_secret_files_are_not_indexed(client: Client, built: Any) -> None:
     found = await search(client, LEAK, top=100)
     by_pattern = await search(client, LEAK, regex=True, top=100)
@@ -177,9 +177,7 @@ async def test_credentials_are_masked_in_everything_returned(client: Client, bui
     assert answers[0]["totalLines"] == PROGRAM.count("\n")
 
 
-@attack(
-    "caller", "searches for a guess to have it confirmed", "what is masked is not in the index and matches no pattern"
-)
+@attack("caller", "searches for a guess to have it confirmed", "masked text is not in the index and matches no pattern")
 async def test_a_guess_is_not_confirmed(client: Client, built: Any) -> None:
     for secret in MASKED:
         wrong = secret[:-1] + "#"

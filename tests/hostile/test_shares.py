@@ -154,7 +154,7 @@ async def test_a_single_caller_gets_everything(tmp_path: Path) -> None:
 
 @attack(
     "agent",
-    "calls tools with its delegated token while the caller whom it acts for has used up their share",
+    "calls tools with its delegated token while its caller has used up the share",
     "it counts as that caller, and gets nothing more",
 )
 async def test_an_agent_counts_as_the_caller_whom_it_acts_for(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ async def test_conversations(tmp_path: Path) -> None:
 
 @attack(
     "caller",
-    "floods what is no tool: resources, prompts and completions of a server that does not answer",
+    "floods resources, prompts and completions of a server that does not answer",
     "these count as calls in flight too",
 )
 async def test_requests_besides_tools_count_too(tmp_path: Path) -> None:

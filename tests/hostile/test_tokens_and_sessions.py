@@ -131,7 +131,7 @@ def test_a_request_that_vouches_for_itself(gateway: Served) -> None:
 @attack(
     "operator",
     "looks for tokens in the log, the audit and the store after callers have come in, rightly and wrongly",
-    "no token is written anywhere, neither a valid one nor one that was refused",
+    "no token is written anywhere, whether valid or refused",
 )
 def test_tokens_in_logs(gateway: Served) -> None:
     secret = "wrong-token-that-nobody-may-read-again"
@@ -162,8 +162,8 @@ def listing(request_id: Any = 1) -> dict[str, Any]:
 
 @attack(
     "caller",
-    "opens the event stream of another caller's session, to hear what its server says",
-    "the session does not exist for anybody else: 404, and the owner's stream goes on",
+    "opens the event stream of another caller's session, to read its server's messages",
+    "the session does not exist for other callers: 404, and the owner's stream continues",
 )
 def test_anothers_event_stream(gateway: Served) -> None:
     session, _ = opened(gateway, ADA)
@@ -183,8 +183,8 @@ def test_anothers_event_stream(gateway: Served) -> None:
 
 @attack(
     "caller",
-    "brings a session id of its own making, to have somebody else use a session that it knows",
-    "session ids are made by the gateway alone, at random; one that it did not make is 404, also on `initialize`",
+    "sends a session id of its own, so that another caller uses a known session",
+    "only the gateway makes session ids, at random; an unknown one is 404, also on `initialize`",
 )
 def test_a_session_id_of_ones_own(gateway: Served) -> None:
     chosen = "0" * 32
@@ -259,9 +259,8 @@ HIDDEN = {"prompts/get": "library__review", "completion/complete": "library__rev
 
 @attack(
     "caller",
-    "guesses what there is behind its view by comparing errors: calls, `automatic_eval`, prompts, completions, resources of "
-    "names that exist and of names that do not",
-    "both give the same answer to the byte, apart from the name that was asked for",
+    "looks for hidden items by comparing errors of calls, `automatic_eval`, prompts, completions and resources",
+    "existing and unknown names give the same answer to the byte, apart from the requested name",
 )
 @pytest.mark.parametrize("guess", GUESSES)
 def test_guesses(gateway: Served, guess: str) -> None:
@@ -288,7 +287,7 @@ def test_guesses(gateway: Served, guess: str) -> None:
 
 @attack(
     "caller",
-    "searches with `automatic_mcp` for what it may not see, by name and by need",
+    "searches with `automatic_mcp` for hidden tools, by name and by need",
     "neither the tools nor their servers' names are in the answer, and they are not counted",
 )
 def test_searches(gateway: Served) -> None:
@@ -306,7 +305,7 @@ def test_searches(gateway: Served) -> None:
 @attack(
     "caller",
     "asks for another server's part by its path: `/mcp/server/NAME`, `/mcp/tags/TAG`",
-    "a part in which the caller sees nothing is not found, like one that does not exist",
+    "a path without visible items is not found, like an unknown path",
 )
 def test_paths_to_what_is_hidden(gateway: Served) -> None:
     answers = {

@@ -149,7 +149,7 @@ async def test_changes_reach_whoever_follows(front: Way, back: Way) -> None:
 @attack(
     "caller",
     "subscribes to one resource after another",
-    "a session, and a `subscriptions/listen`, follows at most 1,000; what it has stays",
+    "a session, and a `subscriptions/listen`, follows at most 1,000; existing subscriptions stay",
 )
 @pytest.mark.parametrize("front", FRONTS, ids=str)
 async def test_the_resources_that_a_client_follows_are_bounded(front: Way, monkeypatch: pytest.MonkeyPatch) -> None:

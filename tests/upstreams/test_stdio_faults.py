@@ -42,8 +42,8 @@ def unavailable(answer: Any, server: str = "up") -> dict[str, Any]:
 
 @attack(
     "server",
-    "prints what is no protocol: garbage, half lines, answers to nobody, answers twice",
-    "it is passed over, and its calls are answered",
+    "prints invalid messages: garbage, half lines, answers without a request, answers twice",
+    "they are ignored, and its calls are answered",
 )
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)
 async def test_what_makes_no_sense_is_passed_over(way: Way, version: str) -> None:
@@ -194,7 +194,7 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
 
 @attack(
     "server",
-    "answers what its own output schema does not allow",
+    "sends a result that violates its own output schema",
     "the result is refused and does not reach the caller",
 )
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)

@@ -110,7 +110,7 @@ async def test_each_caller_sees_what_they_may(mode: str, project: Project) -> No
 @attack(
     "caller",
     "calls tools outside its view by name",
-    "they are unknown, are suggested to nobody, and differ in nothing from names that do not exist",
+    "they are unknown, never suggested, and answered exactly like missing names",
 )
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_a_caller_does_not_see_is_unknown_and_is_not_suggested(mode: str, project: Project) -> None:
@@ -260,7 +260,7 @@ async def test_a_connection_in_memory_can_be_limited(mode: str, project: Project
 @attack(
     "caller",
     "uses a server with a state of its own for each caller",
-    "it gets its own instance, whatever it says about itself",
+    "it gets its own instance, for any claim about itself",
 )
 async def test_callers_never_see_each_others_state(project: Project) -> None:
     """The server of one's own is the caller's: by their name, whatever they say about themselves."""
@@ -279,7 +279,7 @@ async def test_callers_never_see_each_others_state(project: Project) -> None:
 @attack(
     "caller",
     "calls, lists and deletes under another caller's session id",
-    "the session does not exist for anybody else",
+    "the session does not exist for other callers",
 )
 async def test_a_session_is_refused_to_another_token(project: Project) -> None:
     project.write("ada", "bob")

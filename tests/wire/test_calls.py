@@ -249,7 +249,7 @@ def _disk_full(*_: Any, **__: Any) -> Any:
 
 @attack(
     "caller",
-    "calls tools that exit, cancel themselves or return what is no content",
+    "calls tools that exit, cancel themselves or return invalid content",
     "the call fails, and the gateway goes on",
 )
 @pytest.mark.parametrize("way", WAYS, ids=str)

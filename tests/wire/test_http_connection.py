@@ -127,7 +127,7 @@ async def test_a_client_that_hangs_up_takes_its_call_along(server: tuple[App, in
 
 @attack(
     "stranger",
-    "sends a good head first and one that differs by a name on the same connection",
+    "sends a good head first and then a head with one other name on the same connection",
     "each head is judged by itself",
 )
 async def test_a_known_head_does_not_open_the_door_for_another(server: tuple[App, int]) -> None:

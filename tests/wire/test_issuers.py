@@ -324,7 +324,7 @@ async def test_a_token_for_one_endpoint_does_not_vote(project: Project, monkeypa
 
 @attack(
     "server",
-    "names an address inside the gateway's network as that of its keys",
+    "names an address inside the gateway's network for its keys",
     "it is not fetched; only an issuer that is configured there may lead there",
 )
 async def test_metadata_cannot_lead_the_gateway_into_its_own_network(

@@ -132,7 +132,7 @@ async def test_claims_say_who_somebody_is_and_what_they_see(mode: str, project: 
 
 @attack(
     "caller",
-    "comes in by the same OAuth rule as somebody else",
+    "is admitted by the same OAuth rule as another person",
     "they are two callers with a state each",
 )
 async def test_two_who_come_in_by_one_rule_share_no_state(project: Project) -> None:

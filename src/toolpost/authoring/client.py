@@ -38,7 +38,7 @@ class Declined:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What the client's model answered."""
+    """The answer of the client's model."""
 
     text: str
     """All of its text."""

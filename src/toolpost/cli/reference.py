@@ -12,12 +12,12 @@ _OPENING = """\
 
 <!-- Made by `python -m toolpost.cli.reference > docs/reference/cli.md`; a test compares the two. -->
 
-Results go to stdout, everything else (progress, warnings, errors, logs) to stderr. `--json` prints results for other programs.
+Results go to stdout, all other output (progress, warnings, errors, logs) to stderr. `--json` prints results for other programs.
 Color is for terminals only. In text from servers, tools, files or callers, characters that control a terminal or are invisible
-(escape sequences, C1 controls, bidirectional and invisible characters) are written as `\\uXXXX`, in `--json` too,
-which means the same.
+(escape sequences, C1 controls, bidirectional and invisible characters) are written as `\\uXXXX`, with the same meaning
+in `--json`.
 
-An error states what happened and what to do next:
+An error states the fact and the next step:
 
 ```text
 error: unknown tool `serch`
@@ -31,8 +31,8 @@ hint: did you mean `search`? `toolpost tools` lists all of them
 """
 
 _BETWEEN = """
-After `toolpost call`, the answer's error code decides: `TOOL_TIMEOUT` is 124, `CANCELLED` 130 (124 if `--timeout` did it), and
-the others depend on who can fix the error, as [the error codes](errors.md) say.
+After `toolpost call`, the answer's error code decides: `TOOL_TIMEOUT` is 124, `CANCELLED` 130 (124 after `--timeout`), and
+the others follow from the branch of the [error code](errors.md).
 
 ## Environment
 

@@ -1,16 +1,16 @@
-"""What tools promise, and how promises are checked. No I/O.
+"""The contracts of tools, and their validation. No I/O.
 
 contract     a tool's contract, compiled once and enforced on every call
 schema       JSON Schema compiled; the only module that knows the validator
 document     a schema document: the schemas inside it, and where references lead
-expansion    what a schema costs a validator, estimated before it is compiled
+expansion    the cost of a schema for a validator, estimated before it is compiled
 closing      the closed form in which native tools publish their schemas
-issues/      what is wrong with a value, worded for the model that sent it
+issues/      the errors of a value, worded for the model that sent it
 display      values and schemas shortened for messages
-envelope     the two styles of an answer, and the schema of what is sent
+envelope     the two styles of an answer, and their schemas
 apps         the `ui://` resources of MCP Apps in definitions
 compatibility/  whether callers notice that a definition changed: `judge`
-findings, injection  what in a definition may be meant for the model and not for the person
+findings, injection  texts of a definition that may address the model instead of the user
 lockfile     `toolpost.lock` as text, and how live tools differ from it
 errors       every error, by who can fix it
 digest       SHA-256 digests of JSON

@@ -1,4 +1,4 @@
-"""A contract: what a tool promises, compiled once and enforced on every call.
+"""A contract: the promise of a tool, compiled once and enforced on every call.
 
 `contract_of` compiles what a plugin's author wrote (`Terms`), `contract_of_upstream` what a server sent. Both raise
 `ContractRefused` for what could not be enforced. Validation itself is left to `schema`, explanations to `issues`.

@@ -1,4 +1,4 @@
-"""Values and schemas shortened for messages: what is shown is short, valid Unicode, and still JSON."""
+"""Values and schemas shortened for messages: short, valid Unicode, and still JSON."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One JSON Schema document: its draft, the schemas inside it, what in it asserts nothing, and where its references lead.
+"""One JSON Schema document: its draft, its inner schemas, its keywords without assertions, and its references.
 
 A *place* is the JSON Pointer of a schema in its document; the root is the empty text. For example,
 

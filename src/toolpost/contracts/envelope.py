@@ -1,4 +1,4 @@
-"""The two styles of an answer, and the schema of what is really sent.
+"""The two styles of an answer, and the schema of each.
 
 `envelope`: `{"ok": true, "data": …}` or `{"ok": false, "error": {…}}`. `plain`: the tool's own value, or the bare error object.
 """

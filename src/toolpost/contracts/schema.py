@@ -3,7 +3,7 @@
 The validator cannot be interrupted, so everything that could make it slow is bounded before it is called: size, depth,
 patterns (linear-time engine only) and the number of paths (`expansion`). How an invalid value is explained is left to `issues`.
 
-A compiled schema knows what it can do at once: one of cost 1 validates a value of a megabyte on the event loop
+A compiled schema has a cost: a schema of cost 1 validates a value of a megabyte on the event loop
 (`inline_limit_bytes`), one whose references make 100 paths to a part of a value about a hundredth of that; anything larger is
 validated in a process that a deadline can end.
 """

@@ -1,4 +1,4 @@
-"""Agent skills as clients and servers list them (SEP-2640): their URIs, and what makes an entry valid.
+"""Agent skills as clients and servers list them (SEP-2640): their URIs, and the rules for valid entries.
 
 A skill belongs to one server, and two servers may use the same URI. So it is listed with the name of its plugin or server in
 front: `skill://refunds/SKILL.md` of the server `desk` is `skill://desk/refunds/SKILL.md`. What follows the name is the server's

@@ -1,4 +1,4 @@
-"""What a server says when it refuses access: `WWW-Authenticate` (RFC 6750, RFC 9728)."""
+"""The challenge of a server that refuses access: `WWW-Authenticate` (RFC 6750, RFC 9728)."""
 
 import re
 from dataclasses import dataclass

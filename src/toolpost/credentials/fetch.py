@@ -3,7 +3,7 @@
 A server could name an address inside this network, and have the gateway send requests there (SSRF). So every address is resolved
 here, checked, and then connected to, without a second look-up that could answer differently: addresses on the internet may be
 reached, private and loopback ones only if the server's own URL has such an address in it, link-local ones (where clouds have
-their credentials) never. The name of a server opens nothing, whatever it resolves to: its owner decides that. Origins that the
+their credentials) never. The host name of a server allows no address, because its owner decides the address. Origins that the
 operator has configured may be anywhere. Redirects are not followed.
 
 Carried by our own HTTP client; requests and responses are the values of httpx2 that the SDK's functions take and return.

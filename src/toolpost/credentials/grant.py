@@ -1,4 +1,4 @@
-"""What an authorization server granted: tokens, and the client registration that got them. Stored as one value, never apart.
+"""The grant of an authorization server: tokens, and the client registration that got them. Stored as one value, never apart.
 
 A refresh token is bound to the client that it was issued to. A gateway that registers again and sends an old refresh token with
 the new client id loses both.

@@ -1,6 +1,6 @@
 """Logging in: the authorization URL that a person opens, and the redirect that comes back.
 
-Between the two, what the second half needs is in the vault, encrypted, for ten minutes: the redirect may arrive at another
+Between the two, the state for the second half is in the vault, encrypted, for ten minutes: the redirect may arrive at another
 gateway of the store. It is found by the `state` of the URL, of which only a hash is stored, and removed before it is used, so
 that a replayed redirect finds nothing.
 """

@@ -10,7 +10,7 @@ process was killed, or the connection broke. The authorization server may have r
 lost. The old one is tried again all the same: only `invalid_grant` says that it is of no more use, and that a person has to log
 in again.
 
-What the protocol needs of the SDK (`discovery`, `tokens`) is imported when it is needed.
+The parts of the SDK for the protocol (`discovery`, `tokens`) are imported at their first use.
 """
 
 import asyncio

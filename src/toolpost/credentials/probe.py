@@ -1,4 +1,4 @@
-"""What a server asks of those who have not logged in: its challenge, found by asking it without a token."""
+"""The challenge of a server to clients without a login, found by a request without a token."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A client that is shown the requests of servers and answers them in requests of its own: one that polls, or a page."""
+"""A client that is shown the requests of servers and answers them in requests of its own: a polling client, or a page."""
 
 import asyncio
 import itertools

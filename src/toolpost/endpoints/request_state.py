@@ -1,4 +1,4 @@
-"""`requestState`: what a client of the stateless era carries for us from one round of a call to the next, signed.
+"""`requestState`: the signed state that a client of the stateless era returns with the next round of a call.
 
 The client is not trusted with it. A state is bound to the caller and to the tool, expires, and any change to it is detected.
 """

@@ -1,4 +1,4 @@
-"""The tasks extension of MCP (`io.modelcontextprotocol/tasks`), as endpoints see it: what a client declares, and who serves it.
+"""The tasks extension of MCP (`io.modelcontextprotocol/tasks`), for endpoints: the declaration of a client, and the task service.
 
 A client that declares the extension on a `tools/call` gets a handle instead of the result. Clients poll with `tasks/get`;
 there is no list of tasks, so an id is known only to the caller that was given it, and answers to that caller alone. A part

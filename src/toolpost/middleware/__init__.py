@@ -4,7 +4,7 @@ cannot apply to a tool are left out of its calls.
 
 A *step* wraps the rest of the chain, as middleware does in ASGI. A *check* only looks at the call: it raises, returns None,
 or returns an awaitable in the rare case that it has to wait. Checks cost no coroutine of their own, which is why validation
-and audit-enter are not steps. What each step does is in its own module; the gateway makes the answer.
+and audit-enter are not steps. Each step is a module; the gateway makes the answer.
 """
 
 import logging

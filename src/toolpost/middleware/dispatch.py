@@ -1,4 +1,4 @@
-"""Dispatch: run the tool, and turn whatever it does into a checked result or one of our errors."""
+"""Dispatch: run the tool, and turn its outcome into a checked result or one of our errors."""
 
 import asyncio
 import logging

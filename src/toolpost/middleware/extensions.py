@@ -1,4 +1,4 @@
-"""What a request or notification of an extension passes on its way to a server: users' middleware, then guards.
+"""The steps of a request or notification of an extension on its way to a server: user middleware, then guards.
 
 MCP does not know its method, so it has no contract, and nothing says whether it has effects. Middleware and guards see it as the
 call of a tool `SERVER__METHOD` without annotations. A guard cannot hold such a call: what it grants is bound to a contract. So a

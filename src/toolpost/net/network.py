@@ -1,6 +1,6 @@
 """How this machine reaches others: which certificates are trusted and shown, and through which proxy.
 
-The same for every outgoing connection, whatever client makes it: `HttpClient`, and those of the MCP SDK.
+The same for outgoing connections of every client: `HttpClient`, and those of the MCP SDK.
 """
 
 import ipaddress

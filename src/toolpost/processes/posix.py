@@ -1,4 +1,4 @@
-"""POSIX: runs a command below a `reaper`, a small process that finds and ends whatever the command left. Part of `tree`.
+"""POSIX: runs a command below a `reaper`, a small process that finds and ends leftover processes. Part of `tree`.
 
 On Linux the gateway starts a guard, which starts the reaper and ends the tree if the reaper is killed or stopped; elsewhere the
 two are one process. A socket, the lifeline, connects the gateway and the reaper: the reaper reports events on it, one a line, and

@@ -1,7 +1,7 @@
 """The reaper of one command: starts it, reports its exit, and ends every process that it started.
 
 Runs as a process of its own between the gateway and the command (POSIX); `posix` starts it. On Linux it is a child subreaper: the
-kernel makes it the parent of every orphan among the command's descendants, so all of them stay below it, whatever they do to
+kernel makes it the parent of every orphan among the command's descendants, so all of them stay below it, despite any change to
 hide, and can be found and ended. The socket to the gateway is its lifeline: when the other side closes it, the tree is ended.
 
 The command runs as the same user, so it can kill or stop its reaper. On Linux there are therefore two processes: the guard, which
@@ -13,7 +13,7 @@ the gateway starts, and the reaper, its child. Each survives the other:
 - Both are stopped, and the gateway is killed: each is a process group of its own in the gateway's session, so the kernel sends
   SIGHUP and SIGCONT when the guard's group is orphaned, and the guard continues as above.
 
-Only a command that kills both at once escapes them; `posix` then sweeps by what is known of the tree.
+Only a command that kills both at once escapes them; `posix` then sweeps the known processes of the tree.
 
 Every command waits for this file to start, so it imports nothing of Toolpost and as little of Python as possible: `_signal` and
 `_ctypes`, the C parts of `signal` and `ctypes`, halve the time to start.

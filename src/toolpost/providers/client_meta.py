@@ -1,4 +1,4 @@
-"""What a server gets of the `_meta` of a client's request: all but what is between the client and the gateway."""
+"""The part of a client's `_meta` that a server receives: all keys except those between the client and the gateway."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Compares the tools of servers with what they promised: their definition in the lock, else their pin.
+"""Compares the tools of servers with their promised definition: in the lock, else their pin.
 
 A pin is the definition that was seen first; it is written for each tool that the lock does not name. A tool that differs is
 judged (`contracts.compatibility`): on the event loop it is only compared, the judgement is made in a thread or, if it may take
-long, in a process. Until it is done the status is pending. What follows from a status is decided in `servers`.
+long, in a process. Until it is done the status is pending. `servers` decides the consequences of a status.
 
 Of pins only digests are in memory (`pinned_names`); the definition of one that differs is read from the store.
 """

@@ -1,4 +1,4 @@
-"""Extensions of all servers: what they declare together, and which of them a method is for.
+"""Extensions of all servers: their merged declarations, and the target server of a method.
 
 MCP does not say which extension a method belongs to, nor has a gateway's client any other way to say which server it means. So
 the server is chosen, among those that the caller sees and that declare an extension, by the first of these that leaves one:

@@ -1,7 +1,7 @@
 """Resources, prompts and completions of a plugin, for the relay: it asks them of a plugin as it asks them of a server.
 
 A function runs as a tool's does: asynchronous on the event loop, synchronous in a thread, within its time limit, and with a
-`Context` that reaches the client. What it raises becomes a protocol error, because these methods have no other.
+`Context` that reaches the client. Its exceptions become protocol errors, because these methods have no other.
 """
 
 import inspect

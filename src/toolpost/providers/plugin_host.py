@@ -1,4 +1,4 @@
-"""Finds, loads, starts and stops plugins. One that fails is reported, and the others are served."""
+"""Finds, loads, starts and stops plugins. A failed plugin is reported, and the others are served."""
 
 import asyncio
 import inspect

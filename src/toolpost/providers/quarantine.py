@@ -1,4 +1,4 @@
-"""Tools compared with their lock or pin: one that changed is quarantined, which answers every call with what changed."""
+"""Tools compared with their lock or pin: a changed tool is quarantined, and answers every call with the change."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which server has a resource: the one that lists its URI, else the one whose template fits it best.
+"""The owner of a resource: the server that lists its URI, else the server with the best matching template.
 
 A template is compared by its literal text alone: it says whose URIs these are, and the server itself decides which of them
 exist. So any template of RFC 6570 counts, and none can take long to match: its literals are searched for one after the other.

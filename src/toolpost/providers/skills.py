@@ -1,6 +1,6 @@
 """The skills of a server (SEP-2640), held to their lock or pin.
 
-What a skill promises is its frontmatter and the digest of each of its files. They are compared whenever the server lists its
+The promise of a skill is its frontmatter and the digest of each of its files. They are compared whenever the server lists its
 skills or is asked for one. A quarantined skill is not listed, and its files are not read; with `enforce`, a file is passed on
 only if it has the digest that the compared entry has. Which servers are asked is decided in `relay`.
 """

@@ -1,4 +1,4 @@
-"""What all providers have in common: a tool with its contract and the function that runs it."""
+"""The common interface of providers: a tool with its contract and the function that runs it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Names for the tools of a server: `server__tool`, within what clients accept, and unique."""
+"""Names for the tools of a server: `server__tool`, accepted by all clients, and unique."""
 
 import hashlib
 import re

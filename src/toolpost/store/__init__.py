@@ -21,7 +21,7 @@ known_tools    the tools of each server, as they were first (pins) and last list
 seen           which definitions each session has been sent
 threads        conversations: threads, messages, turns
 key_values     small values of plugins, for each caller
-verdicts       what was found out about the definitions of each server
+verdicts       verdicts about the definitions of each server
 
 tables         every table, for copying
 rows           rows read and written whole

@@ -1,6 +1,6 @@
 """Records of the audit as files: JSON lines that are appended to, and archives of sealed segments.
 
-A line is what `toolpost audit --json` prints. The order of its fields is that in which they are hashed, so that a file can be
+A line has the format of `toolpost audit --json`. Its fields are in the order in which they are hashed, so that a file can be
 verified without the store.
 """
 

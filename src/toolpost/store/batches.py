@@ -8,7 +8,7 @@ entry; with a thousand callers each batch holds what came during the one before 
     turn 2   append(c)                       -> waits
     turn 5   batch 1 is committed            -> a's and b's futures are set; batch 2 = c begins
 
-A caller waits for its own entry, so what is queued is bounded by the calls in flight; there is no further limit.
+A caller waits for its own entry, so the queue is bounded by the calls in flight; there is no further limit.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A journal of calls in flight: what may have had an effect is known even if this process is killed before it is recorded.
+"""A journal of calls in flight: calls that may have had an effect are known even after a kill before their audit entry.
 
 The audit has one entry for a call, written when the call ends. A tool may write a file, and the gateway be killed before that:
 without this journal nothing would show that the call was ever made. So each call is written into a file of this process before it

@@ -1,4 +1,4 @@
-"""The tools of each server: as it first listed them (pins), and as it last did, which is what is listed while it is down.
+"""The tools of each server: its first definitions (pins), and its last ones, which are listed while it is down.
 
 Definitions are compared with their pins where no lock names them. A server may have 20,000 tools, so that definitions are encoded
 and decoded in a thread.

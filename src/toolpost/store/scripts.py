@@ -1,6 +1,6 @@
 """Scripts: transactions written once for SQLite and PostgreSQL, as generators that yield statements and are sent rows.
 
-A script knows no connection, so that the same generator runs on both databases. What it returns is the result:
+A script knows no connection, so that the same generator runs on both databases. Its return value is the result:
 
     def rename(thread: str, title: str) -> Script[bool]:
         ((now,),) = yield NOW
@@ -22,7 +22,7 @@ Its SQL keeps to what both databases share:
 
 A script may be run again from its beginning: after a conflict, after another script of its group failed, or after the connection
 was lost while it was committed. So it changes nothing but the database, and does nothing new the second time (an upsert by key,
-or a search for its own id first). One that cannot promise this is run with `repeatable=False`.
+or a search for its own id first). A script without this guarantee runs with `repeatable=False`.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence

@@ -1,4 +1,4 @@
-"""What was found out about the definitions of each server, so that the next start does not find it out again.
+"""Verdicts about the definitions of each server, so that the next start does not compute them again.
 
 A verdict belongs to the digest of a definition and to the rules that it was made by: those made by other rules are not returned.
 All verdicts of one kind about one server are one value, which the next one replaces.

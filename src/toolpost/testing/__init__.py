@@ -70,7 +70,7 @@ def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
 
 
 def conversations_of(app: App) -> ConversationService:
-    """Return what leads the conversations of a gateway in this process."""
+    """Return the conversations service of a gateway in this process."""
     return app.service(ConversationService)
 
 

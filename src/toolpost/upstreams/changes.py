@@ -1,4 +1,4 @@
-"""Keeps up with what changes on a running server: its list of tools, subscribed resources, and the log level.
+"""Follows the changes of a running server: its list of tools, subscribed resources, and the log level.
 
 A server need not announce that its tools have changed, and one that deceives models will not. So those of a running server are
 also listed every `relist_s`. `ToolListRefresher.is_overdue` is set when that was not possible in time: a call that must not pass

@@ -1,4 +1,4 @@
-"""Removes a server's credentials from what it sends: a server may return what it was given, such as the headers of a request.
+"""Removes a server's credentials from its output: a server may repeat its input, such as the headers of a request.
 
 Bytes are compared, before a message is parsed, so that results, errors, notifications and lists are covered alike, at the price
 of one search for each value. A value is found as it is, URL- or JSON-encoded, and in JSON inside a text; not in base64 or any

@@ -1,4 +1,4 @@
-"""A server as others see it: its state, as `toolpost servers` shows it, and what it says about itself besides its tools."""
+"""A server as others see it: its state, as `toolpost servers` shows it, and its own description besides its tools."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""One server, whatever happens to its processes: requests go through here, and so do starting, stopping and reporting.
+"""One server across restarts of its processes: requests go through here, and so do starting, stopping and reporting.
 
 A request takes an instance of the pool, which is started if need be, and counts as in flight on it until it is answered. Three
 rules keep calls safe:

@@ -1,4 +1,4 @@
-"""The interface through which requests reach one server, whatever its transport and era, and the errors that it raises."""
+"""The interface through which requests reach one server, for every transport and era, and the errors that it raises."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -28,7 +28,7 @@ REASONS = {
     "String: pattern 2|fwd": _UNANCHORED,
     "Const|bwd": "No text is a list: the old schema takes nothing, and nothing is lost.",
     "Const|fwd": "No text is a list: the old schema takes nothing, and nothing is lost.",
-    "Complex: anyOf 1|fwd": "`maxLength` says nothing of what is no text, and any text is allowed: both take everything.",
+    "Complex: anyOf 1|fwd": "`maxLength` applies only to text, and any text is allowed: both accept every value.",
     "Complex: oneOf 1|bwd": 'The label is wrong: `"aaaaaa"` fits one branch of the old schema and both of the new one.',
     "Complex: oneOf 1|fwd": "Texts over 10 characters are over 5 too, and all that is no text is taken by both.",
     "Complex: oneOf 3|bwd": 'The label is wrong: `""` fits one branch of the old schema and both of the new one.',

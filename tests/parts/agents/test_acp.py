@@ -86,7 +86,7 @@ async def test_the_gateway_is_the_agent_s_mcp_server(options: tuple[str, ...]) -
 @attack(
     "agent",
     "calls tools that its caller may not see",
-    "it sees what its caller sees, within its own limits",
+    "it has its caller's view, within its own limits",
 )
 async def test_an_agent_sees_no_more_than_its_caller_and_its_own_limits() -> None:
     async with conversing(with_agent(tools=["!desk__fail"])) as (app, thread):

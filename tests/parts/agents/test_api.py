@@ -311,7 +311,7 @@ async def test_another_agent_does_not_inherit_the_model_of_the_one_before() -> N
 @attack(
     "caller",
     "reads, continues, cancels and deletes another caller's conversation",
-    "it does not exist for anybody else",
+    "it does not exist for other callers",
 )
 async def test_nobody_sees_the_conversations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADA_TOKEN", "ada-secret")

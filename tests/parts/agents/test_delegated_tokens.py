@@ -74,7 +74,7 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
 @attack(
     "agent",
     "goes on for a caller who was removed",
-    "what the caller loses, its agents lose",
+    "its agents lose access with the caller",
 )
 async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: CallerSettings) -> None:
     agent = ScriptedAgent()

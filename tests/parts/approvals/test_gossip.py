@@ -344,7 +344,7 @@ async def test_many_events_leave_the_loop_to_others(tmp_path: Path, other_url: s
 
 @attack(
     "server",
-    "is a peer whose answer has megabytes of events beyond those that are taken",
+    "is a peer whose answer has megabytes of events over the limit",
     "they are not read: the exchange succeeds, and holds up no other call",
 )
 async def test_events_that_are_not_taken_are_not_read(

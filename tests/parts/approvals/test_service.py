@@ -538,7 +538,7 @@ def _arguments_of(found: Round) -> Any:
     return msgspec.json.decode(found.shown)["arguments"]
 
 
-@attack("caller", "has one large call after another refused", "the contents that nobody has voted on are bounded")
+@attack("caller", "has one large call after another refused", "contents without votes are bounded")
 async def test_contents_that_nobody_votes_on_are_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "UNVOTED_LIMIT_BYTES", 10_000)
 
@@ -547,7 +547,7 @@ async def test_contents_that_nobody_votes_on_are_bounded(url: str, monkeypatch: 
 
     async with opened(url) as (approvals, store):
         first, second = [(await approvals.open_call(large(number), expires_s=60)).round for number in (1, 2)]
-        with pytest.raises(QueueOverloaded, match="nobody has voted on"):
+        with pytest.raises(QueueOverloaded, match="without votes"):
             await approvals.open_call(large(3), expires_s=60)
         await approvals.open_call(large(3, caller="dan"), expires_s=60)
         # One of two votes: the round stays open.

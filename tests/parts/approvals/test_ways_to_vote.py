@@ -120,7 +120,7 @@ async def test_a_person_votes_at_the_command_line(project: Path) -> None:
     assert "here is no round 99" in missing
 
 
-@attack("agent", "votes at the command line as whoever it likes", "each vote needs a passphrase or token of the voter")
+@attack("agent", "votes at the command line under any name", "each vote needs a passphrase or token of the voter")
 async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: Path) -> None:
     config = requiring(url=f"sqlite:{project / 'store.db'}", voters=["ann", "ben", "cli"])
     async with served(config, bank([])) as (app, client):

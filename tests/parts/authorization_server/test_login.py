@@ -258,7 +258,9 @@ async def test_a_person_can_deny(open_gateway: OpenGateway) -> None:
     assert query_of(denied.headers["location"]) == {"error": "access_denied", "state": "st-1", "iss": gateway.url}
 
 
-@attack("stranger", "sends a cookie of 56 KB of quotes to the login", "it costs what any other cookie of its size does")
+@attack(
+    "stranger", "sends a cookie of 56 KB of quotes to the login", "it costs as much as any other cookie of its size"
+)
 async def test_a_cookie_does_not_hold_the_gateway(open_gateway: OpenGateway) -> None:
     async def measure(size: int) -> float:
         cookie = 'a="' + '\\"' * (size // 2) + '"'
@@ -779,7 +781,7 @@ async def test_a_code_is_its_clients_own(open_gateway: OpenGateway) -> None:
     assert right.status_code == 200
 
 
-@attack("stranger", "uses a code a second time", "it is refused, and what it was exchanged for is revoked")
+@attack("stranger", "uses a code a second time", "it is refused, and its tokens are revoked")
 async def test_a_code_is_exchanged_once(open_gateway: OpenGateway, store_url: str) -> None:
     async with open_gateway(store=store_url) as gateway:
         client, pkce = (await gateway.register())["client_id"], Pkce()
@@ -881,7 +883,7 @@ async def test_a_new_gateway_token_ends_the_logins_with_the_old_one(
 
 @attack(
     "stranger",
-    "reads the database, and tries out tokens against what is stored with a login",
+    "reads the database, and tries out tokens against the stored hash of a login",
     "it needs the store's key, and another store has another one",
 )
 async def test_secrets_of_callers_cannot_be_tried_out(

@@ -146,7 +146,7 @@ async def test_tokens_are_of_the_caller_that_was_shown(
     "stranger",
     "brings answers of the provider to another browser, a second time, for another login or from another issuer"
     " (login CSRF, replayed state, code injection, mix-up)",
-    "nobody is logged in",
+    "no login takes place",
 )
 async def test_answers_of_the_provider_count_once_where_they_were_asked_for(
     provided: tuple[str, dict[str, str]], open_gateway: OpenGateway

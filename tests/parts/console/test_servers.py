@@ -263,7 +263,7 @@ async def test_who_is_no_longer_an_administrator_is_shown_nothing_more(
 @attack(
     "caller",
     "has the token of an administrator, which every client's configuration contains, and adds a server to run a command",
-    "what decides about commands needs the cookie as well, for which the terminal's secret was exchanged",
+    "settings about commands also need the cookie, in exchange for the terminal's secret",
 )
 async def test_a_token_is_not_the_right_to_run_commands(
     site: OpenSite,

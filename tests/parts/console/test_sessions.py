@@ -178,7 +178,7 @@ READS = [f"{API}/session", f"{API}/events", "/api/servers", "/api/pages", "/metr
 @attack(
     "stranger",
     "has a web page load addresses of a gateway without tokens as images, frames or styles, to keep it busy or to learn names",
-    "what a page of another origin loads without saying its origin is refused, and the answers may not be embedded",
+    "requests of other origins without an `Origin` header are refused, and the answers may not be embedded",
 )
 @pytest.mark.parametrize("path", READS)
 @pytest.mark.parametrize("other", ["cross-site", "same-site"])
@@ -192,7 +192,7 @@ async def test_reads_that_another_page_sends(site: OpenSite, path: str, other: s
 @attack(
     "stranger",
     "reaches a gateway without tokens through a proxy on its machine, and would be an administrator there",
-    "what a proxy has forwarded is answered with a token alone, except for MCP; `toolpost serve` and `doctor` warn",
+    "forwarded requests of a proxy need a token, except for MCP; `toolpost serve` and `doctor` warn",
 )
 @pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"])
 async def test_requests_that_a_proxy_forwards(

@@ -57,7 +57,7 @@ async def test_every_byte_is_read_back(url: str, size: int) -> None:
             assert await kept.read(found, start, start + 100) == (data + b"beside")[start : start + 100]
 
 
-@attack("caller", "reads a kept result by its id, or by one that was never given", "all of it is NOT_FOUND")
+@attack("caller", "reads a kept result by its id, or by an invented id", "all of it is NOT_FOUND")
 async def test_a_result_is_there_for_its_owner_alone(url: str) -> None:
     async with open_kept(url) as kept:
         new = await keep(kept, b'"secret"')

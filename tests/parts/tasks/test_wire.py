@@ -292,7 +292,7 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
 @attack(
     "caller",
     "reads, updates and cancels another caller's task by its id",
-    "the task does not exist for anybody else",
+    "the task does not exist for other callers",
 )
 async def test_another_caller_has_no_part_in_it(tmp_path: Path) -> None:
     config = Project(tmp_path).write("ada", "bob").load()

@@ -7,9 +7,9 @@ no longer is. All of it is bounded by a budget of estimated work, so that a pair
 
 definition      one tool, whole, as a lock keeps it, and its digests
 rules           every rule with its verdict and reason; `Change`, `Judgement`, `Verdict`
-metadata        changes beside what schemas assert: names, hints, limits, versions, defaults, wording
-projection      what a schema is judged as: arguments closed, results open
-schema_changes  changes of what a schema asserts: proven harmless, shown to break, or neither
+metadata        changes outside of schemas' assertions: names, hints, limits, versions, defaults, wording
+projection      the judged form of a schema: arguments closed, results open
+schema_changes  changes of a schema's assertions: proven harmless, shown to break, or neither
 walk, keywords  two schemas compared part by part
 containment     the two sides of a comparison, and the validator's algebra of schemas
 regex           whether one regular expression matches all that another matches
@@ -62,7 +62,7 @@ QUICK_S = 0.05
 
 
 def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
-    """Return what changed and what it means for today's callers of the tool.
+    """Return the changes, and their effect on current callers of the tool.
 
     Never `compatible` if a call that worked would be refused, or a result is possible that the old schema ruled out. If the
     budget is spent first, the verdict is at least `review`.

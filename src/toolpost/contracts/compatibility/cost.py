@@ -1,4 +1,4 @@
-"""What comparing two schemas may cost, estimated beforehand, and the budget for it.
+"""The estimated cost of comparing two schemas, and the budget for it.
 
 Native code cannot be interrupted, so its cost is estimated before it is called. Estimates are in seconds of a slow machine,
 generous on purpose, and never measured at run time: the same pair gets the same verdict on every machine. For example, `allOf`

@@ -1,4 +1,4 @@
-"""A tool's whole definition as a lock keeps it: what is listed, and what is promised beside it.
+"""A tool's whole definition as a lock keeps it: the listed fields, and further promises.
 
 The instructions and the skills of a server are definitions too, so that they are locked, compared and scanned as the
 descriptions of tools are.

@@ -1,4 +1,4 @@
-"""Changes beside what schemas assert: names, hints, error codes, limits and versions; annotations of schemas; wording."""
+"""Changes outside of schemas' assertions: names, hints, error codes, limits and versions; annotations of schemas; wording."""
 
 import difflib
 import re

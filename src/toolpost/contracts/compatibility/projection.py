@@ -1,4 +1,4 @@
-"""What a schema is judged as: arguments closed against names they do not declare, results open to them.
+"""The judged form of a schema: arguments closed against names they do not declare, results open to them.
 
 Callers rely on declared arguments only, so an open object of arguments promises nothing about other names; and they ignore fields
 of a result that they do not know, so an open result breaks no caller. For example, arguments `{"properties": {"a": {}}}` get a

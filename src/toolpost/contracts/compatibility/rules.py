@@ -17,7 +17,7 @@ RuleId = NewType("RuleId", str)
 
 
 class Verdict(StrEnum):
-    """What a change means for today's callers of the tool."""
+    """The effect of a change on current callers of the tool."""
 
     COMPATIBLE = "compatible"
     REVIEW = "review"
@@ -93,7 +93,7 @@ _SPEC = "stability spec §2.2"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What holds for every change of one kind."""
+    """A rule for every change of one kind."""
 
     id: RuleId
     verdict: Verdict
@@ -198,13 +198,13 @@ _INPUT = (
     _breaking(
         "input.default-removed",
         "a default is gone",
-        "Callers that leave the argument out no longer know what they get.",
+        "Callers that omit the argument may get a different result.",
         _DEFAULT,
     ),
     _review(
         "input.default-added",
         "a default is now stated",
-        "If it only documents what always happened, no caller notices; if it is new, callers that leave the argument out do.",
+        "If it only documents the existing behavior, no caller notices; if it is new, callers that omit the argument do.",
         _DEFAULT,
     ),
     _compatible(
@@ -310,7 +310,7 @@ _OUTPUT = (
     _compatible(
         "output.optional-added",
         "an optional field of the result is new",
-        "Callers ignore what they do not know. Even a result that was closed is read as open here.",
+        "Callers ignore unknown fields. Even a closed result is read as open here.",
         _RESULT_OPTIONAL,
     ),
     _compatible(
@@ -346,7 +346,7 @@ _REST = (
     _review(
         "tool.field-changed",
         "another field of the definition has changed",
-        "Such as `icons` or `execution`. What it means for callers is for a person to say.",
+        "Such as `icons` or `execution`. A person must decide its effect on callers.",
         _DOUBT,
     ),
     _review(
@@ -364,7 +364,7 @@ _REST = (
     _review(
         "wording.description-changed",
         "the description has changed",
-        "A model does what a description says. Harmless most of the time, but this is how a poisoned tool gets in.",
+        "A model follows the description. Most changes are harmless, but a poisoned tool starts with one.",
         _WORDS,
     ),
     _review(
@@ -397,7 +397,7 @@ _REST = (
         "Clients may stop asking before they run it. Whether the claim is true is for a person to say.",
         _MEANING,
     ),
-    _review("annotations.changed", "another annotation has changed", "What it means is for a person to say.", _DOUBT),
+    _review("annotations.changed", "another annotation has changed", "A person must decide its effect.", _DOUBT),
     _breaking(
         "errors.code-added",
         "the tool may fail with a code that it did not name before",
@@ -426,7 +426,7 @@ _REST = (
     _breaking(
         "limits.cancellation-changed",
         "a cancelled call behaves differently",
-        "Callers that cancel rely on what is done and what is left undone.",
+        "Callers that cancel rely on the remaining effects.",
         _LIMITS,
     ),
     _review(
@@ -438,7 +438,7 @@ _REST = (
     _breaking(
         "version.lowered",
         "`schemaVersion` went down",
-        "A version only ever rises; one that falls is a mistake, or an older tool under a newer name.",
+        "A version only ever rises; a lower one is a mistake, or an older tool under a newer name.",
         _VERSIONS,
     ),
     _compatible("version.raised", "`schemaVersion` went up", "It says that something else changed.", _VERSIONS),

@@ -1,4 +1,4 @@
-"""The changes of what a schema asserts: each proven harmless, shown to break by an example, or neither.
+"""The changes of a schema's assertions: each proven harmless, shown to break by an example, or neither.
 
 The *narrow* schema must fit inside the *wide* one. For arguments, which must still be accepted, narrow is the old schema and wide
 the new one. For results it is the reverse: whatever the new schema allows, the old one must have allowed. For example,

@@ -1,4 +1,4 @@
-"""What is wrong with a value, explained so that its sender can repair it in one attempt: `find_issues`.
+"""The errors of a value, explained so that its sender can repair it in one attempt: `find_issues`.
 
 Issues have their own short messages, never the validator's dump of a value, and never a secret. Here errors are collected
 within limits, sorted and deduplicated; where an error is, and which branch of a choice was meant, is found in `location`; its

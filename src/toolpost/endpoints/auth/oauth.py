@@ -3,7 +3,7 @@ configured.
 
 A JWT says in `iss` whose it is, and is verified by that issuer's keys, or at that issuer's introspection endpoint if it has one.
 A token of this gateway's own authorization server has a prefix, and is looked up there.
-A token that is no JWT does not say whose it is: it goes to the one issuer that introspects.
+An opaque token does not name its issuer: it goes to the only issuer with introspection.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The callers of the HTTP endpoint: which token belongs to which caller, and what each of them sees. Prepared once, used by
+"""The callers of the HTTP endpoint: their tokens and their views. Prepared once, used by
 every request.
 
 Three kinds of tokens are known here: those of `[callers.NAME]`, access tokens of an authorization server once they are

@@ -9,7 +9,7 @@ kept; the next request starts with the same bytes, so that only its body is pars
 (`start`), and `respond` writes its answer. A `GET`, or a call with a progress token, goes to uvicorn (`_forward`), on the
 same connection.
 
-What a client can make the server buffer is bounded here (docs/decisions/0041): a head has 64 KiB and `head_timeout_s`, a body
+The buffers of a client are bounded here (docs/decisions/0041): a head has 64 KiB and `head_timeout_s`, a body
 its limit and `body_timeout_s`, and a client that does not read its answers gets no more of them, and is cut off after a
 while. A connection has one timer, which is set when a phase with a deadline of its own begins; a plain request that arrives
 in one piece sets none.

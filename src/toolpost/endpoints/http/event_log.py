@@ -1,7 +1,7 @@
 """Server-sent events of the handshake era, kept so that a client that lost its connection can ask for the rest.
 
 In that era a dropped connection is not a cancellation: the call goes on, and its events are added to the log of its stream. A
-client reconnects with `GET` and `Last-Event-ID`, is sent what came after that event, and follows the stream to its end. A log
+client reconnects with `GET` and `Last-Event-ID`, receives the later events, and follows the stream to its end. A log
 is kept while its call runs and for `KEPT_S` afterwards; a session has `LOGS_LIMIT` logs of `SIZE_LIMIT` bytes each, and of calls
 that have ended `ENDED_BYTES` in all.
 """

@@ -1,6 +1,6 @@
 """Extensions of the servers behind the gateway, as middleware of the SDK's server.
 
-It adds what servers declare to what the gateway announces, with their instructions, and sends requests and notifications that no
+It adds the declarations of servers to those of the gateway, with their instructions, and sends requests and notifications that no
 revision of MCP knows to the server that they are for.
 """
 

@@ -1,4 +1,4 @@
-"""Our rules for the handshake of the SDK's server: which revision it agrees on, and what has to wait for it."""
+"""Our rules for the handshake of the SDK's server: the negotiated revision, and the requests that wait for it."""
 
 from typing import Any
 

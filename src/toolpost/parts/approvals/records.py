@@ -24,7 +24,7 @@ PROPOSALS_PER_DAY: Final = 200
 """Of one caller: each may have 256 KiB, and is kept for `approvals.keep_days`."""
 DAY_S: Final = 86_400.0
 UNVOTED_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Contents of rounds of one caller that nobody has voted in: a caller opens one with each call, as fast as it can."""
+"""Contents of rounds of one caller without votes: a caller opens one with each call, as fast as it can."""
 UNVOTED_KEPT_S: Final = 3_600.0
 """How long the contents of such a round are kept after it has expired."""
 
@@ -89,7 +89,7 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
         )
         if int(unvoted) + new.unvoted_bytes > UNVOTED_LIMIT_BYTES:
             raise QueueOverloaded(
-                f"The calls of `{new.caller}` that nobody has voted on have {UNVOTED_LIMIT_BYTES >> 20} MB already.",
+                f"The calls of `{new.caller}` without votes have {UNVOTED_LIMIT_BYTES >> 20} MB already.",
                 hint="wait until some of them are voted on, or an hour after they expire; send shorter arguments",
             )
     # Counted under the lock, in the order of the commits: peers ask for the rounds past the last that they have.

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are opened, which errors are transient and retried, and what the others mean."""
+"""Connections to PostgreSQL: opening, transient errors that are retried, and the meaning of all others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""How a database file is opened and migrated, and what its errors mean."""
+"""Opens and migrates a database file, and translates its errors."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""The writer: what is queued is committed as one group, by the event loop if that is quick, otherwise by a thread.
+"""The writer: queued scripts are committed as one group, by the event loop if that is quick, otherwise by a thread.
 
 A transaction costs far more to commit than to run, whether it holds one script or fifty. So scripts wait until the end of the
 current turn of the loop, and are committed together. A group takes one of two paths:
@@ -6,7 +6,7 @@ current turn of the loop, and are committed together. A group takes one of two p
 - *Short scripts: on the loop.* To wake a thread and be woken by it takes longer than the commit, which without a sync is a write
   to the page cache. If a caller needs the disk (`durable`), the log is synced after the commit, beside the loop (`sync.py`), and
   the group is answered then. If the file is locked or a script fails, the loop rolls back and leaves the group to the thread.
-- *Long scripts, and whatever the loop could not commit: in the thread*, which may wait for a lock and for the disk, and finds
+- *Long scripts, and groups that the loop could not commit: in the thread*, which may wait for a lock and for the disk, and finds
   the script that fails. Every 256th group goes there as well, to move the write-ahead log into the database.
 
 Only one of the two works at a time, and only one group at a time is being synced. Scripts that come then are the next group:
@@ -17,8 +17,8 @@ Only one of the two works at a time, and only one group at a time is being synce
     turn 5   e (durable, short) comes            -> waits: a group of its own would write and sync the same pages again
     turn 9   the sync ends: a, b, d answered  -> e and what their callers did next are the next group
 
-Callers wait for their own scripts, so what is queued is bounded by them; a group takes at most `LARGEST_GROUP`.
-See docs/decisions/0013 and 0037 for why this is safe and what it gains.
+Callers wait for their own scripts, so they bound the queue; a group takes at most `LARGEST_GROUP`.
+See docs/decisions/0013 and 0037 for the safety argument and the gain.
 """
 
 import asyncio

@@ -7,14 +7,14 @@ milliseconds later the entries of the journal are committed together, and the jo
 
     call 1 -> line 1, answered    call 2 -> line 2, answered    5 ms: both committed in one batch, journal cleared
 
-What can go wrong:
+Failures:
 
 - *The process is killed before the commit.* The file stays, its lock is released; the next process that opens the store adds
   the entries, except those whose call id is in the audit already (killed between commit and clearing).
 - *It is killed while a line is copied.* Then the line is a new one's beginning and an older one's end: its checksum tells, and
   its call was never answered.
 - *The commit fails.* The entries are written as soon as the store takes them (`late_entries`), and until then every other entry
-  waits for its commit, so that callers learn what is wrong. If that does not happen the file is kept for the next start.
+  waits for its commit, so that callers get the error. If that does not happen the file is kept for the next start.
 - *The disk is full.* The file has its full size from the start: writing to a mapped page without space behind it would kill
   the process with a signal.
 """

@@ -1,4 +1,4 @@
-"""Scripts run in SQLite: those that write in groups on one connection, those that read on connections of their own."""
+"""Runs scripts in SQLite: writing scripts in groups on one connection, reading scripts on separate connections."""
 
 import sqlite3
 import time

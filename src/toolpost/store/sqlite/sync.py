@@ -6,7 +6,7 @@ only then are the callers of the group answered, and the readers that may have s
 
     commit of a, b (page cache)  ->  fdatasync of the -wal file  ->  a and b are answered, or raise that the disk has failed
 
-A sync that fails may have dropped what it could not write, and the next one would succeed. So after a failure nothing that needs
+A failed sync may have dropped dirty pages, and the next one would succeed. So after a failure nothing that needs
 the disk succeeds until the store is opened again and SQLite has read what the disk really holds.
 docs/decisions/0037 has the argument why this is as safe as `FULL`.
 """

@@ -1,4 +1,4 @@
-"""Interprets what one HTTP request returned: events as they arrive, then the response as a result or an error. No I/O."""
+"""Interprets the answer of one HTTP request: events as they arrive, then the response as a result or an error. No I/O."""
 
 import logging
 from collections.abc import Callable

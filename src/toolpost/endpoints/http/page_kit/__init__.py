@@ -1,7 +1,7 @@
-"""`/kit/`: what the pages of all parts share, so that no part needs another for it. `/api/pages` lists those pages.
+"""`/kit/`: the shared code of all parts' pages, so that no part needs another for it. `/api/pages` lists those pages.
 
 bar.js    the bar on top of a page: all pages, the theme
-lists.js  tables, badges, times; looking again while somebody looks
+lists.js  tables, badges, times; refreshing while the page is visible
 api.js    requests to the gateway, the dialog that asks for a token, elements made of text
 kit.css   colors of both themes, fonts, buttons, the dialog
 """
