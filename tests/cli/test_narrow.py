@@ -43,7 +43,7 @@ def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: 
 
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_search_has_two_lines_for_each_hit(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
-    lines = shown(width, ["search", "create a calendar event", *OFFICE], tmp_path, environment)
+    lines = shown(width, ["tools", "--find", "create a calendar event", *OFFICE], tmp_path, environment)
     hits = [line for line in lines if re.match(r"\d\.\d\d  \w+__\w+ ", line)]
 
     assert hits[0].startswith("1.00  calendar__create_event ")
@@ -53,7 +53,7 @@ def test_search_has_two_lines_for_each_hit(width: int, tmp_path: Path, environme
 
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.soak)])
 def test_search_says_where_it_leaves_something_out(width: int, tmp_path: Path, environment: dict[str, str]) -> None:
-    lines = shown(width, ["search", "look for names in code", "--with", "workspace"], tmp_path, environment)
+    lines = shown(width, ["tools", "--find", "look for names in code", "--with", "workspace"], tmp_path, environment)
     (line,) = [line for line in lines if "workspace__search " in line]
 
     assert line.endswith("…")

@@ -40,7 +40,7 @@ WORDS = (
     "call noisy__x",
     "call far__x",
     "check",
-    "search x",
+    "tools --find x",
 )
 
 
