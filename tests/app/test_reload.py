@@ -14,6 +14,7 @@ import pytest
 
 from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
 from toolpost.app.reload import apply_config, follow_config
@@ -62,12 +63,6 @@ def project(tmp_path: Path) -> Project:
 
 async def names(client: Any) -> list[str]:
     return [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not is_so():
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)

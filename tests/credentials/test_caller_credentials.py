@@ -18,10 +18,11 @@ from anyio import to_thread
 from mcp_types import LoggingMessageNotificationParams, ResourceUpdatedNotification, TextResourceContents
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import SERVERS, until
+from tests.upstreams.behind import SERVERS
 from tests.upstreams.servers import whoami
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.whoami import WhoamiHttp
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http

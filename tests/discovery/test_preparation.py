@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from tests.discovery.asking import ask, names_of, office
-from tests.upstreams.behind import gateway, hostile, until
+from tests.upstreams.behind import gateway, hostile
+from tests.waiting import until
 from tests.ways import AUTOMATIC, BOTH, QUICK_WAYS, Way
 from toolpost.discovery import preparation
 from toolpost.discovery.snapshot import Snapshot

@@ -12,8 +12,9 @@ from mcp import Client
 
 from tests.discovery.asking import ask, names_of
 from tests.loaded import loaded
-from tests.upstreams.behind import gateway, until
+from tests.upstreams.behind import gateway
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import BOTH, STATELESS
 from toolpost import Plugin
 from toolpost.app import open_app

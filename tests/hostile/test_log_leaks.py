@@ -14,9 +14,10 @@ from mcp import Client
 from mcp_types import LoggingMessageNotificationParams
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import ERAS, until
+from tests.upstreams.behind import ERAS
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import Project, client_of
 from toolpost.app import open_app, open_http

@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 
 from tests.hostile.attacks import attack
+from tests.waiting import until
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.net.client import (
     TRUST_LIMIT_S,
@@ -188,12 +189,6 @@ async def events_of(stream: bytes, cut: int = 0, **options: Any) -> list[bytes]:
     assert response.status == 200
     assert response.body == b""
     return events
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not is_so():
-            await asyncio.sleep(0.002)
 
 
 # What goes out

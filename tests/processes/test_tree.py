@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.hostile.attacks import attack
+from tests.waiting import wait_until
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.processes import command as process_order
 from toolpost.processes import pipes as process_pipes
@@ -80,16 +81,11 @@ def survivors(folder: Path) -> set[str]:
 
 
 def wait_until_up(folder: Path) -> None:
-    give_up_at = time.monotonic() + 60
-    while set(pids_in(folder)) != NAMES:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
+    wait_until(lambda: set(pids_in(folder)) == NAMES)
 
 
 def wait_for_death(folder: Path) -> None:
-    give_up_at = time.monotonic() + 30
-    while survivors(folder) and time.monotonic() < give_up_at:
-        time.sleep(0.01)
+    wait_until(lambda: not survivors(folder))
 
 
 # Running to the end

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from tests.postgres import Postgres
+from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.store import AuditFilter, open_store
@@ -287,10 +288,7 @@ for line in sys.stdin:
 
 
 def wait_for_tool(peer: StdioPeer) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        listed = peer.request("tools/list")
-        if any(tool["name"] == "files__write" for tool in listed["result"]["tools"]):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the tool was never listed")
+    def is_listed() -> bool:
+        return any(tool["name"] == "files__write" for tool in peer.request("tools/list")["result"]["tools"])
+
+    wait_until(is_listed, every_s=0.1)

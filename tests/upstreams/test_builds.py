@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of
 from tests.upstreams.changing import Changing
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.base.ids import META_KEY
 from toolpost.settings import Config, StoreSettings

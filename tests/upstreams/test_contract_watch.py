@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, WIDENED, Changing
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.app import open_app
 from toolpost.app.reload import follow_lock

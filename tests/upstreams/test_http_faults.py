@@ -21,10 +21,10 @@ from tests.upstreams.behind import (
     report,
     retry_in_s,
     text_of,
-    until,
 )
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
+from tests.waiting import until
 from tests.ways import QUICK_WAYS, STATELESS, Way
 from toolpost.app.running import App
 from toolpost.contracts.errors import UpstreamUnavailable

@@ -8,8 +8,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, retry_in_s, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, retry_in_s, text_of
 from tests.upstreams.test_stdio_faults import unavailable
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app

@@ -15,10 +15,11 @@ from mcp import Client, MCPError
 
 from tests.hostile.attacks import attack
 from tests.loaded import loaded
-from tests.upstreams.behind import text_of, until
+from tests.upstreams.behind import text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_questions import FRONTS, Person
+from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App

@@ -20,7 +20,6 @@ import anyio
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from tests.upstreams.behind import until
 from tests.upstreams.comparing import (
     Compared,
     Script,
@@ -37,6 +36,7 @@ from tests.upstreams.comparing import (
 )
 from tests.upstreams.test_notifications import Ear
 from tests.upstreams.test_questions import Person
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from tests.wire.callers import names
 from toolpost.app import open_app, open_http

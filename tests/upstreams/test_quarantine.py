@@ -12,9 +12,10 @@ import pytest
 from tests.discovery.asking import ask
 from tests.hostile.attacks import attack
 from tests.store.conftest import url_of
-from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_input, with_property
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
+from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import open_app
 from toolpost.app.running import App

@@ -12,11 +12,12 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 
 from tests.loaded import loaded
-from tests.upstreams.behind import report, text_of, until
+from tests.upstreams.behind import report, text_of
 from tests.upstreams.servers.asking import application_of, ask
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.test_notifications import telling_behind
 from tests.upstreams.test_questions import ASKING, BACKS, FRONTS, Person, asked_and_left, asking_behind, client_on
+from tests.waiting import until
 from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, STATELESS, Way
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http

@@ -8,9 +8,10 @@ import anyio
 import psutil
 import pytest
 
-from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.wires import Wire, duplex_wire
+from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app

@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.hostile.attacks import attack
 from tests.plugins import behaviours
-from tests.upstreams.behind import until
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, WAYS, Way, limited, plugin_of
 from toolpost.app import open_app
 from toolpost.testing import data_of, error_of

@@ -14,8 +14,9 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.plugins.offers import PNG, plugin
-from tests.upstreams.behind import text_of, until
+from tests.upstreams.behind import text_of
 from tests.upstreams.test_notifications import Ear
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
 from toolpost.app import open_app, open_http

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from tests.plugins import behaviours
-from tests.upstreams.behind import HOSTILE, until
+from tests.upstreams.behind import HOSTILE
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.caller import Caller

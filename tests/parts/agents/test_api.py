@@ -20,6 +20,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.parts.agents.asking import desk
 from tests.parts.agents.test_acp import has_gone, with_agent
+from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import open_http
@@ -170,9 +171,10 @@ async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.M
 
 
 async def settled(site: Web, thread: str) -> None:
-    with anyio.fail_after(30):
-        while "running" in (await site.http.get(f"/api/threads/{thread}")).json():
-            await anyio.sleep(0.02)
+    async def is_settled() -> bool:
+        return "running" not in (await site.http.get(f"/api/threads/{thread}")).json()
+
+    await until(is_settled)
 
 
 async def test_a_turn_can_be_cancelled_by_another_request() -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.parts.agents.asking import ADA, BOB
-from tests.upstreams.behind import until
+from tests.waiting import until
 from toolpost.base.caller import Caller, Principal, Scope
 from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut

@@ -17,8 +17,9 @@ import pytest
 
 from tests.parts.agents.asking import ADA, asked
 from tests.parts.agents.test_api import start_server
-from tests.parts.agents.test_bundled_plugins import CONFIG, opened, until, used_by_agent
+from tests.parts.agents.test_bundled_plugins import CONFIG, opened, used_by_agent
 from tests.store.conftest import url_of
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.agents.other_processes import LOOK_S

@@ -30,7 +30,7 @@ from tests.parts.authorization_server.conftest import (
     config_of,
     query_of,
 )
-from tests.upstreams.behind import until
+from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from tests.wire.callers import ERAS, names
 from toolpost.app import open_app

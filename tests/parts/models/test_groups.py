@@ -13,8 +13,9 @@ import pytest
 from mcp import Client
 
 from tests.loaded import loaded
-from tests.upstreams.behind import SERVERS, report, text_of, until
+from tests.upstreams.behind import SERVERS, report, text_of
 from tests.upstreams.test_questions import Person, client_on
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
