@@ -189,7 +189,7 @@ async def test_lost_calls_are_recorded_and_logged_once_by_several_gateways(
     async def open_one() -> None:
         async with open_store(url, journals=tmp_path / "j") as one:
             counted.append(one.lost_calls)
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # the others open theirs meanwhile
 
     async with anyio.create_task_group() as tasks:
         for _ in range(4):

@@ -52,7 +52,7 @@ async def test_a_list_is_the_same_before_and_after_the_server_starts(tmp_path: P
         was_started = app.servers.providers["maps"].supervisor.report().pids
         digest = next(iter(app.gateway.catalog)).contract.digest
         text_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
         after = (await client.list_tools()).tools
 
         assert was_started == ()

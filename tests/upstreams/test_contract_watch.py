@@ -142,7 +142,7 @@ async def test_a_change_under_way_is_withheld_and_taken_over_with_the_lock(way: 
         await until(lambda: not len(app.gateway.catalog))
         refused = error_of(await client.call_tool(LOOKUP_NAME, WISH))
         (tmp_path / "toolpost.lock").write_text("<<<<<<< HEAD\n")
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
         still = await listed(client)
         lock(tmp_path, NARROWED)
         await until(lambda: len(app.gateway.catalog))

@@ -239,7 +239,7 @@ async def test_a_probe_that_is_answered_after_the_handshake_was_refused_counts(m
 
     async def answer_late() -> None:
         await until(lambda: "initialize" in server.methods)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # it is slow on purpose
         server.probe_pause.set()
 
     async with anyio.create_task_group() as tasks:

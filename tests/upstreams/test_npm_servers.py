@@ -272,7 +272,7 @@ async def told_to(where: Any, way: Way, prefix: str = "") -> Told:
             for _, params in QUESTIONS:
                 answers.append(await answer_of(client, prefix + params["name"], params["arguments"]))
             async with ear.following(client, way, PAGE):
-                await anyio.sleep(0.3)
+                await anyio.sleep(0.3)  # the subscription has reached the server
                 await client.call_tool(f"{prefix}toggle-subscriber-updates")
                 await until(lambda: f"updated {PAGE}" in ear.heard, limit_s=30)
                 await client.call_tool(f"{prefix}toggle-subscriber-updates")

@@ -185,7 +185,7 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         shown = app.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
         await until(lambda: len(app.gateway.catalog) == 5)
-        await anyio.sleep(0.8)
+        await anyio.sleep(0.8)  # what must not come would be here by now
         still = said()
         evil.lists(LOOKUP | {"name": "fine"})
         await until(lambda: not app.servers.findings.of(evil.name))  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ async def test_a_page_that_is_done_with_is_told_to_whoever_was_sent_there(sent_b
         await second.call_tool("up__page_done")
         await until(lambda: heard["Ada"])
         await second.call_tool("up__page_done")
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
 
     assert heard == {"Ada": ["e-1"], "Bob": []}
 

@@ -143,7 +143,7 @@ async def test_what_is_scheduled_comes_once(tmp_path: Path) -> None:
             return "count" in [m.text for m in await conversations_of(two).read_messages(ADA, thread)]
 
         await until(has_come)
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # what must not come would be here by now
         messages = await conversations_of(one).read_messages(ADA, thread)
 
     assert [m.text for m in messages].count("count") == 1

@@ -302,7 +302,7 @@ async def test_passphrases_cannot_be_tried_at_the_same_time(
     compare = is_passphrase
 
     def slowly(text: str, hashed: str) -> bool:
-        time.sleep(0.1)
+        time.sleep(0.1)  # it is slow on purpose
         return compare(text, hashed)
 
     async with open_gateway() as gateway:

@@ -164,7 +164,7 @@ async def test_a_server_that_goes_away_is_started_again_and_nothing_is_lost(proj
             tasks.start_soon(poll)
             await anyio.sleep(0.5)  # the promise holds in either order; this one is the likelier
             os.kill(first, number)
-            await until(lambda: not psutil.pid_exists(first))
+            await until(lambda: not psutil.pid_exists(first) or is_zombie(first))
             await agent.ask("submit_task", bead_id="t")
         await agent.ask("ack_task", name="ada", bead_id="t")
         assert project.server is not None
