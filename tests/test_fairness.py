@@ -111,7 +111,7 @@ async def order_of(queue: FairQueue, *arrivals: CallerId) -> list[CallerId]:
     async with anyio.create_task_group() as tasks:
         for caller in arrivals:
             tasks.start_soon(call, caller)
-        await asyncio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
         queue.leave(EVE)
     return served
 

@@ -1,6 +1,8 @@
-"""No test fails because the machine is busy: what is waited for has half a minute, unless a comment says why it has less."""
+"""No test fails because the machine is busy: it waits for a condition, which has half a minute, unless a comment says why not."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,52 @@ def too_short(text: str) -> list[str]:
     ]
 
 
+def fixed_waits(text: str) -> list[str]:
+    """Return the lines that sleep for less than a second, in no loop and without a comment."""
+    lines = text.splitlines()
+    found = _sleeps(ast.parse(text)) if "sleep(" in text else ()
+    return [lines[number - 1].strip() for number in found if "  #" not in lines[number - 1]]
+
+
+def _sleeps(tree: ast.AST) -> Iterator[int]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            continue
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("sleep") and node.args:
+            seconds = node.args[0]
+            if isinstance(seconds, ast.Constant) and isinstance(seconds.value, float | int) and 0 < seconds.value < 1:
+                yield node.lineno
+        yield from _sleeps(node)
+
+
 def test_nothing_is_waited_for_so_briefly_that_a_busy_machine_fails_it() -> None:
     found = {str(path.relative_to(TESTS)): too_short(path.read_text()) for path in sorted(TESTS.rglob("test_*.py"))}
     found.pop(Path(__file__).name)
 
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_no_test_waits_for_a_time() -> None:
+    found = {str(path.relative_to(TESTS)): fixed_waits(path.read_text()) for path in sorted(TESTS.rglob("test_*.py"))}
+
+    assert {name: lines for name, lines in found.items() if lines} == {}, (
+        "use tests/waiting.py, or say why in a comment"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("async def test():\n    await anyio.sleep(0.1)", True),
+        ("def test():\n    with x:\n        time.sleep(0.5)", True),
+        ("time.sleep(0.5)  # the clock of the store goes on", False),
+        ("while not holds():\n    time.sleep(0.1)", False),
+        ("time.sleep(0)", False),
+        ("time.sleep(LONG_S)", False),
+    ],
+)
+def test_a_fixed_wait_is_found(text: str, is_found: bool) -> None:
+    assert bool(fixed_waits(text)) == is_found
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
 from toolpost.app.reload import apply_config, follow_config
@@ -62,12 +63,6 @@ def project(tmp_path: Path) -> Project:
 
 async def names(client: Any) -> list[str]:
     return [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
-        while not is_so():
-            await anyio.sleep(0.02)
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
@@ -135,7 +130,6 @@ async def test_the_file_is_watched_and_nothing_is_left_behind(project: Project) 
         await app.servers.providers["two"].supervisor.ensure_ready()
         [pid] = app.servers.providers["two"].supervisor.report().pids
         tasks.start_soon(lambda: follow_config(app, project.path, project.load, look_s=0.05))
-        await anyio.sleep(0.1)
         project.write("one")
         await until(lambda: set(app.servers.providers) == {"one"} and len(app.gateway.catalog) == 2)
         await until(lambda: not psutil.pid_exists(pid))
@@ -163,7 +157,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         before = dict(app.servers.providers)
         tasks.start_soon(followed(app, quick, settle_s=0.8))
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # it has looked once
         # Emptied first, then written bit by bit: what is there in between is TOML too, of fewer servers.
         for end in (0, *range(0, len(whole), len(whole) // 20), len(whole)):
             quick.path.write_text(whole[:end])
@@ -189,7 +183,7 @@ async def test_editors_that_replace_or_remove_the_file_are_followed(quick: Proje
     quick.write("one")
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         tasks.start_soon(followed(app, quick))
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # it has looked once
         quick.path.rename(quick.folder / "toolpost.toml~")
         await until(lambda: any("is gone" in record.message for record in caplog.records))
         kept = set(app.servers.providers)
@@ -247,7 +241,6 @@ async def test_a_server_that_hangs_keeps_no_better_configuration_waiting(quick: 
     quick.write("one")
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         tasks.start_soon(followed(app, quick))
-        await anyio.sleep(0.1)
         quick.path.write_text('[servers.one]\ncommand = "sleep"\nargs = ["600"]\n')
         await until(lambda: "sleep" in {child.name() for child in psutil.Process().children(recursive=True)})
         quick.write("one", "two")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Ended, Run, Server
 from tests.cli.test_call import SMALL
+from tests.waiting import wait_until
 
 Serve = Callable[..., Server]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -147,13 +147,6 @@ def test_call_that_is_given_up_is_cancelled_there(
     assert "error: the call was cancelled: " in err
     assert "code: CANCELLED\n" in err
     wait_until(lambda: "cancelled" in run("audit", "--json").out)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
 
 
 def test_token_lets_a_call_in_and_is_never_shown(serve: Serve, invoke: Run, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from mcp import Client
 
 from tests.cli.conftest import PLUGIN, Run, Server
 from tests.postgres import Postgres
+from tests.waiting import until
 from tests.ways import STATELESS
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.settings.locations import state_folder
@@ -182,9 +183,7 @@ class Callers:
 
     async def until_more(self) -> None:
         before = self.answered
-        with anyio.fail_after(60):
-            while self.answered < before + 20:
-                await anyio.sleep(0.01)
+        await until(lambda: self.answered >= before + 20)
 
 
 @pytest.mark.soak  # tests/store/test_postgres.py restarts the database under one store

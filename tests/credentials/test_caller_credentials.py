@@ -18,10 +18,11 @@ from anyio import to_thread
 from mcp_types import LoggingMessageNotificationParams, ResourceUpdatedNotification, TextResourceContents
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import SERVERS, until
+from tests.upstreams.behind import SERVERS
 from tests.upstreams.servers import whoami
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.whoami import WhoamiHttp
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http
@@ -291,7 +292,7 @@ async def test_a_changed_value_takes_effect_and_a_removed_one_stops_its_process(
         (of_bob,) = [p.pid for p in processes() if p.environ().get("WHOAMI_KEY") == "bob-1"]
         in_flight = asyncio.create_task(here.another("ann").text("up__slow"))
         await until(lambda: here.app.gateway.in_flight == 1)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # the server of this caller has the call
         await here.vault.put("up", "ann", "KEY", b"ann-2")
         await until_async(lambda: _answers(here.peer("ann"), "ann-2"))
         assert await in_flight == "ann-1"
@@ -378,7 +379,7 @@ async def test_resources_and_notifications_are_separate(monkeypatch: pytest.Monk
             await ear.client.subscribe_resource("key://all")
         await ears[0].client.call_tool("up__shout")
         await until(lambda: len(ears[0].heard) == 2)
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.3)  # what must not come would be here by now
         assert [sorted(ear.heard) for ear in ears] == [["I am ann", "updated"], []]
 
 
@@ -417,7 +418,7 @@ async def test_a_reload_separates_callers_and_keeps_their_servers_apart(monkeypa
             assert await here.peer(name).text("up__whoami") == f"{name}-vip"
         in_flight = asyncio.create_task(here.another("ann").text("up__slow"))
         await until(lambda: here.app.gateway.in_flight == 1)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # the server of this caller has the call
         await apply_config(here.app, lambda: stricter)
         # From the first moment on, and with those tools that were looked up before.
         assert await here.peer("ann").text("up__whoami") == "ann-vip"

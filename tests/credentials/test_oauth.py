@@ -22,10 +22,11 @@ from starlette.responses import Response
 from tests.credentials.logging_in import find_link, log_in
 from tests.hostile.attacks import attack
 from tests.postgres import Postgres
-from tests.upstreams.behind import ERAS, hostile, report, text_of, until
+from tests.upstreams.behind import ERAS, hostile, report, text_of
 from tests.upstreams.servers.http_server import HttpServer
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
 from tests.upstreams.servers.sdk_server import server as sdk_server
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App

@@ -113,7 +113,7 @@ async def test_a_login_on_another_device(confirms: bool, tmp_path: Path) -> None
         authorization = Authorization(ServerSpec(name="up", url=server.url), vault)
         login = replace(await begin_device_login(authorization), interval_s=0.1)
         finishing = asyncio.create_task(finish_device_login(authorization, vault, login))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # it has asked more than once
         assert not finishing.done()
         page = await type_code(login.complete_url or login.url, confirms=confirms)
         if not confirms:

@@ -119,12 +119,15 @@ async def test_a_turn_that_comes_late_is_not_cut_short(tmp_path: Path, monkeypat
         before = authorization.header
         server.token_delay_s = 2
 
+        is_held = anyio.Event()
+
         async def hold() -> None:
             async with vault.lease("up", "", NAME, seconds=60):
+                is_held.set()
                 await anyio.sleep(1.5)
 
         tasks.start_soon(hold)
-        await anyio.sleep(0.02)
+        await is_held.wait()
         await renew(authorization)
         after = authorization.header
 
@@ -179,7 +182,7 @@ async def test_new_tokens_are_used_and_stored_later_if_the_store_fails(
                 server.token_pause.set()
             await authorization.load()
             used = authorization.header
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # the time for storing is over
         with anyio.fail_after(30):
             while (grant := await stored(vault)).renewal_began_at is not None:
                 await anyio.sleep(0.01)

@@ -210,7 +210,7 @@ async def test_a_long_rotation_stays_the_only_one(url: str, keys: KeyFile, monke
         real, refused = one.credentials.encrypt_again, []
 
         async def encrypt_slowly(row: CredentialRow, new: bytes) -> None:
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.3)  # it is slow on purpose
             with pytest.raises(BadConfiguration, match="being rotated"):
                 await second.rotate()
             refused.append(row)

@@ -14,7 +14,8 @@ from tests.discovery.asking import ask, office, text_of
 from tests.loaded import loaded
 from tests.plugins.office import OFFICE
 from tests.proofs import proves
-from tests.upstreams.behind import SERVERS, gateway, hostile, lines, until
+from tests.upstreams.behind import SERVERS, gateway, hostile, lines
+from tests.waiting import until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, WAYS, Way
 from toolpost.base.ids import META_KEY
 from toolpost.store import AuditFilter

@@ -13,7 +13,8 @@ from tests.discovery.asking import ask, names_of, office, stored, text_of, token
 from tests.hostile.attacks import attack
 from tests.plugins.office import OFFICE
 from tests.proofs import proves
-from tests.upstreams.behind import gateway, hostile, until
+from tests.upstreams.behind import gateway, hostile
+from tests.waiting import until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, SHAPES, STATELESS, WAYS, Way, plugin_of
 from tests.wire.callers import client_of
 from toolpost import Plugin

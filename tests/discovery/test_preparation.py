@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from tests.discovery.asking import ask, names_of, office
-from tests.upstreams.behind import gateway, hostile, until
+from tests.upstreams.behind import gateway, hostile
+from tests.waiting import until
 from tests.ways import AUTOMATIC, BOTH, QUICK_WAYS, Way
 from toolpost.discovery import preparation
 from toolpost.discovery.snapshot import Snapshot
@@ -50,7 +51,7 @@ async def test_the_first_search_waits_and_calls_do_not(way: Way, monkeypatch: py
         was_ready = app.finder.preparation.size
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(search)
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.3)  # what must not come would be here by now
             was_found = list(found)
             may_go_on.set()
 
@@ -101,7 +102,7 @@ async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pyt
     may_go_on.set()
     prepared_by(monkeypatch, lambda _: may_go_on.wait(60))
     async with gateway(hostile(), config=BOTH) as (app, client):
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.3)  # what was learnt at the start is indexed
         before = await ask(client, "echo", sessionId="a")
         may_go_on.clear()
         await client.call_tool("up__change")

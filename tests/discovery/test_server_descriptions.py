@@ -12,8 +12,9 @@ from mcp import Client
 
 from tests.discovery.asking import ask, names_of
 from tests.loaded import loaded
-from tests.upstreams.behind import gateway, until
+from tests.upstreams.behind import gateway
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import BOTH, STATELESS
 from toolpost import Plugin
 from toolpost.app import open_app
@@ -141,7 +142,7 @@ async def test_other_words_alone_are_no_news_of_other_tools(tmp_path: Path) -> N
             app.servers.providers["b"].supervisor.restart()
             await app.servers.providers["b"].supervisor.ensure_ready()
             await until_best(client, "quokka", "b")
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.3)  # what must not come would be here by now
 
     assert "notifications/tools/list_changed" not in told
 

@@ -24,9 +24,9 @@ async def test_what_came_after_an_event_is_followed_to_the_end() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(follow)
-        await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
         log.add(b"3")
-        await anyio.sleep(0.01)
+        await anyio.wait_all_tasks_blocked()
         log.end(b"4")
 
     assert [event.split(b"data: ")[1].strip() for event in seen] == [b"2", b"3", b"4"]

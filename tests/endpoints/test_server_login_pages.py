@@ -14,8 +14,8 @@ import pytest
 
 from tests.credentials.logging_in import find_link, log_in
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import until
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App

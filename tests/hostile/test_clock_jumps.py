@@ -120,7 +120,7 @@ async def test_mcp_tasks_outlive_a_jump(
         await ending(ask, done)
         running = (await ask("tools/call", call("errands__once", folder=str(tmp_path))))["result"]
         jump(jump_s)
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.3)  # several sweeps
         seen = [(await side("tasks/get", {"taskId": running["taskId"]}))["result"] for side in (ask, elsewhere)]
         (tmp_path / "go").touch()
         ended = await ending(elsewhere, running)

@@ -9,7 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from tests.hostile.attacks import attack, thread_cpu_s
-from tests.upstreams.behind import gateway, hostile, until
+from tests.upstreams.behind import gateway, hostile
+from tests.waiting import until
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.upstreams import lists
 from toolpost.upstreams.lists import ListReader

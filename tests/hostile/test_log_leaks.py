@@ -14,9 +14,10 @@ from mcp import Client
 from mcp_types import LoggingMessageNotificationParams
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import ERAS, until
+from tests.upstreams.behind import ERAS
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import Project, client_of
 from toolpost.app import open_app, open_http
@@ -68,11 +69,11 @@ class Ears:
     async def until_calls(self, count: int) -> None:
         """Wait until so many calls are in flight, and their server has them."""
         await until(lambda: self.app.gateway.in_flight == count)
-        await anyio.sleep(0.1)
+        await until(lambda: sum(one.supervisor.in_flight for one in self.app.servers.providers.values()) == count)
 
     async def settle(self) -> None:
         """Wait until whoever is to hear what was said has heard it: an administrator's word comes after it."""
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not be heard has no end to wait for
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tests.cli.conftest import TOOLPOST
 from tests.hostile.attacks import attack
 from tests.hostile.served import Served, call_body, open_gateway
+from tests.waiting import wait_until
 from tests.ways import ENVELOPE, server_environment
 
 pytestmark = pytest.mark.wire
@@ -66,13 +66,6 @@ def changed(gateway: Served) -> int:
     return int(found[1])
 
 
-def until(holds: Callable[[], bool], limit_s: float) -> None:
-    ends = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.2)
-
-
 @attack(
     "server",
     "lists thousands of tools and changes every other one of them",
@@ -81,17 +74,21 @@ def until(holds: Callable[[], bool], limit_s: float) -> None:
 def test_the_loop_is_not_held_by_the_number_of_tools(tmp_path: Path) -> None:
     with many("few", 250, "stdio", "observe") as few, many("many", 3_000, "stdio", "observe") as lots:
         with open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway:
-            until(lambda: _is_listed(gateway, "few__change") and _is_listed(gateway, "many__change"), 120)
+            wait_until(
+                lambda: _is_listed(gateway, "few__change") and _is_listed(gateway, "many__change"),
+                limit_s=120,
+                every_s=0.2,
+            )
             stretch(gateway)
             call(gateway, "few__change", how="text")
-            until(lambda: changed(gateway) == 125, 60)
+            wait_until(lambda: changed(gateway) == 125, limit_s=60, every_s=0.2)
             # Twelve times as many tools: what is linear takes 200 ms here, slices take 5 ms and what is around them.
             allowed_s = 2 * stretch(gateway)[0] + 2 * BLOCKED_S
             # The least of three counts: a collection of garbage holds the loop, too.
             measured = []
             for how, count in (("text", 1_500), ("back", 0), ("text", 1_500)):
                 call(gateway, "many__change", how=how)
-                until(lambda expected=125 + count: changed(gateway) == expected, 120)  # type: ignore[misc]
+                wait_until(lambda expected=125 + count: changed(gateway) == expected, limit_s=120, every_s=0.2)  # type: ignore[misc]
                 measured.append(stretch(gateway))
                 if measured[-1][0] < allowed_s:
                     break
@@ -135,22 +132,22 @@ def test_twenty_thousand_tools(
         open_gateway(tmp_path, config, plugins=[WATCH]) as gateway,
     ):
         # At the start nobody is served yet; the list may still be taken over when the gateway is.
-        until(lambda: b"toolpost_tools 20000" in _metrics(gateway), 120)
+        wait_until(lambda: b"toolpost_tools 20000" in _metrics(gateway), limit_s=120, every_s=0.2)
         if is_locked:
             lock.write_bytes(locks["back"])
-            until(lambda: "lock taken over" in gateway.log, 60)
+            wait_until(lambda: "lock taken over" in gateway.log, limit_s=60, every_s=0.2)
         stretch(gateway)
         # Back in between: else the number of changed tools would not say when the next change has been taken over.
         steps = {"text": count // 2, "break": count, "back": 0, "orders": count, "back again": 0}
         for how, expected in steps.items():
             call(gateway, "many__change", how=how.split()[0])
-            until(lambda expected=expected: changed(gateway) == expected, 300)  # type: ignore[misc]
+            wait_until(lambda expected=expected: changed(gateway) == expected, limit_s=300, every_s=0.2)  # type: ignore[misc]
             found[how] = stretch(gateway)
             _QUESTIONS["servers"](gateway)
             found[f"servers, {how}"] = stretch(gateway)
         if is_locked:
             lock.write_bytes(locks["text"])
-            until(lambda: changed(gateway) == count // 2, 300)
+            wait_until(lambda: changed(gateway) == count // 2, limit_s=300, every_s=0.2)
             found["another lock"] = stretch(gateway)
         for name, ask in _QUESTIONS.items():
             found[name] = _asked(gateway, ask)
@@ -200,7 +197,7 @@ def test_the_loop_is_not_held_by_views_and_misses(tmp_path: Path) -> None:
         many("many", 9_900, "stdio", "observe", ["one", "two"]) as lots,
         open_gateway(tmp_path, few + lots, plugins=[WATCH]) as gateway,
     ):
-        until(lambda: b"toolpost_tools 101" in _metrics(gateway), 120)
+        wait_until(lambda: b"toolpost_tools 101" in _metrics(gateway), limit_s=120, every_s=0.2)
         _list("/mcp/server/few")(gateway)
         stretch(gateway)
         for name, ask in _QUESTIONS.items():

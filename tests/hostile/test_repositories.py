@@ -24,6 +24,7 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.parts.workspace.repos import FILES, git, make_repo, workspace_client, write
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
 from toolpost.parts.bus.commands.project import project_of
@@ -228,9 +229,7 @@ async def attacked(folder: Path) -> Seen:
     seen = Seen()
     homes = [one.index_dir for one in spec_of(folder, [f"roots/{name}" for name in HOSTILE]).repositories]
     async with watched_client(folder) as client:
-        with anyio.fail_after(120):
-            while not all(read_pointer(home) for home in homes):
-                await anyio.sleep(0.05)
+        await until(lambda: all(read_pointer(home) for home in homes), limit_s=120)
         # With no call: something changes, and is looked at again.
         write(folder / "roots/clean-filter", {"src/more.py": "def marmalade(): ...\n"})
         await anyio.sleep(1.0)

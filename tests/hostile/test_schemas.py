@@ -18,7 +18,8 @@ from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack, loop_cpu_s
 from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, holding
-from tests.upstreams.behind import ONE_OF_EACH, gateway, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.app.running import App
 from toolpost.cli.call.schemas import describe_type, properties_of

@@ -14,9 +14,10 @@ from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack
 from tests.parts.tasks.asking import DECLARED
-from tests.upstreams.behind import hostile, text_of, until
+from tests.upstreams.behind import hostile, text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, plugin_of, stdio_peer
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
@@ -237,7 +238,7 @@ async def test_connections_to_a_server(tmp_path: Path, monkeypatch: pytest.Monke
             async with anyio.create_task_group() as tasks:
                 for _ in range(6):
                     tasks.start_soon(ada.read_resource, "page://two")
-                await anyio.sleep(0.5)
+                await anyio.sleep(0.5)  # they have taken what they can
                 with anyio.fail_after(30):
                     served = await bob.read_resource("page://one")
                 tasks.cancel_scope.cancel()
@@ -281,7 +282,7 @@ async def test_servers_of_one_s_own(tmp_path: Path) -> None:
             for key in "ab":
                 tasks.start_soon(partial(ada.call_tool, "up__sleep", {"seconds": 30}, meta=routed(key)))
             await until(lambda: gateway.app.gateway.in_flight == 2)
-            await anyio.sleep(0.1)
+            await until(lambda: gateway.app.servers.providers["up"].supervisor.in_flight == 2)
             refused = await ada.call_tool("up__count", meta=routed("c"))
             served = await bob.call_tool("up__count", meta=routed("a"))
             tasks.cancel_scope.cancel()
@@ -352,9 +353,7 @@ async def test_streams(tmp_path: Path, mode: str) -> None:
         flood = [await stream(ada) for _ in range(4)]
         others = await stream(bob)
         await open_streams.aclose()
-        with anyio.fail_after(30):
-            while gateway.app.shares.streams.taken:
-                await anyio.sleep(0.02)
+        await until(lambda: not gateway.app.shares.streams.taken)
 
     assert flood == [200, 200, 429, 429]
     assert others == 200

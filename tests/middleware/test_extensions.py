@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tests.parts.approvals.bank import requiring
-from tests.upstreams.behind import until
 from tests.upstreams.extended import CLIENT, extending, wire_to
 from tests.upstreams.test_extensions import seen
 from tests.upstreams.wires import http_wire
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import CallRequest, CallResult, Forbidden, Next
 from toolpost.app import open_app, open_http

@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 
 from tests.hostile.attacks import attack
+from tests.waiting import until
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.net.client import (
     TRUST_LIMIT_S,
@@ -188,12 +189,6 @@ async def events_of(stream: bytes, cut: int = 0, **options: Any) -> list[bytes]:
     assert response.status == 200
     assert response.body == b""
     return events
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not is_so():
-            await asyncio.sleep(0.002)
 
 
 # What goes out
@@ -463,7 +458,7 @@ async def test_half_an_answer_is_a_loss(raw: bytes) -> None:
 async def test_reset_in_a_body_without_a_length_is_a_loss() -> None:
     async def answer(request: Request) -> None:
         await request.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # two writes, and not one
         request.out.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         request.out.transport.abort()
 
@@ -706,7 +701,7 @@ async def test_connection_that_cannot_be_trusted_is_not_used_again(raw: bytes) -
 async def test_answer_that_nobody_asked_for_is_not_taken_for_the_next() -> None:
     async def answer(request: Request) -> None:
         await request.write(OK)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # two writes, and not one
         await request.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad")
 
     async with serving(answer) as server, HttpClient(server.url) as client:
@@ -917,7 +912,7 @@ async def test_kept_connection_that_takes_no_byte_is_replaced() -> None:
 
 async def test_idle_connections_are_closed_in_time_and_used_ones_are_not() -> None:
     async def answer(request: Request) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # two writes, and not one
         await request.write(OK)
 
     async with serving(answer) as server, HttpClient(server.url, idle_s=1) as client:
@@ -985,7 +980,7 @@ async def test_many_at_once_each_get_their_own_answer() -> None:
 
 async def test_connections_are_bounded_and_turns_are_taken_in_order() -> None:
     async def answer(request: Request) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # two writes, and not one
         await request.write(OK)
 
     async with serving(answer) as server, HttpClient(server.url, max_connections=3) as client:
@@ -1021,7 +1016,7 @@ async def test_turn_that_comes_to_a_cancelled_caller_is_passed_on() -> None:
     async with serving(OK) as server, HttpClient(server.url, max_connections=1) as client:
         client._busy = 1  # as if a request were out
         calls = [asyncio.ensure_future(client.post(b"%d" % number)) for number in range(2)]
-        await asyncio.sleep(0.01)
+        await until(lambda: len(client._waiters) == 2)
         client._release_slot()
         calls[0].cancel()
         with anyio.fail_after(20):
@@ -1051,7 +1046,7 @@ async def test_cancelling_closes_that_connection_and_no_other(start: bytes) -> N
     async with serving(answer) as server, HttpClient(server.url) as client:
         slow, other = (asyncio.ensure_future(client.post(body)) for body in (b"slow", b"other"))
         await until(lambda: len(server.requests) == 2)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # what was written has arrived
         slow.cancel()
         await until(lambda: server.ended == 1)
         may_answer.set()
@@ -1112,7 +1107,7 @@ async def test_turn_that_comes_with_the_close_is_refused() -> None:
         client = HttpClient(server.url, max_connections=1)
         client._busy = 1  # as if a request were out
         call = asyncio.ensure_future(client.post(b"{}"))
-        await asyncio.sleep(0.01)
+        await until(lambda: client._waiters)
         client._release_slot()
         await client.aclose()
         with pytest.raises(HttpFailed) as caught:
@@ -1162,7 +1157,7 @@ async def test_closing_the_client_ends_connecting() -> None:
     with mute_port() as port:
         client = HttpClient(f"https://127.0.0.1:{port}/", connect_timeout_s=60)
         call = asyncio.ensure_future(client.post(b"{}"))
-        await asyncio.sleep(0.05)
+        await until(lambda: client._connecting)
         await client.aclose()
         with anyio.fail_after(20), pytest.raises(HttpFailed) as caught:
             await call
@@ -1280,7 +1275,7 @@ async def test_plain_server_behind_https_is_told() -> None:
         with pytest.raises(HttpFailed) as caught:
             await client.post(b"{}")
     listener.close()
-    await asyncio.sleep(0.01)
+    await anyio.wait_all_tasks_blocked()
 
     assert caught.value.kind in {FailureKind.TLS_FAILED, FailureKind.CANNOT_CONNECT}
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 
+import anyio
 import pytest
 
 from toolpost.processes.pipes import PipeReader
@@ -27,10 +28,10 @@ async def test_a_pipe_may_end_in_the_turn_in_which_its_reader_is_cancelled(first
     if first:
         loop.add_reader(bell, cancel)
     reading = asyncio.create_task(reader.read_into(lambda _chunk: None))
-    await asyncio.sleep(0.01)
+    await anyio.wait_all_tasks_blocked()
     if not first:
         loop.add_reader(bell, cancel)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
     # Both are ready when the loop polls next: the future is cancelled, and its callback follows in the same turn.
     os.write(ring, b"x")
     os.close(its)

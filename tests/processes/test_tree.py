@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.hostile.attacks import attack
+from tests.waiting import until, wait_until
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.processes import command as process_order
 from toolpost.processes import pipes as process_pipes
@@ -80,16 +81,11 @@ def survivors(folder: Path) -> set[str]:
 
 
 def wait_until_up(folder: Path) -> None:
-    give_up_at = time.monotonic() + 60
-    while set(pids_in(folder)) != NAMES:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
+    wait_until(lambda: set(pids_in(folder)) == NAMES)
 
 
 def wait_for_death(folder: Path) -> None:
-    give_up_at = time.monotonic() + 30
-    while survivors(folder) and time.monotonic() < give_up_at:
-        time.sleep(0.01)
+    wait_until(lambda: not survivors(folder))
 
 
 # Running to the end
@@ -359,7 +355,7 @@ async def test_all_are_dead_when_a_task_is_cancelled_without_anyio(
     task = asyncio.create_task(run(family(folder), grace_s=0.2))
     await anyio.to_thread.run_sync(wait_until_up, folder)
     task.cancel()
-    await anyio.sleep(0.05)
+    await anyio.sleep(0.05)  # the first is being followed
     task.cancel("a second time, while the first is being followed")
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -417,7 +413,7 @@ async def test_a_process_already_gone_is_no_error(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         async with open_process(["true"], stdin=True) as process:
             assert await process.wait() == 0
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # its end has been noticed
             await process.end()
 
     assert not caplog.records
@@ -551,7 +547,7 @@ async def test_without_a_subreaper_a_finished_command_leaves_nothing(folder: Pat
 @pytest.mark.usefixtures("no_subreaper")
 async def test_without_a_subreaper_a_plain_command_ends_as_asked() -> None:
     async with open_process(["sh", "-c", "setsid sleep 60 & sleep 60"]) as process:
-        await anyio.sleep(0.1)
+        await until(lambda: psutil.Process(process.pid).children())
     finished = await run(["echo", "hi"])
 
     assert process.returncode == -signal.SIGTERM

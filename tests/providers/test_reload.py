@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import until
+from tests.waiting import until
 from toolpost import Plugin
 from toolpost.cli.plugin_reload import reload_plugin
 from toolpost.endpoints.memory import open_memory_endpoint

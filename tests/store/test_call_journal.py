@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from tests.postgres import Postgres
+from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.store import AuditFilter, open_store
@@ -188,7 +189,7 @@ async def test_lost_calls_are_recorded_and_logged_once_by_several_gateways(
     async def open_one() -> None:
         async with open_store(url, journals=tmp_path / "j") as one:
             counted.append(one.lost_calls)
-            await anyio.sleep(0.05)
+            await anyio.sleep(0.05)  # the others open theirs meanwhile
 
     async with anyio.create_task_group() as tasks:
         for _ in range(4):
@@ -287,10 +288,7 @@ for line in sys.stdin:
 
 
 def wait_for_tool(peer: StdioPeer) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        listed = peer.request("tools/list")
-        if any(tool["name"] == "files__write" for tool in listed["result"]["tools"]):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the tool was never listed")
+    def is_listed() -> bool:
+        return any(tool["name"] == "files__write" for tool in peer.request("tools/list")["result"]["tools"])
+
+    wait_until(is_listed, every_s=0.1)

@@ -67,7 +67,7 @@ async def test_what_comes_while_the_thread_works_is_committed_after_it_in_order(
 ) -> None:
     gate, held = await close_the_gate(store)
     appends = [asyncio.ensure_future(store.audit.append(entry())) for _ in range(20)]
-    await asyncio.sleep(0.01)
+    await anyio.wait_all_tasks_blocked()
     before = store.commits
     gate.open()
     await asyncio.gather(held, *appends)
@@ -96,7 +96,7 @@ def one() -> Script[int]:
 async def test_a_cancelled_append_is_on_the_record_all_the_same(store: SqliteStore, entry: Make) -> None:
     gate, held = await close_the_gate(store)
     appends = [asyncio.ensure_future(store.audit.append(entry())) for _ in range(20)]
-    await asyncio.sleep(0.01)
+    await anyio.wait_all_tasks_blocked()
     for queued_or_in_line in (appends[1], appends[10], appends[19]):
         queued_or_in_line.cancel()
     gate.open()

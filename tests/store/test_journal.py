@@ -91,7 +91,7 @@ async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path,
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
                 tasks.start_soon(load)
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # the load has begun
             journaled = entry()
             await store.audit.append(journaled, is_only_call=True)
             with anyio.fail_after(20):

@@ -16,6 +16,7 @@ import pytest
 from asyncpg.transaction import Transaction
 
 from tests.postgres import Postgres
+from tests.waiting import until
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
 from toolpost.store import AuditEntry, AuditFilter, open_store
 from toolpost.store.postgres.store import PostgresStore
@@ -70,9 +71,7 @@ class Load:
     async def until_more(self) -> None:
         """Wait until things go on."""
         before = len(self.acknowledged)
-        with anyio.fail_after(30):
-            while len(self.acknowledged) < before + 64:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.acknowledged) >= before + 64)
 
 
 async def counted(store: PostgresStore) -> Counter[str]:
@@ -190,15 +189,18 @@ async def test_a_group_that_was_committed_unseen_is_not_written_again(store: Pos
     await store.audit.append(entry())
     connection = await store._audit_connection.open()
 
+    is_lost = anyio.Event()
+
     async def lost(*arguments: Any, **options: Any) -> None:
         await execute(*arguments, **options)
+        is_lost.set()
         raise ConnectionResetError("the answer got lost")
 
     execute = connection.execute
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(connection), "execute", lambda _self, *a, **o: lost(*a, **o))
         task = asyncio.ensure_future(store.audit.append(entry(call_id="once")))
-        await asyncio.sleep(0.02)
+        await is_lost.wait()
     await task
 
     assert (await counted(store))["once"] == 1

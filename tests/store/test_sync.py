@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.waiting import until
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import AuditEntry, open_store
 from toolpost.store.scripts import Script, Statement
@@ -89,9 +90,7 @@ async def test_stores_come_and_go_and_leave_nothing_open(path: Path) -> None:
 
 async def until_synced(held: type[HeldSync], count: int) -> None:
     """Wait until so many groups were committed, and wait for the disk."""
-    with anyio.fail_after(20):
-        while held.count < count:
-            await asyncio.sleep(0.01)
+    await until(lambda: held.count >= count)
 
 
 async def test_nobody_is_answered_before_it_is_on_the_disk(held: type[HeldSync], path: Path) -> None:
@@ -101,12 +100,12 @@ async def test_nobody_is_answered_before_it_is_on_the_disk(held: type[HeldSync],
         committed, were_told = seen_by_others(path), [one.done() for one in first]
         # What only looks sees what is committed, and is as good as answered by it.
         look = asyncio.ensure_future(store.scripts.read(names))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # what must not come would be here by now
         # Whoever needs no disk does not wait for one.
         with anyio.fail_after(20):
             await store.scripts.run(added("b"), durable=False, is_short=True)
         later = [asyncio.ensure_future(store.scripts.run(added(f"c{n}"), is_short=True)) for n in range(3)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # what must not come would be here by now
         has_looked = look.done()
         held.end()
         await asyncio.gather(*first)
@@ -186,7 +185,7 @@ async def test_closing_waits_for_the_disk(held: type[HeldSync], path: Path) -> N
     asked = asyncio.ensure_future(store.scripts.run(added("a"), is_short=True))
     await until_synced(held, 1)
     closing_it = asyncio.ensure_future(store.aclose())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # what must not come would be here by now
     was_closed = closing_it.done()
     held.end()
     await closing_it

@@ -87,13 +87,6 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def until(holds: Callable[[], Any], *, limit_s: float = 90.0) -> None:
-    """Wait until something holds."""
-    with anyio.fail_after(limit_s):
-        while not holds():
-            await anyio.sleep(0.01)
-
-
 class Timed:
     """How long something took."""
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of
 from tests.upstreams.changing import Changing
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.base.ids import META_KEY
 from toolpost.settings import Config, StoreSettings
@@ -51,7 +52,7 @@ async def test_a_list_is_the_same_before_and_after_the_server_starts(tmp_path: P
         was_started = app.servers.providers["maps"].supervisor.report().pids
         digest = next(iter(app.gateway.catalog)).contract.digest
         text_of(await client.call_tool("maps__lookup", {"place": "Ulm"}))
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
         after = (await client.list_tools()).tools
 
         assert was_started == ()

@@ -8,9 +8,10 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of, until
+from tests.upstreams.behind import ERAS, PAIRS, gateway, hostile, lines, text_of
 from tests.upstreams.changing import Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App

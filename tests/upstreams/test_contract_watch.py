@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from mcp import Client
 
-from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, WIDENED, Changing
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.app import open_app
 from toolpost.app.reload import follow_lock
@@ -141,7 +142,7 @@ async def test_a_change_under_way_is_withheld_and_taken_over_with_the_lock(way: 
         await until(lambda: not len(app.gateway.catalog))
         refused = error_of(await client.call_tool(LOOKUP_NAME, WISH))
         (tmp_path / "toolpost.lock").write_text("<<<<<<< HEAD\n")
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
         still = await listed(client)
         lock(tmp_path, NARROWED)
         await until(lambda: len(app.gateway.catalog))

@@ -14,7 +14,7 @@ from mcp.client.extension import advertise
 
 from tests.hostile.attacks import attack
 from tests.loaded import loaded
-from tests.upstreams.behind import ONE_OF_EACH, SERVERS, until
+from tests.upstreams.behind import ONE_OF_EACH, SERVERS
 from tests.upstreams.extended import CLIENT, META, VENDOR, extending, wire_to
 from tests.upstreams.raw import raw_stdio
 from tests.upstreams.servers.asking import application_of
@@ -23,6 +23,7 @@ from tests.upstreams.servers.skilled import IDENTIFIER, ListSkillsParams
 from tests.upstreams.servers.skilled import server as skilled
 from tests.upstreams.test_questions import client_on
 from tests.upstreams.wires import Wire, duplex_wire
+from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, Way
 from toolpost.app import open_app
 from toolpost.base.caller import READ_ONLY, Scope

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from mcp import MCPError
 
-from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import BadConfiguration

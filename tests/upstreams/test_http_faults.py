@@ -21,10 +21,10 @@ from tests.upstreams.behind import (
     report,
     retry_in_s,
     text_of,
-    until,
 )
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
+from tests.waiting import until
 from tests.ways import QUICK_WAYS, STATELESS, Way
 from toolpost.app.running import App
 from toolpost.contracts.errors import UpstreamUnavailable
@@ -239,7 +239,7 @@ async def test_a_probe_that_is_answered_after_the_handshake_was_refused_counts(m
 
     async def answer_late() -> None:
         await until(lambda: "initialize" in server.methods)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # it is slow on purpose
         server.probe_pause.set()
 
     async with anyio.create_task_group() as tasks:

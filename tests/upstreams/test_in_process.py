@@ -10,9 +10,10 @@ from fastmcp import Context as FastContext
 from mcp import Client, MCPError
 from mcp.server.mcpserver import MCPServer
 
-from tests.upstreams.behind import report, text_of, until
+from tests.upstreams.behind import report, text_of
 from tests.upstreams.servers import objects
 from tests.upstreams.servers.objects import MAKERS, Seen
+from tests.waiting import until
 from tests.ways import STATELESS, Way, stdio_server
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.providers.plugin_host import PluginHost, candidates_from

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import until
 from tests.upstreams.extended import extending, wire_to
 from tests.upstreams.wires import duplex_wire
+from tests.waiting import until
 from tests.ways import IN_MEMORY, limited
 from toolpost.app import open_app
 from toolpost.app.running import App

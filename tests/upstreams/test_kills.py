@@ -21,9 +21,10 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
+from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter

@@ -8,8 +8,9 @@ import msgspec
 import psutil
 import pytest
 
-from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, retry_in_s, text_of, until
+from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, lines, report, retry_in_s, text_of
 from tests.upstreams.test_stdio_faults import unavailable
+from tests.waiting import until
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
 from toolpost.app import open_app
@@ -67,7 +68,7 @@ async def test_a_server_in_use_is_not_idle() -> None:
                 # On a slow day it was idle for long enough before anybody came.
                 await until(lambda: report(app).in_flight)
                 before = report(app)
-                await anyio.sleep(0.8)
+                await anyio.sleep(0.8)  # four times as long as it may be idle
                 seen = report(app)
 
             tasks.start_soon(look)
@@ -84,7 +85,7 @@ async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.Monke
     monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
     async with gateway(hostile(idle_s=0.1, min_ready=1)) as (app, client):
         first = await pid_of(client)
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # several rounds of keeping it
         same = await pid_of(client)
         psutil.Process(first).kill()
         await until(lambda: report(app).state == "ready" and report(app).pids != (first,))
@@ -108,7 +109,7 @@ async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: p
         # Those that were taken are replaced, and end when their sessions have been idle.
         await until(lambda: len(set(report(app).pids) - used) == 3)
         await until(lambda: not used & set(report(app).pids))
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # several rounds of keeping it
         kept = set(report(app).pids)
 
     assert counted == ["1", "1", "2"]
@@ -141,7 +142,7 @@ async def test_an_idle_server_that_no_longer_hears_is_replaced(version: str, mon
     monkeypatch.setattr(lifecycle, "PING_LIMIT_S", 2)
     async with gateway(hostile(version=version)) as (app, client):
         first = await pid_of(client)
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # several rounds of keeping it
         same = await pid_of(client)
         answer = await client.call_tool("up__go_deaf")
         await until(lambda: not psutil.pid_exists(first))

@@ -12,10 +12,11 @@ from mcp import Client, MCPError
 from mcp_types import LoggingMessageNotificationParams
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import SERVERS, gateway, text_of, until
+from tests.upstreams.behind import SERVERS, gateway, text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.mirror import TOOLS, MirrorHttp
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint

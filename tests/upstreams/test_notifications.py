@@ -15,10 +15,11 @@ from mcp import Client, MCPError
 
 from tests.hostile.attacks import attack
 from tests.loaded import loaded
-from tests.upstreams.behind import text_of, until
+from tests.upstreams.behind import text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_questions import FRONTS, Person
+from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
@@ -220,7 +221,7 @@ async def test_logs_reach_the_client_from_its_level_on(front: Way, back: Way) ->
         for level in ("debug", "warning", "info", "error"):
             await client.call_tool("up__say", {"level": level})
         await until(lambda: len(ear.logs) >= 2)
-        await anyio.sleep(0.1)
+        await anyio.sleep(0.1)  # what must not come would be here by now
         said = json.loads(text_of(await client.call_tool("up__reads")))
 
     assert ear.logs == ["warning", "error"]
@@ -244,12 +245,12 @@ async def test_each_session_hears_its_own_level_of_what_it_sees() -> None:
             await second.set_logging_level("error")
             await first.set_logging_level("info")
             await third.set_logging_level("debug")
-            await anyio.sleep(0.2)
+            await until(lambda: app.shares.streams.taken == 3)
             for level in ("debug", "info", "error"):
                 await first.call_tool("up__say", {"level": level})
             await first.call_tool("up__grow")
             await until(lambda: len(low.logs) == 2 and high.logs and "prompts" in high.heard)
-            await anyio.sleep(0.2)
+            await anyio.sleep(0.2)  # what must not come would be here by now
 
     assert low.logs == ["info", "error"]
     assert high.logs == ["error"]

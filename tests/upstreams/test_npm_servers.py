@@ -20,7 +20,6 @@ import anyio
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from tests.upstreams.behind import until
 from tests.upstreams.comparing import (
     Compared,
     Script,
@@ -37,6 +36,7 @@ from tests.upstreams.comparing import (
 )
 from tests.upstreams.test_notifications import Ear
 from tests.upstreams.test_questions import Person
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from tests.wire.callers import names
 from toolpost.app import open_app, open_http
@@ -272,7 +272,7 @@ async def told_to(where: Any, way: Way, prefix: str = "") -> Told:
             for _, params in QUESTIONS:
                 answers.append(await answer_of(client, prefix + params["name"], params["arguments"]))
             async with ear.following(client, way, PAGE):
-                await anyio.sleep(0.3)
+                await anyio.sleep(0.3)  # the subscription has reached the server
                 await client.call_tool(f"{prefix}toggle-subscriber-updates")
                 await until(lambda: f"updated {PAGE}" in ear.heard, limit_s=30)
                 await client.call_tool(f"{prefix}toggle-subscriber-updates")

@@ -12,9 +12,10 @@ import pytest
 from tests.discovery.asking import ask
 from tests.hostile.attacks import attack
 from tests.store.conftest import url_of
-from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_input, with_property
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
+from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import open_app
 from toolpost.app.running import App
@@ -184,7 +185,7 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         shown = app.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
         await until(lambda: len(app.gateway.catalog) == 5)
-        await anyio.sleep(0.8)
+        await anyio.sleep(0.8)  # what must not come would be here by now
         still = said()
         evil.lists(LOOKUP | {"name": "fine"})
         await until(lambda: not app.servers.findings.of(evil.name))  # type: ignore[arg-type]

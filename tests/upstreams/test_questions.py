@@ -13,9 +13,10 @@ from mcp import Client, MCPError, StdioServerParameters
 
 from tests.hostile.attacks import attack
 from tests.loaded import loaded, loaded_toolpost
-from tests.upstreams.behind import SERVERS, text_of, until
+from tests.upstreams.behind import SERVERS, text_of
 from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App

@@ -10,8 +10,9 @@ import pytest
 
 from tests.hostile.attacks import attack
 from tests.postgres import Postgres
-from tests.upstreams.behind import gateway, until
+from tests.upstreams.behind import gateway
 from tests.upstreams.changing import LOOKUP, NARROWED, Changing
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app.running import App
 from toolpost.contracts.errors import ToolpostError

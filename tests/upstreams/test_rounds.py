@@ -12,11 +12,12 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 
 from tests.loaded import loaded
-from tests.upstreams.behind import report, text_of, until
+from tests.upstreams.behind import report, text_of
 from tests.upstreams.servers.asking import application_of, ask
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.test_notifications import telling_behind
 from tests.upstreams.test_questions import ASKING, BACKS, FRONTS, Person, asked_and_left, asking_behind, client_on
+from tests.waiting import until
 from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, STATELESS, Way
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
@@ -197,7 +198,7 @@ async def test_a_page_that_is_done_with_is_told_to_whoever_was_sent_there(sent_b
         await second.call_tool("up__page_done")
         await until(lambda: heard["Ada"])
         await second.call_tool("up__page_done")
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # what must not come would be here by now
 
     assert heard == {"Ada": ["e-1"], "Bob": []}
 

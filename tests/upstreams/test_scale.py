@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.upstreams.behind import gateway, text_of, until
+from tests.upstreams.behind import gateway, text_of
+from tests.waiting import until
 from tests.ways import ROOT, StdioPeer, stdio_peer
 from toolpost.upstreams.spec import ServerSpec
 

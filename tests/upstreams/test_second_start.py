@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import gateway, text_of, until
+from tests.upstreams.behind import gateway, text_of
 from tests.upstreams.changing import LOOKUP, Changing, with_property
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.contracts import schema
 from toolpost.contracts.expansion import measure_expansion

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import REWORDED, WIDENED, Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, listed
+from tests.waiting import until
 from tests.ways import STATELESS, Way
 from toolpost.app.running import App
 from toolpost.providers import server_host

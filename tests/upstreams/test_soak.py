@@ -14,9 +14,10 @@ import psutil
 import pytest
 from mcp import Client, MCPError
 
-from tests.upstreams.behind import gateway, hostile, report, text_of, until
+from tests.upstreams.behind import gateway, hostile, report, text_of
 from tests.upstreams.conftest import running
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app.running import App
 from toolpost.settings import StoreSettings

@@ -9,19 +9,8 @@ import pytest
 from mcp import MCPError
 
 from tests.hostile.attacks import attack
-from tests.upstreams.behind import (
-    MEMORY,
-    ONE_OF_EACH,
-    PAIRS,
-    Timed,
-    beside,
-    gateway,
-    hostile,
-    lines,
-    report,
-    text_of,
-    until,
-)
+from tests.upstreams.behind import MEMORY, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, lines, report, text_of
+from tests.waiting import until
 from tests.ways import STATELESS, Way
 from toolpost.providers import servers
 from toolpost.testing import error_of

@@ -8,9 +8,10 @@ import anyio
 import psutil
 import pytest
 
-from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of, until
+from tests.upstreams.behind import ONE_OF_EACH, PAIRS, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.wires import Wire, duplex_wire
+from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
@@ -141,7 +142,7 @@ async def test_what_a_server_starts_before_its_call_is_awaited_counts(
             # As if the machine had been busy with other processes, until the child is older than a clock tick.
             while not children(log):
                 time.sleep(0.1)
-            time.sleep(0.1)
+            time.sleep(0.1)  # older than a clock tick
         return pending
 
     monkeypatch.setattr(Peer, "send_ahead", be_slow)
@@ -173,7 +174,7 @@ async def test_a_server_that_is_deaf_is_replaced(monkeypatch: pytest.MonkeyPatch
 async def test_a_late_answer_reaches_nobody(tmp_path: Path) -> None:
     async with gateway(hostile(timeout_s=2.0)) as (app, client):
         late = await client.call_tool("up__deaf", {"seconds": 2.5})
-        await anyio.sleep(0.7)
+        await anyio.sleep(0.7)  # the answer comes 0.5 s too late
         after = [text_of(await client.call_tool("up__echo", {"text": str(n)})) for n in range(5)]
         seen = report(app)
 

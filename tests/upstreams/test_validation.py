@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.hostile.schemas import RECURSIVE, SLOW, SLOW_VALUES
-from tests.upstreams.behind import until
+from tests.waiting import until
 from toolpost.contracts.compatibility import Definition, judge
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed
 from toolpost.contracts.issues import find_issues

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.upstreams.behind import SERVERS, until
+from tests.upstreams.behind import SERVERS
 from tests.upstreams.raw import Ask, raw_http, raw_stdio
 from tests.upstreams.servers.board import META, PAGE, URI
+from tests.waiting import until
 from tests.ways import BOTH, IN_MEMORY, TOOLPOST
 from toolpost.app import open_app, open_http
 from toolpost.providers.app_pages import add_script

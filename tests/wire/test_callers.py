@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from tests.hostile.attacks import attack
 from tests.loaded import loaded, loaded_toml, loaded_toolpost
 from tests.upstreams.behind import hostile, text_of
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of, server_environment
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
@@ -493,10 +494,8 @@ async def test_what_a_removed_caller_listens_to_ends(project: Project) -> None:
             await tasks.start(listen, name)
         project.write("ada")
         await apply_config(app, project.load)
-        with anyio.fail_after(30):
-            while not ended:
-                await anyio.sleep(0.01)
-        await anyio.sleep(0.3)
+        await until(lambda: ended)
+        await anyio.sleep(0.3)  # what must not come would be here by now
         tasks.cancel_scope.cancel()
 
     assert ended == ["bob"]
@@ -529,15 +528,13 @@ async def test_whoever_sees_less_hears_less(mode: str, project: Project) -> None
         with anyio.fail_after(30):
             while mode == "legacy" and not app.shares.streams.taken:  # the stream of the session
                 await anyio.sleep(0.01)
-        await anyio.sleep(0.3)
+        await anyio.sleep(0.3)  # what the change itself announces has come
         heard.clear()
         subscribers = (await app.sdk.server()).subscribers
         for server in ("one", "two"):
             await subscribers.forward(Notification(server=server, key="", method=PROMPTS_CHANGED, params=b"{}"))
-        with anyio.fail_after(30):
-            while not heard:
-                await anyio.sleep(0.01)
-        await anyio.sleep(0.2)
+        await until(lambda: heard)
+        await anyio.sleep(0.2)  # what must not come would be here by now
         tasks.cancel_scope.cancel()
 
     assert len(heard) == 1, "of the server that is out of sight nothing is heard"

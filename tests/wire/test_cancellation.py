@@ -13,6 +13,7 @@ import pytest
 
 from tests.hostile.attacks import attack
 from tests.victims.family import NAMES
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import META_KEY
@@ -117,9 +118,7 @@ async def test_hanging_up_ends_the_call_and_its_tree(token: str | None, tmp_path
             connection.sendall(stateless_request("does__run", {"command": command}, meta))
             family = await everybody(pids)
             assert app.gateway.in_flight == 1
-        with anyio.fail_after(30):
-            while app.gateway.in_flight:
-                await anyio.sleep(0.02)
+        await until(lambda: not app.gateway.in_flight)
 
         assert [pid for pid in family if psutil.pid_exists(pid)] == []
 
@@ -137,9 +136,7 @@ async def test_a_deadline_ends_the_whole_tree(way: Way, tool: str, tmp_path: Pat
         answer = await client.call_tool(tool, {"command": command})
         took_s = time.monotonic() - started
         family = [int(path.read_text()) for path in pids.iterdir() if not path.name.startswith(".")]
-        with anyio.fail_after(20):
-            while any(psutil.pid_exists(pid) for pid in family):
-                await anyio.sleep(0.02)
+        await until(lambda: not any(psutil.pid_exists(pid) for pid in family))
 
     assert error_of(answer)["code"] == "TOOL_TIMEOUT"
     assert error_of(answer)["timeoutMs"] == 2000
@@ -179,7 +176,5 @@ def test_the_call_id_is_in_the_answer(tmp_path: Path) -> None:
 
 async def everybody(folder: Path) -> list[int]:
     """Wait until the whole family has written down its pids."""
-    with anyio.fail_after(20):
-        while not all((folder / name).exists() for name in NAMES):
-            await anyio.sleep(0.02)
+    await until(lambda: all((folder / name).exists() for name in NAMES))
     return [int((folder / name).read_text()) for name in NAMES]

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 
 from tests.hostile.attacks import attack
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -137,9 +138,5 @@ async def test_no_task_is_left_behind() -> None:
             async with anyio.create_task_group() as tasks:
                 for number in range(500):
                     tasks.start_soon(give_up, number)
-            with anyio.fail_after(30):
-                while app.gateway.in_flight:
-                    await anyio.sleep(0.01)
-            await anyio.sleep(0.05)
-
-            assert len(asyncio.all_tasks()) <= before
+            await until(lambda: not app.gateway.in_flight)
+            await until(lambda: len(asyncio.all_tasks()) <= before)

@@ -11,6 +11,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from tests.hostile.attacks import attack
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
@@ -114,12 +115,8 @@ async def test_a_client_that_hangs_up_takes_its_call_along(server: tuple[App, in
     head = post("x", name="does__sleep").partition(b"content-length")[0]
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
         await stream.send(head + b"content-length: %d\r\n\r\n" % len(body) + body)
-        with anyio.fail_after(20):
-            while app.gateway.in_flight != 1:
-                await anyio.sleep(0.01)
-    with anyio.fail_after(20):
-        while app.gateway.in_flight:
-            await anyio.sleep(0.01)
+        await until(lambda: app.gateway.in_flight == 1)
+    await until(lambda: not app.gateway.in_flight)
     entries = await app.store.audit.entries(AuditFilter(), limit=10)
 
     assert [record.entry.outcome for record in entries] == ["cancelled"]

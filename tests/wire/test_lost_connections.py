@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from tests.plugins import behaviours
-from tests.upstreams.behind import until
 from tests.upstreams.servers.http_server import HttpServer, serving
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.store import AuditFilter

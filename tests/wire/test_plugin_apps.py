@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.plugins.counter import PAGE, plugin
-from tests.upstreams.behind import until
 from tests.upstreams.raw import Ask, raw_http
 from tests.upstreams.test_notifications import Ear
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import open_app, open_http

@@ -14,8 +14,9 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.plugins.offers import PNG, plugin
-from tests.upstreams.behind import text_of, until
+from tests.upstreams.behind import text_of
 from tests.upstreams.test_notifications import Ear
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
 from toolpost.app import open_app, open_http
@@ -435,7 +436,7 @@ async def test_logs_reach_no_other_client_of_the_caller() -> None:
             await until(lambda: app.shares.streams.taken == 2)
             await client.call_tool("offers__logs")
             await until(lambda: len(heard["caller"]) == 3)
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # what must not come would be here by now
 
     assert heard["other"] == []
 
@@ -475,7 +476,7 @@ async def test_what_is_added_and_removed_at_run_time_is_announced(way: Way, tmp_
             await client.call_tool("offers__write", {"title": "today", "text": "buy bread"})
             await client.call_tool("offers__write", {"title": "other", "text": "unfollowed"})
             await until(lambda: "updated offers://notes/today" in ear.heard)
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # what must not come would be here by now
 
     assert (added, prompt.text, resource.text) == ("added", "added", "added")
     assert before == after

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from tests.plugins import behaviours
-from tests.upstreams.behind import HOSTILE, until
+from tests.upstreams.behind import HOSTILE
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, WAYS, StdioPeer, Way, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.caller import Caller
@@ -68,7 +69,8 @@ async def test_no_progress_after_the_answer(way: Way) -> None:
     seen: Seen = []
     async with way.client(BEHAVIOURS) as client:
         await client.call_tool("does__late_progress", {}, progress_callback=recorder(seen))
-        await anyio.sleep(0.4)
+        await until(lambda: "nagged" in behaviours.STARTED)
+        await client.call_tool("does__echo", {"text": "after it"})
 
     assert behaviours.STARTED == ["nag", "nagged"]
     assert seen == []

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from tests.victims.family import NAMES
+from tests.waiting import wait_until
 from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, TOOLPOST, server_environment, stdio_peer
 from toolpost.settings.locations import state_folder
 from toolpost.store import AuditFilter, open_store
@@ -187,12 +188,6 @@ def test_a_client_that_leaves_takes_its_calls_along(tmp_path: Path) -> None:
     assert exit_code == 0
     assert time.monotonic() - started < 30
     assert anyio.run(outcomes, tmp_path) == ["ok", "cancelled"]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.02)
 
 
 def in_flight(url: str) -> int:

@@ -213,7 +213,7 @@ async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_co
         await conversations_of(app).cancel(ADA, thread)
         await run.done.wait()
         after = await asked(app, thread, "say the new answer")
-        await anyio.sleep(0.6)
+        await anyio.sleep(0.6)  # what must not come would be here by now
         later = await asked(app, thread, "count")
 
     assert run.ended is not None

@@ -20,6 +20,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.parts.agents.asking import desk
 from tests.parts.agents.test_acp import has_gone, with_agent
+from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import open_http
@@ -158,21 +159,18 @@ async def test_whoever_listens_and_reads_no_more_is_let_go(monkeypatch: pytest.M
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.connect(address)
             deaf.sendall(f"GET /api/threads/{thread}/events HTTP/1.1\r\nHost: {address[0]}\r\n\r\n".encode())
-            with anyio.fail_after(30):
-                while not conversations_of(site.app).running._listeners:
-                    await anyio.sleep(0.01)
+            await until(lambda: conversations_of(site.app).running._listeners)
             ended = await site.say(thread, "go on")
 
-            with anyio.fail_after(30):
-                while conversations_of(site.app).running._listeners:
-                    await anyio.sleep(0.01)
+            await until(lambda: not conversations_of(site.app).running._listeners)
     assert (ended["state"], len(ended["text"])) == ("done", 8_000_000)
 
 
 async def settled(site: Web, thread: str) -> None:
-    with anyio.fail_after(30):
-        while "running" in (await site.http.get(f"/api/threads/{thread}")).json():
-            await anyio.sleep(0.02)
+    async def is_settled() -> bool:
+        return "running" not in (await site.http.get(f"/api/threads/{thread}")).json()
+
+    await until(is_settled)
 
 
 async def test_a_turn_can_be_cancelled_by_another_request() -> None:
@@ -373,9 +371,7 @@ async def test_an_agent_may_use_tools_and_lead_no_conversations() -> None:
         refused = await site.http.post(f"/api/threads/{thread}/messages", json={"text": "more"}, headers=headers)
         servers = await site.http.get("/api/servers", headers=headers)
         conversations_of(site.app).pool.evict_thread(thread)  # type: ignore[arg-type]
-        with anyio.fail_after(20):
-            while site.app.roster.find_delegated(door.token.encode()) is not None:
-                await anyio.sleep(0.01)
+        await until(lambda: site.app.roster.find_delegated(door.token.encode()) is None)
 
     assert (refused.status_code, servers.status_code) == (403, 403)
     assert door.token not in repr(door)

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from mcp import Client
 
 from tests.parts.agents.asking import ADA, BOB, asked, at_work
 from tests.proofs import proves
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
@@ -53,12 +54,6 @@ async def used_by_agent(app: App, thread: ThreadId, name: str, **arguments: Any)
     ended = await asked(app, thread, f"call {name} {json.dumps(arguments)}")
     told = json.loads(ended.text)
     return told["data"] if told["ok"] else told["error"]
-
-
-async def until(holds: Callable[[], Any], within_s: float = 60) -> None:
-    with anyio.fail_after(within_s):
-        while not await holds():
-            await anyio.sleep(0.05)
 
 
 @proves("history__threads", "limit")

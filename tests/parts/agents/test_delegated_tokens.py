@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import httpx2
 import msgspec
 import pytest
@@ -11,6 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.hostile.attacks import attack
 from tests.parts.agents.test_api import web
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app.callers import members_of
 from toolpost.base.caller import GatewayAccess
@@ -62,13 +62,12 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
         door = agent.sessions[0].order.gateway
         assert door is not None
         conversations_of(site.app).pool.evict_thread(thread)
-        with anyio.fail_after(20):
-            while not agent.sessions[0].is_closed:
-                await anyio.sleep(0.01)
-        await anyio.sleep(0.05)
-        status = await status_of(site.http, door)
+        await until(lambda: agent.sessions[0].is_closed)
 
-    assert status == 401
+        async def is_refused() -> bool:
+            return await status_of(site.http, door) == 401
+
+        await until(is_refused)
 
 
 @attack(

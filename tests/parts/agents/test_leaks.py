@@ -9,6 +9,7 @@ import pytest
 
 from tests.parts.agents.asking import ADA
 from tests.parts.agents.test_acp import with_agent
+from tests.waiting import until
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.testing import conversations_of
@@ -61,8 +62,6 @@ async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, m
             [],
             0,
         )
-    with anyio.fail_after(30):
-        while me.children(recursive=True):
-            await anyio.sleep(0.05)
+    await until(lambda: not me.children(recursive=True))
 
     assert turns > count

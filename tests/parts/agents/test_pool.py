@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from tests.parts.agents.asking import ADA, BOB
-from tests.upstreams.behind import until
+from tests.waiting import until
 from toolpost.base.caller import Caller, Principal, Scope
 from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
@@ -135,7 +135,7 @@ async def test_turns_of_one_key_come_in_order_one_at_a_time() -> None:
                 inside += 1
                 assert inside == 1
                 order.append(number)
-                await anyio.sleep(0.002)
+                await anyio.sleep(0.002)  # turns overlap
                 inside -= 1
 
         async with anyio.create_task_group() as tasks:
@@ -166,7 +166,7 @@ async def test_when_all_are_busy_the_next_waits_for_its_turn() -> None:
             nonlocal most
             async with pool.lease(key(thread), opener(agent)):
                 most = max(most, sum(not session.is_closed for session in agent.sessions))
-                await anyio.sleep(0.005)
+                await anyio.sleep(0.005)  # turns overlap
 
         async with anyio.create_task_group() as tasks:
             for number in range(20):
@@ -215,7 +215,7 @@ async def test_one_caller_has_at_most_their_share_of_the_sessions() -> None:
 
         for thread in ("a", "b", "c", "d"):
             tasks.start_soon(hold, thread)
-        await anyio.sleep(0.05)
+        await anyio.wait_all_tasks_blocked()
         with pytest.raises(QueueOverloaded) as refused:
             await used(pool, agent, key("e"))
         with anyio.fail_after(30):
@@ -255,7 +255,7 @@ async def test_an_idle_session_ends_after_its_time_counted_from_its_last_turn() 
             async with pool.lease(key("idle"), opener(agent)):
                 pass
             await until(lambda: {warm.key.thread for warm in pool.sessions} == {"busy"})
-            await anyio.sleep(0.4)
+            await anyio.sleep(0.4)  # what must not come would be here by now
             kept = {warm.key.thread for warm in pool.sessions}
             ended = anyio.current_time()
         await until(lambda: pool.sessions == [])
@@ -300,9 +300,7 @@ async def test_whoever_is_cancelled_in_the_middle_leaves_no_session_behind() -> 
             async with pool.lease(key(), opener(agent)):
                 scope.cancel()
                 await anyio.sleep_forever()
-        with anyio.fail_after(20):
-            while pool.sessions or not agent.sessions[0].is_closed:
-                await anyio.sleep(0.01)
+        await until(lambda: not (pool.sessions or not agent.sessions[0].is_closed))
 
         assert pool.metrics.agent_evictions.value("abandoned") == 1
 
@@ -313,9 +311,7 @@ async def test_a_session_that_nobody_waits_for_any_more_is_still_warm_when_it_is
         with anyio.move_on_after(0.01):
             async with pool.lease(key(), opener(agent)):
                 pass
-        with anyio.fail_after(20):
-            while not any(pooled.is_idle for pooled in pool.sessions):
-                await anyio.sleep(0.01)
+        await until(lambda: any(pooled.is_idle for pooled in pool.sessions))
         async with pool.lease(key(), opener(agent)):
             pass
 
@@ -330,7 +326,7 @@ async def test_a_wish_that_was_given_up_before_there_was_a_place_opens_nothing()
             with anyio.move_on_after(0.02):
                 async with pool.lease(key("b"), opener(agent)):
                     pass
-        await anyio.sleep(0.02)
+        await anyio.wait_all_tasks_blocked()
 
         assert [warm.key.thread for warm in pool.sessions] == ["a"]
         assert len(agent.sessions) == 1
@@ -376,7 +372,7 @@ async def test_an_opening_that_takes_too_long_is_ended() -> None:
 
 async def test_two_hundred_threads_share_eight_sessions_and_leave_nothing() -> None:
     async def slow(prompt: str, session: Any) -> AsyncGenerator[Any, None]:
-        await anyio.sleep(0.001)
+        await anyio.sleep(0.001)  # turns overlap
         yield None
 
     agent = ScriptedAgent(slow)
@@ -387,7 +383,7 @@ async def test_two_hundred_threads_share_eight_sessions_and_leave_nothing() -> N
             nonlocal most
             async with pool.lease(key(f"t-{number % 200}"), opener(agent)):
                 most = max(most, sum(not session.is_closed for session in agent.sessions))
-                await anyio.sleep(0.0005)
+                await anyio.sleep(0.0005)  # turns overlap
 
         async with anyio.create_task_group() as tasks:
             for number in range(600):

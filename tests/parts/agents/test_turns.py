@@ -15,6 +15,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.parts.agents.asking import ADA, BOB, at_work, desk
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_http
@@ -229,8 +230,11 @@ async def test_an_agent_that_ends_twice_or_never_is_at_fault() -> None:
 
 
 async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
+    has_begun = anyio.Event()
+
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         if prompt.endswith("wait"):
+            has_begun.set()
             await session.cancelled.wait()
         yield TextChunk(text=prompt[-4:])
 
@@ -238,7 +242,7 @@ async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
         first = await conversations_of(app).start_message(ADA, thread, "wait")
         second = await conversations_of(app).start_message(ADA, thread, "more")
         third = await conversations_of(app).start_message(ADA, thread, "last")
-        await anyio.sleep(0.05)
+        await has_begun.wait()
         await conversations_of(app).cancel(ADA, thread, second.info.turn)
         await conversations_of(app).cancel(ADA, thread, first.info.turn)
         await third.done.wait()
@@ -298,9 +302,7 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
             tasks.start_soon(said, app, thread, "hello")
             await has_spoken.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            while conversations_of(app).runs:
-                await anyio.sleep(0.01)
+        await until(lambda: not conversations_of(app).runs)
         (turn,) = await conversations_of(app).list_turns(ADA, thread)
         messages = await conversations_of(app).read_messages(ADA, thread)
 
@@ -333,7 +335,7 @@ async def test_a_server_that_ends_lets_plugins_hear_of_the_end_of_a_turn() -> No
 
     @listener.hook
     async def toolpost_on_complete(ended: TurnEnded) -> None:
-        await anyio.sleep(0.2)
+        await anyio.sleep(0.2)  # it is slow on purpose
         heard.append(ended.text)
 
     async with open_test_app(listener, agents={"main": ScriptedAgent()}) as app:
@@ -430,9 +432,7 @@ async def test_hooks_hear_change_and_answer_in_their_order() -> None:
     async with conversing(agent, plugin) as (app, thread):
         ping = await said(app, thread, "/ping")
         asked = await said(app, thread, "help")
-        with anyio.fail_after(30):
-            while len(seen) < 6:
-                await anyio.sleep(0.01)
+        await until(lambda: len(seen) >= 6)
         messages = await conversations_of(app).read_messages(ADA, thread)
 
     assert (ping.text, asked.text.endswith("help, please")) == ("pong", True)
@@ -502,7 +502,7 @@ async def test_a_turn_is_stopped_while_more_is_required(moment: str) -> None:
     async def toolpost_check_answer(answer: str) -> str | None:
         if moment == "checked":
             is_there.set()
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # it is slow on purpose
         return "more"
 
     async def slow(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
@@ -548,7 +548,7 @@ async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypa
         raise KeyError("lost")
 
     def blocks(prompt: str) -> str:
-        time.sleep(0.5)
+        time.sleep(0.5)  # it is slow on purpose
         return ""
 
     hook = {"raises": raises, "hangs": hangs, "blocks": blocks, "swallows": swallows}[kind]
@@ -592,9 +592,7 @@ async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
 
     async with conversing(ScriptedAgent(calls), plugin, desk) as (app, thread), open_http(app):
         ended = await said(app, thread, "go")
-        with anyio.fail_after(30):
-            while len(heard) < 2:
-                await anyio.sleep(0.01)
+        await until(lambda: len(heard) >= 2)
 
     assert [(call.tool, call.code) for call in heard] == [("desk__add", None), ("desk__fail", "HANDLER_ERROR")]
     assert {(call.thread, call.turn, call.trace_id) for call in heard} == {(thread, ended.turn, ended.trace_id)}

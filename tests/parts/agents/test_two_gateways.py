@@ -17,8 +17,9 @@ import pytest
 
 from tests.parts.agents.asking import ADA, asked
 from tests.parts.agents.test_api import start_server
-from tests.parts.agents.test_bundled_plugins import CONFIG, opened, until, used_by_agent
+from tests.parts.agents.test_bundled_plugins import CONFIG, opened, used_by_agent
 from tests.store.conftest import url_of
+from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.agents.other_processes import LOOK_S
@@ -142,7 +143,7 @@ async def test_what_is_scheduled_comes_once(tmp_path: Path) -> None:
             return "count" in [m.text for m in await conversations_of(two).read_messages(ADA, thread)]
 
         await until(has_come)
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # what must not come would be here by now
         messages = await conversations_of(one).read_messages(ADA, thread)
 
     assert [m.text for m in messages].count("count") == 1

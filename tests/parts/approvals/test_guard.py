@@ -14,7 +14,8 @@ from mcp import Client
 from tests.discovery.test_modes import with_servers
 from tests.parts.approvals.bank import approvals_of, bank, cast, expire, refused, requiring, served
 from tests.parts.tasks.asking import Tasks
-from tests.upstreams.behind import hostile, until
+from tests.upstreams.behind import hostile
+from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
 from toolpost.app import open_app

@@ -14,6 +14,7 @@ from nacl.signing import VerifyKey
 
 from tests.hostile.attacks import attack
 from tests.parts.approvals.bank import expire
+from tests.waiting import until
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId, ThreadId
 from toolpost.base.signing import SigningKey
@@ -181,9 +182,8 @@ async def test_a_call_whose_gateway_is_gone_is_lost_and_its_approval_is_used(
         found = (await approvals.open_call(subject(), expires_s=60)).round
         await approve(approvals, found)
         await approvals.dispatch(found.id, found.key, CallId("c1"))
-    await asyncio.sleep(0.3)
     async with opened(url) as (after, store):
-        lost = await after.sweep()
+        lost = await until(after.sweep)
         again = await after.sweep()
         reopened = await after.open_call(subject(), expires_s=60)
         entries = await store.audit.entries(AuditFilter(tool="approvals__lost"), limit=10)
@@ -283,7 +283,7 @@ async def test_who_may_not_vote(url: str) -> None:
 async def test_an_expired_round_takes_no_votes(url: str) -> None:
     async with opened(url) as (approvals, _):
         found = (await approvals.open_call(subject(), expires_s=0.1)).round
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # longer than the round is open
         with pytest.raises(InvalidRequest, match="expired"):
             await approvals.vote(found.id, "approve", by=caller("ann"))
         next_one = await approvals.open_call(subject(), expires_s=60)
@@ -332,7 +332,7 @@ async def test_a_waiter_hears_of_a_vote_in_another_process(url: str) -> None:
     async with opened(url) as (one, _), opened(url) as (other, _):
         found = (await one.open_call(subject(needed=1), expires_s=60)).round
         waiting = asyncio.create_task(one.wait(found.id))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the promise holds in either order; this one is the likelier
         await other.vote(found.id, "approve", by=caller("ann"))
         view = await asyncio.wait_for(waiting, 30)
 

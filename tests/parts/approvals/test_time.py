@@ -128,7 +128,7 @@ async def test_rounds_and_approvals_outlive_a_jump_of_the_clock(url: str, jump_s
         key = (await approvals.read(approved.id)).round.key
         used = await other.dispatch(approved.id, key, CallId("c-2"))
         late = await open_one(approvals, 9, expires_s=0.2)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # several sweeps
         ended = (await other.read(late.id)).status
 
     assert lost == [], "the gateway that runs it has not been gone for long"

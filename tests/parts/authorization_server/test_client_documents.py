@@ -13,7 +13,7 @@ import pytest
 
 from tests.hostile.attacks import attack
 from tests.parts.authorization_server.conftest import REDIRECT, OpenGateway, Pkce
-from tests.upstreams.behind import until
+from tests.waiting import until
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.credentials import fetch
 from toolpost.parts.authorization_server import clients

@@ -30,7 +30,7 @@ from tests.parts.authorization_server.conftest import (
     config_of,
     query_of,
 )
-from tests.upstreams.behind import until
+from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from tests.wire.callers import ERAS, names
 from toolpost.app import open_app
@@ -305,7 +305,7 @@ async def test_passphrases_cannot_be_tried_at_the_same_time(
     compare = is_passphrase
 
     def slowly(text: str, hashed: str) -> bool:
-        time.sleep(0.1)
+        time.sleep(0.1)  # it is slow on purpose
         return compare(text, hashed)
 
     async with open_gateway() as gateway:

@@ -92,7 +92,7 @@ async def test_a_login_that_is_used_again_says_so(
         _, tokens = await gateway.log_in()
         read = gateway.app.store.scripts.read
         (before,) = await read(lambda: records.list_logins(records.Which()))
-        await anyio.sleep(0.02)
+        await anyio.sleep(0.02)  # the clock of the store goes on
         await gateway.ping(tokens["access_token"])
         (after,) = await read(lambda: records.list_logins(records.Which()))
 

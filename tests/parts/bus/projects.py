@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -148,10 +147,3 @@ class Agent:
         if task is not None:
             await self.ask("ack_task", name=name, bead_id=task["bead_id"])
         return task
-
-
-def wait_until(is_so: Any, limit_s: float = 60.0) -> None:
-    until = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < until, "it did not come to that in time"
-        time.sleep(0.05)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.parts.bus.projects import wait_until
+from tests.waiting import wait_until
 from tests.ways import IN_MEMORY, OURS, QUICK_WAYS
 from toolpost.app import open_app
 from toolpost.parts.bus.settings import BusSettings

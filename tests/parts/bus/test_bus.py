@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.parts.bus.conftest import OpenBus
+from tests.waiting import until
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
@@ -328,9 +329,7 @@ async def test_a_second_poll_takes_the_place_of_the_first(open_bus: OpenBus) -> 
             tasks.start_soon(poll, bus)
             await _until_polling(bus, name)
             tasks.start_soon(poll, elsewhere)
-            with anyio.fail_after(30):
-                while not polled:
-                    await anyio.sleep(0.01)
+            await until(lambda: polled)
             await bus.submit(wish("a"))
 
     assert polled[0].is_superseded

@@ -10,7 +10,8 @@ import anyio
 import psutil
 import pytest
 
-from tests.parts.bus.projects import ERAS, Agent, Project, wait_until
+from tests.parts.bus.projects import ERAS, Agent, Project
+from tests.waiting import until, wait_until
 from tests.ways import TOOLPOST
 from toolpost.parts.bus.commands.project import ProjectServer
 from toolpost.testing import error_of
@@ -161,9 +162,9 @@ async def test_a_server_that_goes_away_is_started_again_and_nothing_is_lost(proj
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(poll)
-            await anyio.sleep(0.5)
+            await anyio.sleep(0.5)  # the promise holds in either order; this one is the likelier
             os.kill(first, number)
-            await anyio.sleep(0.2)
+            await until(lambda: not psutil.pid_exists(first) or is_zombie(first))
             await agent.ask("submit_task", bead_id="t")
         await agent.ask("ack_task", name="ada", bead_id="t")
         assert project.server is not None
@@ -240,7 +241,7 @@ async def test_a_server_that_nobody_uses_ends(project: Project) -> None:
     project.make(idle_s=4.0)
     async with project.client() as agent:
         await agent.ask("get_status")
-        wait_until(lambda: project.server is None, 60)
+        wait_until(lambda: project.server is None)
         again = await agent.ask("submit_task", bead_id="t")
 
     assert again["queued"]
@@ -254,7 +255,7 @@ async def test_a_server_that_nobody_can_find_any_more_ends(project: Project) -> 
         assert project.server is not None
         lost = project.server["pid"]
         (project.root / ".toolpost" / "bus-server.json").unlink()
-        await anyio.to_thread.run_sync(wait_until, lambda: not psutil.pid_exists(lost) or is_zombie(lost), 60)
+        await until(lambda: not psutil.pid_exists(lost) or is_zombie(lost))
         submitted = await agent.ask("submit_task", bead_id="t")
 
     assert submitted["queued"]

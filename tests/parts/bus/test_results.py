@@ -16,6 +16,7 @@ from mcp import Client
 from tests.parts.bus.conftest import OpenBus
 from tests.parts.bus.projects import ERAS, Agent, Project
 from tests.parts.bus.test_bus import LOST, ME, given, wish, worked
+from tests.waiting import until
 from tests.ways import OURS, STATELESS
 from tests.wire.callers import Project as Callers
 from tests.wire.callers import client_of
@@ -79,7 +80,7 @@ async def test_a_planner_reads_waits_for_and_lists_what_it_handed_over(config: C
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: wait("any", all=False))
             tasks.start_soon(lambda: wait("all"))
-            await anyio.sleep(0.1)
+            await anyio.sleep(0.1)  # the promise holds in either order; this one is the likelier
             await ada.ask("worker_done", bead_id="good", result={"lines": [1, None]})
             await ada.work("w")
             await ada.ask("task_failed", bead_id="bad", reason="no time")
@@ -190,7 +191,7 @@ async def ended(bus: Bus, how: Callable[[], Any], *, elsewhere: Bus | None = Non
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
-        await anyio.sleep(0.3)
+        await until(lambda: bus._store.scripts.read(_watches))
         await how()
         since = time.perf_counter()
     states, at = waited[0]
@@ -232,7 +233,7 @@ async def test_a_task_that_is_given_up_wakes_its_waiter(open_bus: OpenBus, monke
 
         async def lose() -> None:
             await worked(bus, name)
-            await anyio.sleep(0.5)
+            await anyio.sleep(0.5)  # longer than the lease
             await worked(bus, name)
 
         async with anyio.create_task_group() as tasks:
@@ -376,7 +377,7 @@ async def test_an_agent_reads_results_through_bus_connect(project: Project, url:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
-            await anyio.sleep(0.2)
+            await anyio.sleep(0.2)  # the promise holds in either order; this one is the likelier
             await worker.ask("worker_done", bead_id="t", result=[1])
         read = await planner.ask("get_task", bead_id="t")
         listed = await planner.ask("list_tasks", state="done")
@@ -404,7 +405,7 @@ async def test_a_wait_through_bus_connect_outlives_a_server_that_is_killed(proje
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.3)  # the promise holds in either order; this one is the likelier
             project.kill_server()
             await anyio.to_thread.run_sync(project.run, "cancel", "t")
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from tests.parts.console.conftest import OpenSite, Site
+from tests.waiting import until
 from toolpost.cli.lock.states import LockFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -32,17 +33,11 @@ def bank(folder: Path, more: str = "") -> str:
     return f"# the bank\n[servers.bank] # ours\ncommand = {json.dumps(sys.executable)}\nargs = {words} # quick\n{more}"
 
 
-async def wait(until: Callable[[], Any]) -> None:
-    with anyio.fail_after(20):
-        while not until():
-            await anyio.sleep(0.05)
-
-
 async def change_tool(site: Site) -> None:
     (site.folder / "tools.json").write_text(json.dumps(NEW))
     await site.change("/server/act", name="bank", action="restart")
     bank = site.app.servers.providers
-    await wait(lambda: (found := bank["bank"].statuses.get("bank__pay")) and found.judgement is not None)  # type: ignore[call-overload]
+    await until(lambda: (found := bank["bank"].statuses.get("bank__pay")) and found.judgement is not None)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
@@ -58,7 +53,7 @@ async def test_a_changed_contract_is_explained_and_accepted(
         accepted = await opened.change("/contract/accept", tool="bank__pay", digest=shown["digest"])
         after = (await opened.get("/contracts"))["tools"]
         locked = LockFile(tmp_path / "toolpost.lock").require_tools()
-        await wait(lambda: len(opened.app.gateway.catalog) == 2)
+        await until(lambda: len(opened.app.gateway.catalog) == 2)
 
     assert (listed["tool"], listed["verdict"], listed["isQuarantined"]) == ("bank__pay", "breaking", mode == "enforce")
     (change,) = [each for each in shown["changes"] if each["rule"] == "input.required-added"]
@@ -79,12 +74,12 @@ async def test_a_change_is_rejected_or_quarantined_in_toolpost_toml(site: OpenSi
         body = {"tool": "bank__pay", "action": "quarantine"}
         plan = await opened.change("/contract/plan", **body)
         await opened.change("/contract/change", **body, base=plan["base"])
-        await wait(lambda: "bank__pay" in providers["bank"].quarantined)
+        await until(lambda: "bank__pay" in providers["bank"].quarantined)
         assert '[servers.bank] # ours\ncontracts = "enforce"\n' in file.read_text()
         body = {"tool": "bank__pay", "action": "reject"}
         plan = await opened.change("/contract/plan", **body)
         await opened.change("/contract/change", **body, base=plan["base"])
-        await wait(lambda: "bank__pay" not in {**providers["bank"].tools, **providers["bank"].quarantined})
+        await until(lambda: "bank__pay" not in {**providers["bank"].tools, **providers["bank"].quarantined})
         assert (await opened.get("/contracts"))["tools"] == []
         nonsense = await opened.post("/contract/plan", tool="bank__pay", action="forget")
 
@@ -138,13 +133,13 @@ async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_th
         plan = await opened.change("/contract/plan", **body)
         await opened.change("/contract/change", **body, base=plan["base"])
         await wait_for(lambda found: bool(found) and found[0]["isQuarantined"])
-        await wait(lambda: names() == ["pets__cats"])
+        await until(lambda: names() == ["pets__cats"])
 
         detail = await opened.get("/contract", tool="pets__dogs")
         assert any(change["rule"] == "input.required-added" for change in detail["changes"])
         await opened.change("/contract/accept", tool="pets__dogs", digest=detail["digest"])
         assert await shown() == []
-        await wait(lambda: names() == ["pets__cats", "pets__dogs"])
+        await until(lambda: names() == ["pets__cats", "pets__dogs"])
         assert "size" in (tmp_path / "toolpost.lock").read_text()
 
         document.write_text(dogs("size", "color"))

@@ -12,6 +12,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.parts.console.conftest import OpenSite, Site
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -87,15 +88,11 @@ async def test_output_is_sent_as_it_comes_without_secrets(site: OpenSite) -> Non
 
 
 async def wait_for_servers(site: Site, *names: str) -> None:
-    with anyio.fail_after(20):
-        while sorted(site.app.servers.providers) != sorted(names):
-            await anyio.sleep(0.05)
+    await until(lambda: sorted(site.app.servers.providers) == sorted(names))
 
 
 async def wait_for_tools(site: Site, *names: str) -> None:
-    with anyio.fail_after(20):
-        while sorted(tool.contract.name for tool in site.app.gateway.catalog) != sorted(names):
-            await anyio.sleep(0.05)
+    await until(lambda: sorted(tool.contract.name for tool in site.app.gateway.catalog) == sorted(names))
 
 
 COMMENTED = """# Our gateway. Ask Ann before you change it.

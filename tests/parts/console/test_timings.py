@@ -7,6 +7,7 @@ from tests.parts.console.conftest import OpenSite, Site
 from tests.parts.console.test_calls import call
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from tests.upstreams.behind import hostile
+from tests.waiting import until
 from toolpost import CallRequest, CallResult, Next, Plugin
 from toolpost.parts.console import timings
 
@@ -51,9 +52,7 @@ async def test_each_step_of_a_function_is_shown(site: OpenSite) -> None:
     async with site("", press) as opened, anyio.create_task_group() as tasks:
         tasks.start_soon(call, opened, "press__print_page", {"copies": 1})
         tasks.start_soon(call, opened, "press__print_page", {"copies": 2})
-        with anyio.fail_after(30):
-            while opened.app.gateway.pipeline.waiting != 1:
-                await anyio.sleep(0.001)
+        await until(lambda: opened.app.gateway.pipeline.waiting == 1)
         may_print.set()
         with anyio.fail_after(30):
             while len((await opened.get("/calls"))["calls"]) < 2:

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from tests.loaded import loaded_toolpost
 from tests.parts.export.conftest import OpenStore, Receiver, add_entries
+from tests.waiting import until
 from tests.ways import TOOLPOST, server_environment
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.metrics import Counter
@@ -56,21 +57,15 @@ async def exporting_to(
         tasks.cancel_scope.cancel()
 
 
-async def wait_until(is_true: Callable[[], bool], seconds: float = 30) -> None:
-    with anyio.fail_after(seconds):
-        while not is_true():
-            await anyio.sleep(0.02)
-
-
 async def test_a_webhook_gets_every_record_once_signed_and_through_failures(
     open_export_store: OpenStore, receiver: Receiver
 ) -> None:
     receiver.statuses = [503, 200, 500]
     async with open_export_store() as store, exporting_to(store, webhook(receiver)):
         await add_entries(store, 25)
-        await wait_until(lambda: len(receiver.records) >= 25)
+        await until(lambda: len(receiver.records) >= 25)
         await add_entries(store, 3)
-        await wait_until(lambda: len(receiver.records) >= 28)
+        await until(lambda: len(receiver.records) >= 28)
 
     assert [record["seq"] for record in receiver.records] == list(range(1, 29))
     assert ChainVerifier().check_rows(row_of_line(json.dumps(record).encode()) for record in receiver.records) is None
@@ -90,10 +85,10 @@ async def test_it_goes_on_where_it_was_and_two_gateways_take_turns(
         async with exporting_to(one, webhook(receiver)), exporting_to(other, webhook(receiver)):
             await add_entries(one, 30)
             await add_entries(other, 30)
-            await wait_until(partial(_has_record, receiver, 60))
+            await until(partial(_has_record, receiver, 60))
         await add_entries(one, 5)
         async with exporting_to(other, webhook(receiver)):
-            await wait_until(partial(_has_record, receiver, 65))
+            await until(partial(_has_record, receiver, 65))
     seqs = [record["seq"] for record in receiver.records]
     assert list(dict.fromkeys(seqs)) == list(range(1, 66)), "in order, and perhaps some of them twice"
     assert len(seqs) <= 65 + 2 * STORED.batch
@@ -112,7 +107,7 @@ async def test_one_that_begins_now_leaves_out_what_was_before(open_export_store:
                 while not await store.scripts.read(_cursors):
                     await anyio.sleep(0.02)
             await add_entries(store, 2)
-            await wait_until(lambda: len(receiver.records) >= 2)
+            await until(lambda: len(receiver.records) >= 2)
     assert [record["seq"] for record in receiver.records] == [6, 7]
 
 
@@ -122,12 +117,12 @@ async def test_a_chain_that_was_rewritten_is_not_passed_on(
     async with open_export_store() as store:
         async with exporting_to(store, webhook(receiver)) as exporter:
             await add_entries(store, 2)
-            await wait_until(lambda: len(receiver.records) >= 2 and exporter.waiting == 0)
+            await until(lambda: len(receiver.records) >= 2 and exporter.waiting == 0)
         await store.scripts.run(_forge)
         await add_entries(store, 1)
         with caplog.at_level(logging.ERROR):
             async with exporting_to(store, webhook(receiver)):
-                await wait_until(lambda: "does not continue" in caplog.text)
+                await until(lambda: "does not continue" in caplog.text)
     assert len(receiver.records) == 2
 
 
@@ -141,14 +136,14 @@ async def test_a_file_has_each_record_once_also_after_a_crash(open_export_store:
     async with open_export_store() as store:
         await add_entries(store, 12)
         async with exporting_to(store, FileDestination(path)) as exporter:
-            await wait_until(lambda: path.exists() and last_record(path) == 12 and exporter.waiting == 0)
+            await until(lambda: path.exists() and last_record(path) == 12 and exporter.waiting == 0)
         # Killed while it wrote the next line, and before the cursor was kept.
         with path.open("ab") as file:
             file.write(b'{"seq":13,"atUtc":"20')
         await store.scripts.run(_set_back)
         await add_entries(store, 3)
         async with exporting_to(store, FileDestination(path)):
-            await wait_until(lambda: last_record(path) == 15)
+            await until(lambda: last_record(path) == 15)
     rows = [row_of_line(line) for line in path.read_bytes().splitlines()]
     assert [row[0] for row in rows] == list(range(1, 16))
     assert ChainVerifier().check_rows(rows) is None
@@ -175,7 +170,7 @@ async def test_a_store_that_is_away_ends_nothing(
 
         monkeypatch.setattr(store.audit, "entries", fail_first)
         async with exporting_to(store, webhook(receiver)):
-            await wait_until(partial(_has_record, receiver, 2))
+            await until(partial(_has_record, receiver, 2))
 
 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -190,7 +185,7 @@ async def test_otlp_logs_have_the_fields_and_the_trace(open_export_store: OpenSt
     async with open_export_store() as store:
         await add_entries(store, 4)
         async with exporting_to(store, OtlpLogs(receiver.url, headers={}, network=DIRECT)):
-            await wait_until(lambda: bool(receiver.requests))
+            await until(lambda: bool(receiver.requests))
     ((headers, body),) = receiver.requests
     assert headers["content-type"] == "application/json"
     (scope,) = Parse(_with_base64_ids(json.loads(body)), ExportLogsServiceRequest()).resource_logs[0].scope_logs
@@ -247,7 +242,7 @@ async def test_a_gateway_that_is_killed_loses_no_record(tmp_path: Path, receiver
                 assert process.stdout.readline()
                 # By another process: the gateway that serves finds it in the store.
                 subprocess.run(call, cwd=tmp_path, env=environment, check=True, capture_output=True)
-                await wait_until(partial(_has_record, receiver, number))
+                await until(partial(_has_record, receiver, number))
             finally:
                 process.kill()
         # As if the time had passed after which another gateway takes over.

@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from tests.parts.export.conftest import OpenStore, Receiver, add_entries
-from tests.parts.export.test_export import exporting_to, wait_until, webhook
+from tests.parts.export.test_export import exporting_to, webhook
+from tests.waiting import until
 from toolpost.parts import open_part_store
 from toolpost.parts.export import retention
 from toolpost.parts.export.exporter import read_floor
@@ -83,7 +84,7 @@ async def test_what_was_not_delivered_stays(open_export_store: OpenStore, receiv
         assert await apply_retention(store, DAY, ("siem",), None) == 6
         assert await seqs(store) == [7, 8, 9]
         async with exporting_to(store, webhook(receiver)):
-            await wait_until(lambda: len(receiver.records) == 9)
+            await until(lambda: len(receiver.records) == 9)
 
 
 async def test_a_broken_chain_is_evidence_and_stays(open_export_store: OpenStore) -> None:

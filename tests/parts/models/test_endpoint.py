@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tests.parts.models.endpoints import FakeEndpoint
+from tests.waiting import until
 from toolpost.parts.models.endpoint import (
     Api,
     Completion,
@@ -156,13 +157,9 @@ async def test_cancelling_closes_the_connection(endpoint: FakeEndpoint, model: s
     async with opened(endpoint, model, "chat") as client:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.complete, HAIKU, (lambda _text: None) if "stream" in model else None)
-            with anyio.fail_after(30):
-                while not endpoint.requests:
-                    await anyio.sleep(0.01)
+            await until(lambda: endpoint.requests)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            while not endpoint.closed:
-                await anyio.sleep(0.01)
+        await until(lambda: endpoint.closed)
 
 
 async def test_an_endpoint_that_is_not_there() -> None:

@@ -13,8 +13,9 @@ import pytest
 from mcp import Client
 
 from tests.loaded import loaded
-from tests.upstreams.behind import SERVERS, report, text_of, until
+from tests.upstreams.behind import SERVERS, report, text_of
 from tests.upstreams.test_questions import Person, client_on
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
@@ -149,9 +150,7 @@ async def test_a_call_that_is_cancelled_goes_to_no_other_server(twins: Twins) ->
             tasks.start_soon(client.call_tool, "pair__read", {})
             await until(lambda: twins.calls)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(30):
-            while app.gateway.in_flight:
-                await anyio.sleep(0.02)
+        await until(lambda: not app.gateway.in_flight)
     assert twins.calls == ["a read"]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.waiting import until
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import (
@@ -134,7 +135,7 @@ async def test_a_cancelled_call_leaves_the_half_open_circuit_to_others() -> None
     router = router_of(model, failures=1, pause_s=0.01)
     with pytest.raises(UpstreamUnavailable):
         await ask(router)
-    await anyio.sleep(0.02)
+    await until(lambda: router.breakers["m0"].report.state is CircuitState.HALF_OPEN)
     with anyio.move_on_after(0.05):
         await ask(router)
     assert router.breakers["m0"].report.state is CircuitState.HALF_OPEN
@@ -146,7 +147,7 @@ async def test_only_one_attempt_tests_a_half_open_circuit() -> None:
     router = router_of(model, failures=1, pause_s=0.01)
     with pytest.raises(UpstreamUnavailable):
         await ask(router)
-    await anyio.sleep(0.02)
+    await until(lambda: router.breakers["m0"].report.state is CircuitState.HALF_OPEN)
     outcomes: list[object] = []
 
     async def note(call: Callable[[], Any]) -> None:

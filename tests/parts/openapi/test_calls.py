@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.parts.openapi.fake_api import FakeApi, Reply, answers, describe, open_fake_api, open_gateway, takes
+from tests.waiting import until
 from tests.ways import QUICK_WAYS, Way
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings.network import NetworkSettings
@@ -238,9 +238,7 @@ async def test_a_call_ends_at_its_time_limit_and_closes_its_connection(api: Fake
     api.replies["GET /photo"] = Reply(delay_s=30)
     async with open_client(api, tmp_path, timeout_s=1) as client:
         assert error_of(await client.call_tool("pets__photo", {}))["code"] == "TOOL_TIMEOUT"
-        with anyio.fail_after(30):
-            while not api.lost:
-                await anyio.sleep(0.01)
+        await until(lambda: api.lost)
 
 
 async def test_an_api_that_is_down_is_named(api: FakeApi, tmp_path: Path) -> None:

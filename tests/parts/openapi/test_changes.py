@@ -10,7 +10,8 @@ import pytest
 from mcp import Client, MCPError
 
 from tests.parts.openapi.fake_api import FakeApi, Reply, answers, describe, open_gateway, takes
-from tests.upstreams.behind import text_of, until
+from tests.upstreams.behind import text_of
+from tests.waiting import until
 from tests.ways import STATELESS
 from toolpost.app import open_app
 from toolpost.app.reload import apply_config, follow_lock

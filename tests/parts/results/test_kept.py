@@ -91,7 +91,7 @@ async def test_what_has_expired_is_gone_even_while_it_is_read(url: str) -> None:
         new = await keep(kept, b"x" * (5 * CHUNK_BYTES))
         found = await kept.find(new.id, ADA)
         assert await kept.read(found, 0, 10) == b"x" * 10
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.5)  # longer than it is kept
         with pytest.raises(NotFound):
             await kept.read(found, 0, 10)
         with pytest.raises(NotFound):

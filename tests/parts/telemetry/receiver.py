@@ -2,7 +2,6 @@
 
 import gzip
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ import grpc
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.waiting import wait_until
 
 KINDS = {Span.SPAN_KIND_SERVER: "SERVER", Span.SPAN_KIND_CLIENT: "CLIENT", Span.SPAN_KIND_INTERNAL: "INTERNAL"}
 
@@ -82,10 +83,7 @@ class Receiver:
         return read_attributes(self.traces[0].resource_spans[0].resource.attributes)
 
     def wait_for(self, name: str, limit_s: float = 30.0) -> None:
-        end = time.monotonic() + limit_s
-        while not self.named(name) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert self.named(name), sorted({span.name for span in self.spans})
+        wait_until(lambda: self.named(name), limit_s=limit_s)
 
 
 def read_attributes(pairs: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.parts.telemetry.receiver import Receiver, open_receiver
 from tests.parts.telemetry.test_spans import open_gateway, plugin, up
+from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
@@ -114,9 +115,7 @@ async def test_spans_wait_for_a_receiver_that_comes_back(
         receiver.status = 503
         async with open_gateway(receiver) as app, Way("memory", STATELESS).client_of(app) as client:
             await client.call_tool("own__meta", {})
-            with anyio.fail_after(30):
-                while not receiver.headers:
-                    await anyio.sleep(0.02)
+            await until(lambda: receiver.headers)
             receiver.status = 200
             await anyio.to_thread.run_sync(receiver.wait_for, "tools/call own__meta")
             assert "\ntoolpost_telemetry_dropped_total 0" in app.metrics()

@@ -148,7 +148,7 @@ async def test_a_cancelled_call_has_its_result(moment: str, url: str, monkeypatc
         written = await append(self, owner, name, draft, **options)
         if draft.body["kind"] == "call":
             STARTED.set()
-            await anyio.sleep(0.3)
+            await anyio.sleep(0.3)  # it is slow on purpose
         return written
 
     if moment == "while it is recorded":

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.parts.workspace.repos import USERS, build, first, make_repo, workspace_app, workspace_client, write
+from tests.waiting import until
 from tests.ways import QUICK_WAYS, StdioPeer, Way, stdio_peer
 from tests.wire.test_cancellation import cancel_request
 from toolpost.parts.workspace.spec import spec_of
@@ -44,9 +45,7 @@ async def builder() -> psutil.Process:
 
 
 async def nobody_left() -> None:
-    with anyio.fail_after(30):
-        while builders():
-            await anyio.sleep(0.02)
+    await until(lambda: not builders())
 
 
 def many(root: Path, count: int = 300, *, size: int = 5) -> None:
@@ -236,15 +235,11 @@ async def test_builds_that_wait_are_bounded_and_can_be_called_off(tmp_path: Path
                 await builder()
                 for _ in range(64 + 3):
                     tasks.start_soon(ask)
-                with anyio.fail_after(30):
-                    while len(results) < 3:
-                        await anyio.sleep(0.01)
+                await until(lambda: len(results) >= 3)
                 refused = list(results)
                 tasks.cancel_scope.cancel()
             await nobody_left()
-            with anyio.fail_after(30):
-                while app.gateway.in_flight:
-                    await anyio.sleep(0.01)
+            await until(lambda: not app.gateway.in_flight)
             again = data_of(await client.call_tool("workspace__index_build", {}))
 
     assert refused == ["QUEUE_OVERLOADED"] * 3

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.parts.workspace.repos import FILES, MEMORY, USERS, build, make_repo, paths, write
 from tests.parts.workspace.test_ends import builder, builders_beneath, many, nobody_left
+from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.app import open_app
 from toolpost.parts.workspace import watch
@@ -39,12 +40,6 @@ async def watched(root: Path, way: Way = MEMORY, **settings: Any) -> AsyncIterat
     config = msgspec.structs.replace(IN_MEMORY, project=str(root), parts={"workspace": chosen})
     async with open_app(config) as app, way.client_of(app) as client:
         yield client
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    with anyio.fail_after(60):
-        while not await holds():
-            await anyio.sleep(0.05)
 
 
 async def found(client: Client, query: str, *expected: str) -> None:
