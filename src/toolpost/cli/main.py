@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from toolpost.base.version import __version__
-from toolpost.manifest import BUNDLED, Command
+from toolpost.manifest import Command, bundled_parts
 from toolpost.terminal.examples import examples
 from toolpost.terminal.group import RootGroup
 
@@ -14,7 +14,7 @@ COMMANDS: Final = {
     "tools": Command("toolpost.cli.tools:tools", "List the tools, or show one in full."),
     "search": Command("toolpost.cli.search:search", "Find tools by what they do."),
     "call": Command("toolpost.cli.call.command:call", "Call a tool."),
-    **{name: command for entry in BUNDLED for name, command in entry.commands.items()},
+    **{name: command for part in bundled_parts() for name, command in part.commands.items()},
     "token": Command("toolpost.cli.token:token", "Make a token for a caller, and show the lines for toolpost.toml."),
     "new": Command("toolpost.cli.new:new", "Create a project for a plugin: code, tests, lock, CI and packaging."),
     "dev": Command("toolpost.cli.dev:dev", "Serve plugins and load them again when their files change."),

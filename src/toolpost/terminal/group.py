@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import TOOL_THREAD
 from toolpost.base.nearest import nearest_name
-from toolpost.manifest import BUNDLED, Command, installed_commands
+from toolpost.manifest import Command, bundled_parts, installed_commands
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure, show_usage_error
 
@@ -118,7 +118,7 @@ class ImporterGroup(SuggestingGroup):
             formatter.write_dl([(name, command.short_help) for name, command in sorted(self._all().items())])
 
     def _all(self) -> dict[str, Command]:
-        bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}
+        bundled = {name: command for part in bundled_parts() for name, command in part.importers.items()}
         return installed_commands("importers") | bundled
 
 
