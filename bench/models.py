@@ -9,8 +9,8 @@ import anyio.lowlevel
 from bench.figures import MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
+from toolpost.parts.models import PART as MODELS_PART
 from toolpost.parts.models.endpoint import Completion, ModelPrompt, TextListener
-from toolpost.parts.models.part import ModelsPart
 from toolpost.parts.models.router import Model, Router
 from toolpost.parts.models.score import FACTORS, Candidate, Scorer, ScoreRequest, ScoreWeights
 from toolpost.parts.models.stats import Stats
@@ -57,7 +57,7 @@ async def _measure_calls() -> list[float]:
         )
         for name in models
     ]
-    async with open_part_store("sqlite::memory:", ModelsPart.name, str(ModelsPart.migrations)) as store:
+    async with open_part_store("sqlite::memory:", MODELS_PART.name, MODELS_PART.migrations) as store:
         stats = Stats(store)
         router = Router(models, Scorer(candidates, ScoreWeights(dict.fromkeys(FACTORS, 1.0))), stats)
         times = []

@@ -14,9 +14,9 @@ from bench.figures import Figures, Metric, Pace, Part, Target, say
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts import open_part_store
+from toolpost.parts.trail import PART as TRAIL
 from toolpost.parts.trail import records
 from toolpost.parts.trail.export import encode_line, export_session, write_verifier
-from toolpost.parts.trail.part import TrailPart
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail
 from toolpost.parts.trail.verify_trail import check_proof
@@ -42,8 +42,7 @@ def measure(figures: Figures, pace: Pace) -> None:
 
 
 async def _measure(folder: Path, figures: Figures, pace: Pace) -> None:
-    assert TrailPart.migrations is not None
-    async with open_part_store(f"sqlite:{folder}/trail.db", TrailPart.name, TrailPart.migrations) as store:
+    async with open_part_store(f"sqlite:{folder}/trail.db", TRAIL.name, TRAIL.migrations) as store:
         trail = await Trail.open(store)
         await _measure_verification(trail, folder, figures, pace)
         await _fill(trail, "long", RECORDS)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 import httpx2
@@ -350,27 +350,26 @@ class BellSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 BELL = Section(name="bell", struct=BellSettings, default=BellSettings())
 
 
-class BellPart(Part):
-    name = "bell"
-    sections: ClassVar = (BELL,)
+@asynccontextmanager
+async def open_bell(host: Host) -> AsyncIterator[Sequence[object]]:
+    bell = Plugin("bell", version="1.0.0")
 
-    @asynccontextmanager
-    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
-        bell = Plugin("bell", version="1.0.0")
+    @bell.tool
+    async def ring() -> str:
+        """Ring."""
+        return "ding" * BELL.of(host.config).rings
 
-        @bell.tool
-        async def ring() -> str:
-            """Ring."""
-            return "ding" * BELL.of(host.config).rings
+    yield [bell]
 
-        yield [bell]
+
+BELL_PART = Part(name="bell", opens=open_bell, settings=(BELL,))
 
 
 async def test_a_part_is_opened_with_its_settings(tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text("[bell]\nrings = 3\n")
     given: list[tuple[dict[str, Any] | Path, int]] = [({"bell": {"rings": 2}}, 2), (tmp_path / "toolpost.toml", 3)]
     for settings, rings in given:
-        async with Toolpost(parts=[BellPart()], settings=settings).open() as gateway:
+        async with Toolpost(parts=[BELL_PART], settings=settings).open() as gateway:
             assert (await gateway.call("bell__ring")).data == "ding" * rings
 
 

@@ -35,7 +35,7 @@ from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
-from toolpost.host.part import Part
+from toolpost.manifest import Part
 from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
 from toolpost.settings import Config, convert_settings, load_config, parse_address
 from toolpost.terminal.logging import set_up_logging

@@ -1,15 +1,16 @@
 """Which parts there are, without loading any: those that come with Toolpost, and those of installed packages.
 
-A part is announced under the entry point group `toolpost.parts`. The bundled parts are in a table as well, with what must be
-known of them before they are loaded: commands, and plugins that may be named. Of the other packages only their
-`entry_points.txt` is read, without `importlib.metadata`: to import that takes longer than the rest of `toolpost --help`.
+Each folder of `toolpost.parts` is a part: its package has a manifest, `PART`, of strings only, so that `toolpost --help` may
+import all of them. Another package announces its manifest under the entry point group `toolpost.parts`, as `package:PART`. Only
+its `entry_points.txt` is read, without `importlib.metadata`: to import that takes longer than the rest of `toolpost --help`.
 This module imports nothing of Toolpost, so that anything may import it.
 """
 
 import importlib
 import os
+import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -29,135 +30,87 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartEntry:
-    """A part that has not been loaded."""
+class Part:
+    """A product on top of the kernel, by references `package.module:attribute`. Programs and tests may give objects instead."""
 
     name: str
-    reference: str
-    """`package.module:attribute`, a `Part` or a class whose instances are parts."""
+    """The name of its folder or entry point, and of its migrations in the store."""
+    summary: str = ""
+    opens: str | Callable[..., Any]
+    """A function that takes the `Host` and returns an asynchronous context manager of contributions. Leaving it closes the part.
+    `CapabilityMissing` leaves the part out, with its message in `toolpost doctor`."""
+    settings: tuple[Any, ...] = ()
+    """Its sections of `toolpost.toml`, each a `Section`."""
+    migrations: str | None = None
+    """A package with the folders `sqlite` and `postgres`, each of numbered steps `0001_name.sql`; None without tables."""
+    doctor: str | Callable[[], Any] | None = None
+    """A `PartDoctor`, the checks that it adds to `toolpost doctor`."""
     plugins: tuple[str, ...] = ()
     """Its plugins that are loaded where `plugins.bundled` names them."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """By name; a command of a group of the core is named with it, as in `auth sessions`."""
     importers: Mapping[str, Command] = field(default_factory=dict)
-    """Commands below `toolpost import`, by what they import."""
+    """Commands that it adds to `toolpost import`, by what they import."""
+    is_required: str | Callable[[Any], bool] | None = None
+    """A function that takes the `Config`: whether nothing may be served without this part, because its settings ask for a policy
+    that it enforces."""
+    works_without_plugin: str | Callable[[Any], bool] | None = None
+    """A function that takes the `Config`: whether its sections have an effect although none of its plugins is loaded. If not, to
+    set one is an error then."""
+    find_idle: str | Callable[[Any], Any] | None = None
+    """A function that takes the `Config`: returns settings of its sections that are set and have no effect, each with an error
+    that says what to add."""
 
-    def load(self) -> Any:
-        """Import the part. Raises what its module raises."""
-        module, _, attribute = self.reference.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-        return found() if isinstance(found, type) else found
+    @property
+    def sections(self) -> tuple[Any, ...]:
+        """Its sections of `toolpost.toml`, imported."""
+        return tuple(map(resolve, self.settings))
 
 
-BUNDLED: Final = (
-    PartEntry(
-        name="apis",
-        reference="toolpost.parts.openapi.part:ApisPart",
-        importers={
-            "openapi": Command(
-                "toolpost.parts.openapi.commands:import_openapi", "Turn an API into tools, by its OpenAPI document."
-            )
-        },
-    ),
-    PartEntry(
-        name="conversations",
-        reference="toolpost.parts.agents.part:ConversationsPart",
-        commands={
-            "chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")
-        },
-    ),
-    PartEntry(
-        name="bus",
-        reference="toolpost.parts.bus.part:BusPart",
-        plugins=("bus",),
-        commands={
-            "bus": Command(
-                "toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and see what becomes of them."
-            )
-        },
-    ),
-    PartEntry(
-        name="workspace",
-        reference="toolpost.parts.workspace.part:WorkspacePart",
-        plugins=("workspace",),
-        commands={
-            "workspace": Command(
-                "toolpost.parts.workspace.commands:workspace", "Build, search and look after the code index."
-            )
-        },
-    ),
-    PartEntry(
-        name="models",
-        reference="toolpost.parts.models.part:ModelsPart",
-        plugins=("models",),
-        commands={
-            "models": Command(
-                "toolpost.parts.models.commands:models",
-                "Show the models and groups of the running gateway, their statistics, or reset a circuit.",
-            )
-        },
-    ),
-    PartEntry(name="tasks", reference="toolpost.parts.tasks.part:TasksPart"),
-    PartEntry(
-        name="approvals",
-        reference="toolpost.parts.approvals.part:ApprovalsPart",
-        plugins=("approvals",),
-        commands={
-            "approvals": Command(
-                "toolpost.parts.approvals.commands:approvals", "See which calls wait for approval, and vote on them."
-            )
-        },
-    ),
-    PartEntry(name="export", reference="toolpost.parts.export.part:ExportPart"),
-    PartEntry(
-        name="login",
-        reference="toolpost.parts.authorization_server.part:LoginPart",
-        commands={
-            "auth passphrase": Command(
-                "toolpost.parts.authorization_server.commands:passphrase",
-                "Hash a passphrase, for `passphrase_hash` in [callers.NAME].",
-            ),
-            "auth sessions": Command(
-                "toolpost.parts.authorization_server.commands:sessions",
-                "List or revoke the logins of clients at this gateway.",
-            ),
-        },
-    ),
-    PartEntry(name="results", reference="toolpost.parts.results.part:ResultsPart", plugins=("results",)),
-    PartEntry(name="telemetry", reference="toolpost.parts.telemetry.part:TelemetryPart"),
-    PartEntry(
-        name="console",
-        reference="toolpost.parts.console.part:ConsolePart",
-        commands={
-            "console": Command(
-                "toolpost.parts.console.command:console", "Open the web console in a browser.", heading="Operate"
-            )
-        },
-    ),
-    PartEntry(
-        name="trail",
-        reference="toolpost.parts.trail.part:TrailPart",
-        plugins=("trail",),
-        commands={
-            "trail": Command(
-                "toolpost.parts.trail.commands:trail", "Show, verify and export what agents decided and did."
-            )
-        },
-    ),
-)
-"""The parts that come with Toolpost; a test compares them with the entry points in pyproject.toml."""
+@dataclass(frozen=True, kw_only=True)
+class InstalledPart:
+    """A part of another package, whose manifest has not been loaded."""
+
+    name: str
+    reference: str
+    """`package:PART`."""
+
+    def load(self) -> Part:
+        """Import the manifest. Raises what its module raises."""
+        found = resolve(self.reference)
+        if not isinstance(found, Part):
+            raise TypeError(f"`{self.reference}` is not a `Part`")
+        return found
+
+
+def resolve(reference: Any) -> Any:
+    """Import the object of a reference `package.module:attribute`; return anything but a string as it is."""
+    if not isinstance(reference, str):
+        return reference
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 @cache
-def installed_parts() -> tuple[PartEntry, ...]:
+def bundled_parts() -> tuple[Part, ...]:
+    """Return the manifests of the parts that come with Toolpost, in the order of their folders.
+
+    The order decides one thing: `agents`, the first, answers the paths below `/api` that no other part answers.
+    """
+    path = importlib.import_module(GROUP).__path__
+    return tuple(resolve(f"{GROUP}.{module.name}:PART") for module in pkgutil.iter_modules(path))
+
+
+@cache
+def installed_parts() -> tuple[InstalledPart, ...]:
     """Find the parts that other packages announce, by name. Their modules are not loaded."""
-    known = {entry.name for entry in BUNDLED}
+    known = {part.name for part in bundled_parts()}
     found: dict[str, str] = {}
     for text in _entry_point_files():
         for name, reference in _announced(text):
             # As with modules, what comes first on the path counts.
             found.setdefault(name, reference)
-    return tuple(PartEntry(name=name, reference=found[name]) for name in sorted(found.keys() - known))
+    return tuple(InstalledPart(name=name, reference=found[name]) for name in sorted(found.keys() - known))
 
 
 def _entry_point_files() -> Iterator[str]:
@@ -188,7 +141,7 @@ def _announced(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), reference.partition("[")[0].strip()
 
 
-def installed_part(name: str) -> PartEntry | None:
+def installed_part(name: str) -> InstalledPart | None:
     """Return the entry of an installed part; None if no package announces one of this name."""
     return next((entry for entry in installed_parts() if entry.name == name), None)
 
@@ -201,7 +154,7 @@ def installed_commands(table: str = "commands") -> dict[str, Command]:
     found: dict[str, Command] = {}
     for entry in installed_parts():
         try:
-            found |= getattr(entry.load(), table, None) or {}
+            found |= getattr(entry.load(), table)
         except Exception:  # noqa: BLE001, S112 (a part may raise anything, and `--help` must work)
             continue
     return found

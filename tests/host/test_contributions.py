@@ -7,7 +7,7 @@ import pytest
 
 from toolpost.app import open_app
 from toolpost.authoring.middleware import ToolInfo
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
 from toolpost.host.contributions import KINDS, Contributions
 from toolpost.middleware import Call, CheckedResult
 from toolpost.middleware.interface import NextStep
@@ -46,16 +46,14 @@ class Shortener(ResultLimiter):
         return result
 
 
-class OnePart(Part):
-    """A part that contributes what it is given."""
-
-    def __init__(self, name: str, *items: object) -> None:
-        self.name = name  # type: ignore[misc]
-        self._items = items
+def one_part(name: str, *items: object) -> Part:
+    """Make a part that contributes these values."""
 
     @asynccontextmanager
-    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
-        yield self._items
+    async def open_part(host: Host) -> AsyncIterator[Sequence[object]]:
+        yield items
+
+    return Part(name=name, opens=open_part)
 
 
 def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
@@ -81,14 +79,14 @@ def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
 )
 async def test_a_value_of_no_known_kind_keeps_the_gateway_from_starting(item: object, described: str) -> None:
     with pytest.raises(BadConfiguration) as caught:
-        async with open_app(IN_MEMORY, bundled=False, parts=[OnePart("night", item)]):
+        async with open_app(IN_MEMORY, bundled=False, parts=[one_part("night", item)]):
             pass
     assert caught.value.message == f"The part `night` contributes {described}, which is of no known kind."
     assert all(kind.__name__ in (caught.value.hint or "") for kind in KINDS)
 
 
 async def test_two_parts_cannot_both_have_what_there_is_one_of() -> None:
-    parts = [OnePart("night", Shortener()), OnePart("day", Shortener())]
+    parts = [one_part("night", Shortener()), one_part("day", Shortener())]
     with pytest.raises(BadConfiguration, match="The parts `night` and `day` both contribute a ResultLimiter"):
         async with open_app(IN_MEMORY, bundled=False, parts=parts):
             pass
@@ -97,21 +95,34 @@ async def test_two_parts_cannot_both_have_what_there_is_one_of() -> None:
 async def test_a_part_has_the_gateway_once_it_is_open() -> None:
     hosts: list[Host] = []
 
-    class Caller(Part):
-        name = "caller"
+    @asynccontextmanager
+    async def open_caller(host: Host) -> AsyncIterator[Sequence[object]]:
+        with pytest.raises(RuntimeError, match="not open yet"):
+            _ = host.gateway
 
         @asynccontextmanager
-        async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
-            with pytest.raises(RuntimeError, match="not open yet"):
-                _ = host.gateway
+        async def run() -> AsyncIterator[None]:
+            assert len(host.gateway.catalog) == 0
+            hosts.append(host)
+            yield
 
-            @asynccontextmanager
-            async def run() -> AsyncIterator[None]:
-                assert len(host.gateway.catalog) == 0
-                hosts.append(host)
-                yield
+        yield [Background(run), Background(run, while_plugin="absent")]
 
-            yield [Background(run), Background(run, while_plugin="absent")]
-
-    async with open_app(IN_MEMORY, bundled=False, parts=[Caller()]) as app:
+    async with open_app(IN_MEMORY, bundled=False, parts=[Part(name="caller", opens=open_caller)]) as app:
         assert [host.gateway for host in hosts] == [app.gateway]
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+async def test_a_part_that_is_required_and_does_not_open_keeps_the_gateway_from_starting(is_required: bool) -> None:
+    def fail(host: Host) -> None:
+        raise CapabilityMissing("its library is missing")
+
+    part = Part(name="policy", opens=fail, is_required=lambda _config: is_required)
+    opening = open_app(IN_MEMORY, bundled=False, parts=[part])
+    if is_required:
+        with pytest.raises(BadConfiguration, match=r"\[policy\] cannot be enforced: its library is missing"):
+            async with opening:
+                pass
+    else:
+        async with opening as app:
+            assert [plugin.name for plugin in app.plugin_host.plugins if plugin.state == "failed"] == ["policy"]

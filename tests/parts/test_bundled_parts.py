@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from toolpost.manifest import BUNDLED
+from toolpost.manifest import bundled_parts, resolve
 
 pytestmark = pytest.mark.wire
 
@@ -56,5 +57,47 @@ def test_a_gateway_loads_the_parts_that_it_uses(bundled: tuple[str, ...], loaded
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     parts, modules = json.loads(ran.stdout)
 
-    assert parts == sorted(entry.name for entry in BUNDLED)
+    assert parts == sorted(part.name for part in bundled_parts())
     assert {name for name, of in SERVICES.items() if of & set(modules)} == set(loaded)
+
+
+NEW_PART = """
+from toolpost.manifest import Command, Part
+
+PART = Part(name="lamps", opens="nowhere:open_lamps", commands={"lamps": Command("nowhere:lamps", "Switch lamps.")})
+"""
+
+HELP = """
+import sys
+import toolpost.parts
+toolpost.parts.__path__.append(sys.argv.pop())
+from toolpost.cli import main
+main(["--help"])
+"""
+
+
+def test_a_new_folder_is_a_part(tmp_path: Path) -> None:
+    (tmp_path / "lamps").mkdir()
+    (tmp_path / "lamps/__init__.py").write_text(NEW_PART)
+    command = [sys.executable, "-c", HELP, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+    assert "lamps" in ran.stdout
+    assert "Switch lamps." in ran.stdout
+
+
+def test_manifests_refer_to_what_is_there() -> None:
+    for part in bundled_parts():
+        commands = [command.reference for command in (*part.commands.values(), *part.importers.values())]
+        functions = (part.opens, part.doctor, part.is_required, part.works_without_plugin, part.find_idle)
+        for reference in (*commands, *part.settings, *functions):
+            assert reference is None or resolve(reference) is not None
+
+
+def test_manifests_import_nothing_else() -> None:
+    script = "import sys; from toolpost.manifest import bundled_parts; bundled_parts(); print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    loaded = {name for name in ran.stdout.split() if name.startswith("toolpost")}
+
+    packages = {part.opens.split(".part:")[0] for part in bundled_parts() if isinstance(part.opens, str)}
+    assert loaded == {"toolpost", "toolpost.manifest", "toolpost.parts"} | packages

@@ -19,7 +19,6 @@ from mcp import Client
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.packages import install
 from tests.store.conftest import url_of
-from toolpost.manifest import BUNDLED
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -237,14 +236,3 @@ async def test_tables_of_a_part_move_with_the_store(kind: str, request: pytest.F
     assert "green" in listed
     assert refused.returncode != 0
     assert "tables of the part `notes`, which is not installed" in refused.stderr
-
-
-def test_the_table_of_bundled_parts_is_what_the_package_announces() -> None:
-    import tomllib
-
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    parts = [entry.load() for entry in BUNDLED]
-
-    assert project["entry-points"]["toolpost.parts"] == {entry.name: entry.reference for entry in BUNDLED}
-    assert [part.name for part in parts] == [entry.name for entry in BUNDLED]
-    assert [dict(part.commands) for part in parts] == [dict(entry.commands) for entry in BUNDLED]

@@ -43,17 +43,16 @@ class Badges(TokenIssuer):
 HASH = hash_passphrase("correct horse battery")
 
 
-class BadgePart(Part):
-    """Brings it."""
+@asynccontextmanager
+async def open_badges(host: Host) -> AsyncIterator[Sequence[object]]:
+    yield [Badges()]
 
-    name = "badges"
 
-    def must_open(self, config: Config) -> bool:
-        return True
+def is_required(config: Config) -> bool:
+    return True
 
-    @asynccontextmanager
-    async def open(self, host: Host) -> AsyncIterator[Sequence[object]]:
-        yield [Badges()]
+
+BADGE_PART = Part(name="badges", opens=open_badges, is_required=is_required)
 
 
 async def test_the_endpoint_accepts_tokens_of_a_part(tmp_path: Path) -> None:
@@ -63,7 +62,7 @@ async def test_the_endpoint_accepts_tokens_of_a_part(tmp_path: Path) -> None:
     )
     config = load_config(tmp_path / "toolpost.toml")
     async with (
-        open_app(config, bundled=False, parts=[BadgePart()]) as app,
+        open_app(config, bundled=False, parts=[BADGE_PART]) as app,
         open_http(app) as url,
         httpx2.AsyncClient(timeout=20) as http,
     ):

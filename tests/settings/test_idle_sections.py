@@ -8,16 +8,16 @@ import pytest
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.manifest import BUNDLED
+from toolpost.manifest import bundled_parts
 from toolpost.parts.telemetry.doctor import TelemetryDoctor
 from toolpost.settings import Config, PluginSettings, load_config
 from toolpost.settings.section import Section, find_idle_sections
 
-WITH_PLUGINS = {section.name: entry for entry in BUNDLED if entry.plugins for section in entry.load().sections}
+WITH_PLUGINS = {section.name: part for part in bundled_parts() if part.plugins for section in part.sections}
 
 
 def section_of(name: str) -> Section[object]:
-    return next(each for entry in BUNDLED for each in entry.load().sections if each.name == name)
+    return next(each for part in bundled_parts() for each in part.sections if each.name == name)
 
 
 def with_section(name: str, plugins: PluginSettings) -> Config:

@@ -54,9 +54,7 @@ from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
-from toolpost.host.part import Part
-from toolpost.manifest import BUNDLED as BUNDLED_PARTS
-from toolpost.manifest import installed_parts
+from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.metrics import Metrics
 from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
@@ -265,7 +263,7 @@ def _principal_of(roster: Roster, config: Config, caller: Caller) -> Principal |
 
 def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list[Part]:
     """Load the parts that come with Toolpost, and installed ones; one of these that fails is named, and the rest serves."""
-    parts: list[Part] = [entry.load() for entry in BUNDLED_PARTS]
+    parts = [*bundled_parts()]
     for entry in installed_parts() if installed else ():
         if entry.name in config.plugins.disable:
             continue
@@ -285,11 +283,11 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
         try:
             if part.migrations is not None:
                 await migrate_part(host.store, host.config.store_url, part.name, part.migrations)
-            contributions.add(part.name, await stack.enter_async_context(part.open(host)))
+            contributions.add(part.name, await stack.enter_async_context(resolve(part.opens)(host)))
         except BadConfiguration:
             raise
         except Exception as error:
-            if part.must_open(host.config):
+            if part.is_required is not None and resolve(part.is_required)(host.config):
                 raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
     return contributions
@@ -347,7 +345,7 @@ def _servers_for(
     """Select the servers that a call of this tool needs: all of them without a tool, or where its name does not tell."""
     if tool is None:
         return specs
-    bundled = {entry.name for entry in BUNDLED_PARTS}
+    bundled = {part.name for part in bundled_parts()}
     # A group has tools of several servers, and another package's part may call any tool.
     if contributions.all(ProviderFilter) or not bundled.issuperset(part for part, _ in contributions.named(Background)):
         return specs
@@ -511,7 +509,7 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributi
     settings, plugins = host.config.plugins, host.plugins
     plugins.sampler = _find_sampler(contributions)
     plugins.load_middleware(host.config.middleware.load)
-    bundled = {entry.name for entry in BUNDLED_PARTS}
+    bundled = {part.name for part in bundled_parts()}
     ours = [_TIME] if host.wants_plugin("time") else []
     others: list[PluginCandidate] = []
     for part, plugin in contributions.named(Plugin):

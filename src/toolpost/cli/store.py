@@ -10,7 +10,7 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
-from toolpost.manifest import BUNDLED, installed_parts
+from toolpost.manifest import bundled_parts, installed_part
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.variables import expand_variables
@@ -156,9 +156,10 @@ def _copy_key(config: Config, target: str) -> None:
 
 def _migrations_of(part: str) -> str:
     """Return the package with the migrations of a part. Raises CapabilityMissing if it is not installed."""
-    entry = next((entry for entry in (*BUNDLED, *installed_parts()) if entry.name == part), None)
-    package = getattr(entry.load(), "migrations", None) if entry is not None else None
-    if not isinstance(package, str):
+    found = next((each for each in bundled_parts() if each.name == part), None)
+    if found is None and (entry := installed_part(part)) is not None:
+        found = entry.load()
+    if found is None or (package := found.migrations) is None:
         raise CapabilityMissing(
             f"The store has tables of the part `{part}`, which is not installed.",
             hint="install the package that brings this part: without it its tables cannot be made in the other store",

@@ -1,21 +1,8 @@
 """What an author of a part imports, and the parts that come with Toolpost: strangers to each other.
 
-apis           APIs that an OpenAPI document describes, as tools
-approvals      calls that run only once others have approved them
-bus            tasks for agent workers, with leases
-console        the web console: servers, tools, contracts and calls
-conversations  agents that people and plugins talk to
-export         the audit, passed on to other systems, and kept as long as wanted
-login          login in the browser for MCP clients
-models         models, agents and servers of which the best is asked
-results        large results, truncated, and the rest of them
-tasks          MCP tasks: calls that outlive their requests
-telemetry      OpenTelemetry: traces and metrics
-trail          what agents planned, decided and called, provable
-workspace      a code index
-
-A part is found by its entry point in the group `toolpost.parts`; docs/guides/write-a-part.md writes one. The names are looked
-up when they are first used: a part is imported whenever a configuration is read.
+Each folder is a part, and its `PART` says everything about it. Parts of other packages are found by their entry points in the
+group `toolpost.parts`; docs/guides/write-a-part.md writes one. The names are looked up when they are first used: every part is
+imported whenever a configuration is read.
 """
 
 import importlib
@@ -44,8 +31,8 @@ if TYPE_CHECKING:
     from toolpost.gateway import AgentCallObserver, Answer, Gateway
     from toolpost.host.contributions import Background, Reload, Service
     from toolpost.host.host import Host
-    from toolpost.host.part import Part, PartDoctor
-    from toolpost.manifest import Command
+    from toolpost.host.part import PartDoctor
+    from toolpost.manifest import Command, Part
     from toolpost.metrics import Counter, Gauges
     from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
     from toolpost.providers import ProviderFilter
@@ -94,8 +81,8 @@ _HOMES = {
     "toolpost.providers": ("ProviderFilter",),
     "toolpost.providers.plugin_host": ("PluginCandidate",),
     "toolpost.providers.server_host": ("LoginTargets",),
-    "toolpost.host.part": ("Part", "PartDoctor"),
-    "toolpost.manifest": ("Command",),
+    "toolpost.host.part": ("PartDoctor",),
+    "toolpost.manifest": ("Command", "Part"),
     "toolpost.settings.model": ("Config",),
     "toolpost.settings.loader": ("load_config",),
     "toolpost.settings.section": ("Section",),

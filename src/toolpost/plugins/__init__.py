@@ -5,9 +5,9 @@ time       what time it is, here and elsewhere
 
 from typing import Final
 
-from toolpost.manifest import BUNDLED as PARTS
+from toolpost.manifest import bundled_parts
 
-BUNDLED: Final = tuple(sorted(("time", *(name for entry in PARTS for name in entry.plugins))))
+BUNDLED: Final = tuple(sorted(("time", *(name for part in bundled_parts() for name in part.plugins))))
 """Plugins that are loaded where `plugins.bundled` or `--with` names them."""
 
 DEFAULT: Final = ("time",)

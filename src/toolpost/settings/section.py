@@ -9,7 +9,7 @@ import msgspec
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.manifest import BUNDLED, installed_part, installed_parts
+from toolpost.manifest import bundled_parts, installed_part, installed_parts, resolve
 from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
 
@@ -68,7 +68,7 @@ class HasSections(Protocol):
 
 def bundled_sections() -> dict[str, Section[Any]]:
     """Return the sections of the parts that come with Toolpost, by name."""
-    return sections_of(entry.load() for entry in BUNDLED)
+    return sections_of(bundled_parts())
 
 
 def known_sections(names: Mapping[str, Any]) -> dict[str, Section[Any]]:
@@ -145,21 +145,22 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
     """
     idle: dict[str, BadConfiguration] = {}
     plugins = config.plugins
-    for entry in BUNDLED if not plugins.chosen else ():
-        part = entry.load()
-        is_loaded = not entry.plugins or not set(entry.plugins).isdisjoint(set(plugins.bundled) - {*plugins.disable})
-        is_working = is_loaded or part.works_without_plugin(config)
+    for part in bundled_parts() if not plugins.chosen else ():
+        is_loaded = not part.plugins or not set(part.plugins).isdisjoint(set(plugins.bundled) - {*plugins.disable})
+        works_without = resolve(part.works_without_plugin)
+        is_working = is_loaded or (works_without is not None and works_without(config))
         for section in part.sections:
             if not _is_set(section, config):
                 continue
             if not is_working:
-                idle[section.name] = _make_unloaded(section.name, entry.plugins, plugins)
+                idle[section.name] = _make_unloaded(section.name, part.plugins, plugins)
             elif section.needs and not config.parts.get(section.needs):
                 idle[section.name] = BadConfiguration(
                     f"[{section.name}] has no effect without [{section.needs}].",
                     hint=f"add [{section.needs}.NAME], or remove [{section.name}]",
                 )
-        idle.update(part.find_idle(config))
+        if (find_idle := resolve(part.find_idle)) is not None:
+            idle.update(find_idle(config))
     return {**idle, **dict(find_idle_settings(config))}
 
 
@@ -199,7 +200,7 @@ def check_loadable(name: str) -> None:
     if entry is None:
         return
     try:
-        entry.load()
+        entry.load().sections  # noqa: B018 (imported, to see why not)
     except Exception as error:
         raise BadConfiguration(
             f"[{name}] belongs to the part `{name}`, which cannot be loaded: {type(error).__name__}: {error}.",

@@ -46,10 +46,11 @@ _KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, _LEDGER, *(table.name for 
 
 
 @asynccontextmanager
-async def open_part_store(url: str, part: str, package: str) -> AsyncIterator[Store]:
+async def open_part_store(url: str, part: str, package: str | None) -> AsyncIterator[Store]:
     """Open a store and bring the tables of one part up to date: for a command that uses them without a gateway."""
     async with open_store(url) as store:
-        await migrate_part(store, url, part, package)
+        if package is not None:
+            await migrate_part(store, url, part, package)
         yield store
 
 

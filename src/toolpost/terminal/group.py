@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import TOOL_THREAD
 from toolpost.base.nearest import nearest_name
-from toolpost.manifest import BUNDLED, Command, installed_commands
+from toolpost.manifest import Command, bundled_parts, installed_commands
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure, show_usage_error
 from toolpost.terminal.renamed import find_new_name
@@ -70,7 +70,7 @@ def outer_options(ctx: click.Context) -> Mapping[str, Any]:
 
 def commands_of_parts(group: str = "") -> dict[str, Command]:
     """Return the commands that bundled parts add to `toolpost`, or to a `group` of it, by name."""
-    return _within(group, {name: command for entry in BUNDLED for name, command in entry.commands.items()})
+    return _within(group, {name: command for part in bundled_parts() for name, command in part.commands.items()})
 
 
 def _within(group: str, commands: Mapping[str, Command]) -> dict[str, Command]:
@@ -159,7 +159,7 @@ class ImporterGroup(LazyGroup):
     """`toolpost import`: a command that has commands of parts below it."""
 
     def _all(self) -> dict[str, Command]:
-        bundled = {name: command for entry in BUNDLED for name, command in entry.importers.items()}
+        bundled = {name: command for part in bundled_parts() for name, command in part.importers.items()}
         return installed_commands("importers") | bundled
 
 

@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,10 +16,10 @@ from toolpost.app.running import App
 from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.host.part import Part
-from toolpost.manifest import BUNDLED
+from toolpost.manifest import Part, bundled_parts
+from toolpost.parts.agents import PART as AGENTS_PART
 from toolpost.parts.agents import Agent, ConversationService
-from toolpost.parts.agents.part import ConversationsPart
+from toolpost.parts.agents.part import open_agents
 from toolpost.parts.agents.testing import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 from toolpost.settings import Config, LimitSettings, StoreSettings
 from toolpost.upstreams.in_process import ServerObject
@@ -65,8 +67,8 @@ async def open_test_app(
 
 def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
     """Return the parts that come with Toolpost, with these agents among those that answer."""
-    others: list[Part] = [entry.load() for entry in BUNDLED if entry.name != ConversationsPart.name]
-    return [ConversationsPart(agents), *others]
+    answering = replace(AGENTS_PART, opens=partial(open_agents, agents=agents))
+    return [answering if part is AGENTS_PART else part for part in bundled_parts()]
 
 
 def conversations_of(app: App) -> ConversationService:

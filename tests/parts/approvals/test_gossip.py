@@ -21,8 +21,8 @@ from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest, QueueOverloaded
+from toolpost.parts.approvals import PART
 from toolpost.parts.approvals import peers as peers_module
-from toolpost.parts.approvals.part import MIGRATIONS
 from toolpost.parts.approvals.peers import HEADER, ExchangeCursor, PeerEvent, Peers, find_fork, is_signed_event
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import PEERS, PeerSettings, check_peer
@@ -35,7 +35,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 async def key_of(url: str) -> str:
-    async with open_part_store(url, "approvals", MIGRATIONS) as store:
+    async with open_part_store(url, PART.name, PART.migrations) as store:
         return base64.b64encode((await Approvals(store).gateway_key()).public).decode()
 
 
@@ -332,7 +332,7 @@ async def test_what_a_stranger_answers_does_not_count_as_received(
 )
 async def test_many_events_leave_the_loop_to_others(tmp_path: Path, other_url: str) -> None:
     theirs = await key_of(other_url)
-    async with open_part_store(other_url, "approvals", MIGRATIONS) as store:
+    async with open_part_store(other_url, PART.name, PART.migrations) as store:
         peer = Peers(Approvals(store), store, {})
         rounds = [await peer._sign({"kind": "round", "round": number}) for number in range(2_000)]
     async with gateway(f"sqlite:{tmp_path / 'a.db'}", b=PeerSettings(url=NOWHERE, key=theirs)) as a:

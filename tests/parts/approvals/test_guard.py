@@ -18,6 +18,7 @@ from tests.upstreams.behind import hostile
 from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
+from toolpost.app import open as open_module
 from toolpost.app import open_app
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Scope
@@ -26,6 +27,7 @@ from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.discovery import Catalog
 from toolpost.discovery.views import FilteredProvider
 from toolpost.endpoints.auth.roster import KnownCaller, Members
+from toolpost.manifest import bundled_parts
 from toolpost.middleware import _guards_call
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import part as part_module
@@ -717,7 +719,11 @@ async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytes
 
 
 async def test_rules_without_tables_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_module.ApprovalsPart, "migrations", "toolpost.parts.tasks")  # a package without any
+    without = [
+        replace(part, migrations="toolpost.parts.tasks") if part.name == "approvals" else part
+        for part in bundled_parts()
+    ]
+    monkeypatch.setattr(open_module, "bundled_parts", lambda: without)  # a package without any
     with pytest.raises(BadConfiguration, match="cannot be enforced"):
         async with served(requiring(), bank([])):
             pass

@@ -14,7 +14,7 @@ from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId
 from toolpost.contracts.errors import ToolpostError
-from toolpost.parts.approvals.part import MIGRATIONS
+from toolpost.parts.approvals import PART
 from toolpost.parts.approvals.rounds import Choice, RoundId, Status
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.subject import CallSubject
@@ -195,7 +195,7 @@ def test_rounds_agree_with_their_model(kind: str, request: pytest.FixtureRequest
         url = f"sqlite:{tmp_path / 'store.db'}"
     loop = asyncio.new_event_loop()
     try:
-        stores = [open_part_store(url, "approvals", MIGRATIONS) for _ in range(2)]
+        stores = [open_part_store(url, PART.name, PART.migrations) for _ in range(2)]
         RoundMachine.loop = loop
         RoundMachine.stores = [loop.run_until_complete(store.__aenter__()) for store in stores]
         try:

@@ -27,8 +27,7 @@ from toolpost.contracts.errors import (
     QueueOverloaded,
     StoreUnavailable,
 )
-from toolpost.parts.approvals import records, service
-from toolpost.parts.approvals.part import MIGRATIONS
+from toolpost.parts.approvals import PART, records, service
 from toolpost.parts.approvals.results import may_see
 from toolpost.parts.approvals.rounds import FinalityLevel, Round, RoundId, Status
 from toolpost.parts.approvals.service import Approvals
@@ -61,7 +60,7 @@ def subject(**options: Any) -> CallSubject:
 
 @asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Approvals, Store]]:
-    async with open_part_store(url, "approvals", MIGRATIONS) as store:
+    async with open_part_store(url, PART.name, PART.migrations) as store:
         yield Approvals(store, **options), store
 
 

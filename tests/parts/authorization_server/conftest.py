@@ -21,7 +21,7 @@ from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.base import passphrase
-from toolpost.parts.authorization_server.part import LoginPart
+from toolpost.parts.authorization_server import PART
 from toolpost.settings import Config, load_config
 
 REDIRECT = "http://127.0.0.1:9/callback"
@@ -168,7 +168,7 @@ def open_gateway(tmp_path: Path) -> OpenGateway:
         port = free_port()
         config = config_of(tmp_path, store or f"sqlite:{tmp_path / 'store.db'}", port, text, callers, http)
         plugins = plugins or [plugin_of(BEHAVIOURS)]
-        parts = None if bundled else [LoginPart()]
+        parts = None if bundled else [PART]
         async with open_app(config, plugins=plugins, bundled=bundled, parts=parts) as app, open_http(app) as url:
             async with httpx2.AsyncClient(follow_redirects=False, timeout=20) as browser:
                 yield Gateway(app, url.removesuffix("/mcp"), browser)

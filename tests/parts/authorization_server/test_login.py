@@ -38,10 +38,9 @@ from toolpost.app.reload import apply_config
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts import Api, Script, Statement, TokenIssuer
-from toolpost.parts.authorization_server import pace, passphrase, records, routes
+from toolpost.parts.authorization_server import PART, pace, passphrase, records, routes
 from toolpost.parts.authorization_server import server as login_server
 from toolpost.parts.authorization_server.clients import LoginClient
-from toolpost.parts.authorization_server.part import LoginPart
 from toolpost.parts.authorization_server.routes import find_address
 from toolpost.parts.authorization_server.server import AuthorizationServer
 from toolpost.store import AuditFilter
@@ -139,7 +138,7 @@ async def test_the_metadata_says_what_there_is(open_gateway: OpenGateway) -> Non
 
 
 async def test_login_is_off_by_default() -> None:
-    async with open_app(IN_MEMORY, bundled=False, parts=[LoginPart()]) as app:
+    async with open_app(IN_MEMORY, bundled=False, parts=[PART]) as app:
         assert app.contributions.parts == ["login"]
         assert not app.contributions.all(TokenIssuer)
         assert not app.contributions.all(Api)

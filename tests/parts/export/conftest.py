@@ -15,7 +15,7 @@ import pytest
 from tests.postgres import Postgres
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.parts import open_part_store
-from toolpost.parts.export.part import ExportPart
+from toolpost.parts.export import PART
 from toolpost.store import AuditEntry, Store
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def open_export_store(url: str) -> OpenStore:
     """Open the store with the part's table; several of them are several gateways."""
-    return lambda: open_part_store(url, ExportPart.name, ExportPart.migrations or "")
+    return lambda: open_part_store(url, PART.name, PART.migrations)
 
 
 _numbers = itertools.count(1)

@@ -10,9 +10,8 @@ from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.parts.export.test_export import exporting_to, webhook
 from tests.waiting import until
 from toolpost.parts import open_part_store
-from toolpost.parts.export import retention
+from toolpost.parts.export import PART, retention
 from toolpost.parts.export.exporter import read_floor
-from toolpost.parts.export.part import ExportPart
 from toolpost.parts.export.retention import apply_retention
 from toolpost.parts.export.settings import RetentionSettings
 from toolpost.store import AuditFilter, Store
@@ -118,7 +117,7 @@ async def test_only_what_is_sealed_can_be_deleted(open_export_store: OpenStore) 
 
 async def test_a_store_with_sealed_segments_is_copied(open_export_store: OpenStore, tmp_path: Path) -> None:
     copy = f"sqlite:{tmp_path / 'copy.db'}"
-    async with open_export_store() as source, open_part_store(copy, "export", ExportPart.migrations or "") as target:
+    async with open_export_store() as source, open_part_store(copy, "export", PART.migrations) as target:
         await add_entries(source, 6)
         await add_entries(source, 2, at=NEW)
         await apply_retention(source, DAY, (), None)

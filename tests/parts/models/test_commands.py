@@ -17,7 +17,7 @@ from tests.parts.trail.test_api import get, shared
 from toolpost.app import open_app, open_http
 from toolpost.cli.main import main as cli
 from toolpost.parts import open_part_store
-from toolpost.parts.models.part import ModelsPart
+from toolpost.parts.models import PART
 from toolpost.parts.models.stats import ModelAttempt, Stats
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,7 @@ def test_statistics_are_shown_without_a_gateway(tmp_path: Path) -> None:
         return CliRunner().invoke(cli, ["models", "--stats", *options, "--config", str(tmp_path / "toolpost.toml")])
 
     async def record() -> None:
-        async with open_part_store(url, ModelsPart.name, ModelsPart.migrations or "") as store:
+        async with open_part_store(url, PART.name, PART.migrations) as store:
             found = Stats(store)
             found.record(ModelAttempt(name="small", is_success=True, seconds=0.1, output_tokens=5, cost=0.25))
             found.record(ModelAttempt(name="small", is_success=False, seconds=3))

@@ -7,8 +7,8 @@ import pytest
 
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.metrics import Metrics
+from toolpost.parts.models import PART
 from toolpost.parts.models import stats as module
-from toolpost.parts.models.part import ModelsPart
 from toolpost.parts.models.stats import ModelAttempt, ModelMetrics, Stats, Totals, add_batch, bucket_of, milliseconds_of
 from toolpost.store.part_migrations import open_part_store
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 def open_tables(url: str) -> Any:
-    return open_part_store(url, ModelsPart.name, ModelsPart.migrations or "")
+    return open_part_store(url, PART.name, PART.migrations)
 
 
 def done(seconds: float = 0.1, **fields: Any) -> ModelAttempt:

@@ -13,8 +13,8 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app
 from toolpost.app.running import App
 from toolpost.parts import open_part_store
+from toolpost.parts.results import PART
 from toolpost.parts.results.kept import KeptResults
-from toolpost.parts.results.part import ResultsPart
 from toolpost.parts.results.settings import RESULTS, ResultSettings
 from toolpost.settings import Config, StoreSettings
 
@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @asynccontextmanager
 async def open_kept(url: str, *, keep_s: float = 3600.0, limit_bytes: int = 10_000_000) -> AsyncIterator[KeptResults]:
     """Open the kept results of a store; several of them are several gateways."""
-    async with open_part_store(url, ResultsPart.name, ResultsPart.migrations or "") as store:
+    async with open_part_store(url, PART.name, PART.migrations) as store:
         yield KeptResults(store, keep_s=keep_s, limit_bytes=limit_bytes)
 
 

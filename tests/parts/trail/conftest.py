@@ -8,7 +8,7 @@ import pytest
 
 from tests.postgres import Postgres
 from toolpost.parts import open_part_store
-from toolpost.parts.trail.part import TrailPart
+from toolpost.parts.trail import PART
 from toolpost.parts.trail.service import Trail
 
 OpenTrail = Callable[[], AbstractAsyncContextManager[Trail]]
@@ -29,7 +29,7 @@ def open_trail(url: str) -> OpenTrail:
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Trail]:
-        async with open_part_store(url, TrailPart.name, TrailPart.migrations or "") as store:
+        async with open_part_store(url, PART.name, PART.migrations) as store:
             yield await Trail.open(store)
 
     return opened

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.parts.trail.test_sessions import ANN, thought
 from toolpost.cli.main import main as cli
 from toolpost.parts import open_part_store
+from toolpost.parts.trail import PART
 from toolpost.parts.trail.export import encode_line, export_proof, export_session
-from toolpost.parts.trail.part import TrailPart
 from toolpost.parts.trail.service import Trail
 from toolpost.parts.trail.verify_trail import (
     FORMAT,
@@ -65,7 +65,7 @@ SIGNATURES = [
 async def make_session(folder: Path, *, count: int = 5) -> Path:
     """Make a store with a sealed session; return its path."""
     path = folder / "store.db"
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         await trail.start(ANN.id, "work", "mend the roof", "t-1")
         _, first = await trail.record(ANN, thought("look", type="plan"), "work")
@@ -77,7 +77,7 @@ async def make_session(folder: Path, *, count: int = 5) -> Path:
 
 
 async def export(path: Path, *, with_content: bool = False) -> list[dict[str, Any]]:
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         session = await trail.find(None, "work")
         return [line async for line in export_session(trail, session, with_content=with_content)]
@@ -159,7 +159,7 @@ async def test_what_is_cut_off_removed_swapped_or_signed_by_another_is_found(tmp
 
 async def test_a_proof_stands_by_itself(tmp_path: Path) -> None:
     path = await make_session(tmp_path, count=9)
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         session = await trail.find(None, "work")
         proof = await export_proof(trail, session, await trail.prove_inclusion(session, 4))
@@ -189,7 +189,7 @@ async def test_a_proof_stands_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["inclusion", "consistency"])
 async def test_any_flipped_bit_of_a_proof_is_found(kind: str, tmp_path: Path) -> None:
     path = await make_session(tmp_path, count=9)
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         session = await trail.find(None, "work")
         made = await (trail.prove_inclusion(session, 4) if kind == "inclusion" else trail.prove_consistency(session, 4))
@@ -249,7 +249,7 @@ def test_the_commands_and_the_verifier_beside_the_export(tmp_path: Path) -> None
 @pytest.mark.wire
 async def test_the_commands_say_what_retention_removed(tmp_path: Path) -> None:
     path = await make_session(tmp_path)
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         session = await trail.seal(await trail.find(None, "work"))
         await trail.apply_retention(-3600)

@@ -15,7 +15,7 @@ from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import InvalidRequest, ToolpostError
-from toolpost.parts.trail.part import TrailPart
+from toolpost.parts.trail import PART
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail, draft_result
 from toolpost.parts.trail.verify_trail import check_proof
@@ -171,7 +171,7 @@ def test_sessions_agree_with_their_model(kind: str, request: pytest.FixtureReque
         url = f"sqlite:{tmp_path / 'store.db'}"
     loop = asyncio.new_event_loop()
     try:
-        stores = [open_part_store(url, TrailPart.name, TrailPart.migrations or "") for _ in range(2)]
+        stores = [open_part_store(url, PART.name, PART.migrations) for _ in range(2)]
         SessionMachine.loop = loop
         SessionMachine.trails = [
             loop.run_until_complete(Trail.open(loop.run_until_complete(store.__aenter__()))) for store in stores

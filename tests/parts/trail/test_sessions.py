@@ -11,7 +11,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest, NotFound
 from toolpost.parts import Script, Statement, open_part_store
-from toolpost.parts.trail.part import TrailPart
+from toolpost.parts.trail import PART
 from toolpost.parts.trail.service import Thought, Trail
 from toolpost.parts.trail.verify_trail import check_proof, hash_of
 
@@ -179,7 +179,7 @@ TAMPERINGS = {
 async def test_a_changed_database_is_found(how: str, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     statement, seq, reason = TAMPERINGS[how]
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         await trail.start(ANN.id, "work", "", None)
         for number in range(5):
@@ -198,7 +198,7 @@ async def test_a_changed_database_is_found(how: str, tmp_path: Path) -> None:
 
 async def test_no_proof_is_made_of_a_damaged_tree(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    async with open_part_store(f"sqlite:{path}", "trail", TrailPart.migrations or "") as store:
+    async with open_part_store(f"sqlite:{path}", "trail", PART.migrations) as store:
         trail = await Trail.open(store)
         for number in range(5):
             await trail.record(ANN, thought(str(number)), None)

@@ -18,7 +18,7 @@ from toolpost.cli.doctor.tools import TOOLS_LIMIT
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.host.part import PartDoctor
-from toolpost.manifest import BUNDLED, installed_parts
+from toolpost.manifest import bundled_parts, installed_parts, resolve
 from toolpost.settings import Config
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
@@ -126,15 +126,17 @@ def _add_problem(group: Group, error: BadConfiguration) -> Group:
 def _load_doctors(config: Config) -> list[PartDoctor]:
     """Load the checks of parts. A part that cannot be loaded is reported with the plugins."""
     doctors: list[PartDoctor] = []
-    for entry in (*BUNDLED, *(installed_parts() if config.plugins.installed else ())):
-        if entry.name in config.plugins.disable and entry not in BUNDLED:
+    for part in bundled_parts():
+        if part.doctor is not None:
+            doctors.append(resolve(part.doctor)())
+    for entry in installed_parts() if config.plugins.installed else ():
+        if entry.name in config.plugins.disable:
             continue
         try:
-            doctor = entry.load().doctor()
+            if (doctor := entry.load().doctor) is not None:
+                doctors.append(resolve(doctor)())
         except Exception:  # noqa: BLE001, S112 (a part may raise anything)
             continue
-        if doctor is not None:
-            doctors.append(doctor)
     return doctors
 
 

@@ -24,17 +24,69 @@ claude_agent     Claude through its own SDK
 agent_process    an agent's process: JSON messages in lines, and why it ended
 """
 
-from toolpost.authoring.conversation import InvokeOptions
-from toolpost.parts.agents.agent import Agent, AgentGone, AgentSession, AgentSpec, SessionOptions
-from toolpost.parts.agents.agents import AgentRegistry, ConfiguredAgent
-from toolpost.parts.agents.history import HistoryLimits
-from toolpost.parts.agents.hooks import Hooks
-from toolpost.parts.agents.service import ConversationLimits, ConversationService
-from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
-from toolpost.parts.agents.session_pool import PoolLimits, SessionPool
-from toolpost.parts.agents.turn import TurnRun
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from toolpost.parts import Command, Part
+
+if TYPE_CHECKING:
+    from toolpost.authoring.conversation import InvokeOptions
+    from toolpost.parts.agents.agent import Agent, AgentGone, AgentSession, AgentSpec, SessionOptions
+    from toolpost.parts.agents.agents import AgentRegistry, ConfiguredAgent
+    from toolpost.parts.agents.history import HistoryLimits
+    from toolpost.parts.agents.hooks import Hooks
+    from toolpost.parts.agents.service import ConversationLimits, ConversationService
+    from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
+    from toolpost.parts.agents.session_pool import PoolLimits, SessionPool
+    from toolpost.parts.agents.turn import TurnRun
+
+PART = Part(
+    name="conversations",
+    summary="Conversations with agents, whose tools are the gateway's.",
+    opens="toolpost.parts.agents.part:open_agents",
+    settings=(
+        "toolpost.parts.agents.settings:AGENTS",
+        "toolpost.parts.agents.settings:HARNESS",
+    ),
+    doctor="toolpost.parts.agents.doctor:ConversationsDoctor",
+    commands={"chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")},
+)
+
+_HOMES = {
+    "toolpost.authoring.conversation": ("InvokeOptions",),
+    "toolpost.parts.agents.agent": (
+        "Agent",
+        "AgentGone",
+        "AgentSession",
+        "AgentSpec",
+        "SessionOptions",
+    ),
+    "toolpost.parts.agents.agents": (
+        "AgentRegistry",
+        "ConfiguredAgent",
+    ),
+    "toolpost.parts.agents.history": ("HistoryLimits",),
+    "toolpost.parts.agents.hooks": ("Hooks",),
+    "toolpost.parts.agents.service": (
+        "ConversationLimits",
+        "ConversationService",
+    ),
+    "toolpost.parts.agents.session_key": (
+        "PoolKey",
+        "Profile",
+        "pool_key",
+        "profile_of",
+    ),
+    "toolpost.parts.agents.session_pool": (
+        "PoolLimits",
+        "SessionPool",
+    ),
+    "toolpost.parts.agents.turn": ("TurnRun",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "PART",
     "Agent",
     "AgentGone",
     "AgentRegistry",
@@ -55,3 +107,11 @@ __all__ = [
     "pool_key",
     "profile_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: the manifest alone must be quick to import."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return value

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
 
 if TYPE_CHECKING:
@@ -32,46 +30,33 @@ PLUGINS: Final = (
 """Loaded where an agent is configured."""
 
 
-class ConversationsPart(Part):
-    """Conversations with agents, whose tools are the gateway's."""
+@asynccontextmanager
+async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None) -> AsyncIterator[Sequence[object]]:
+    """Serve conversations; without an agent, every message is refused with a hint how to add one.
 
-    name = "conversations"
-    sections = (AGENTS, HARNESS)
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "conversations")
+    `agents` are added to the configured ones, by name.
+    """
+    from toolpost.parts import Api, Background, Gauges, Page, Service
+    from toolpost.providers.plugin_host import candidates_from_factories
 
-    def __init__(self, agents: "Mapping[str, Agent] | None" = None) -> None:
-        """`agents` are added to the configured ones, by name."""
-        self._agents = agents or {}
-
-    def doctor(self) -> PartDoctor:
-        from toolpost.parts.agents.doctor import ConversationsDoctor
-
-        return ConversationsDoctor()
+    service = _make_service(host, agents or {})
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Serve conversations; without an agent, every message is refused with a hint how to add one."""
-        from toolpost.parts import Api, Background, Gauges, Page, Service
-        from toolpost.providers.plugin_host import candidates_from_factories
+    async def run() -> AsyncIterator[None]:
+        async with service.open_running():
+            await service.hooks.notify("toolpost_conversations", conversations=service)
+            yield
 
-        service = _make_service(host, self._agents)
-
-        @asynccontextmanager
-        async def run() -> AsyncIterator[None]:
-            async with service.open_running():
-                await service.hooks.notify("toolpost_conversations", conversations=service)
-                yield
-
-        has_agents = bool(self._agents) or bool(AGENTS.of(host.config))
-        yield [
-            *(candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else ()),
-            Api(lambda http: _make_routes(http, service)),
-            Page("Chat", CHAT_PATH),
-            Gauges(lambda: _read_gauges(service)),
-            service,
-            Service(service),
-            Background(run),
-        ]
+    has_agents = bool(agents) or bool(AGENTS.of(host.config))
+    yield [
+        *(candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else ()),
+        Api(lambda http: _make_routes(http, service)),
+        Page("Chat", CHAT_PATH),
+        Gauges(lambda: _read_gauges(service)),
+        service,
+        Service(service),
+        Background(run),
+    ]
 
 
 def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":

@@ -17,3 +17,25 @@ voter     who votes at the command line, by passphrase or token
 peers     gossip: rounds, votes and audit heads exchanged with other gateways
 vrf       ECVRF-EDWARDS25519-SHA512-TAI
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="approvals",
+    summary="Calls that run only once others have approved them, and votes that anyone can verify.",
+    opens="toolpost.parts.approvals.part:open_approvals",
+    settings=(
+        "toolpost.parts.approvals.settings:APPROVALS",
+        "toolpost.parts.approvals.settings:PEERS",
+    ),
+    migrations="toolpost.parts.approvals.migrations",
+    doctor="toolpost.parts.approvals.doctor:ApprovalsDoctor",
+    plugins=("approvals",),
+    commands={
+        "approvals": Command(
+            "toolpost.parts.approvals.commands:approvals", "See which calls wait for approval, and vote on them."
+        )
+    },
+    is_required="toolpost.parts.approvals.part:is_required",
+    works_without_plugin="toolpost.parts.approvals.part:works_without_plugin",
+)

@@ -13,7 +13,8 @@ import msgspec
 from toolpost.base.caller import OPERATOR
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import NotFound
-from toolpost.parts.approvals.part import MIGRATIONS, make_approvals
+from toolpost.parts.approvals import PART
+from toolpost.parts.approvals.part import make_approvals
 from toolpost.parts.approvals.peers import Peers
 from toolpost.parts.approvals.results import RoundResult, VoteResult, render_round, render_vote
 from toolpost.parts.approvals.rounds import Choice
@@ -242,7 +243,7 @@ def _run(
                 f"There is no store at {shown_url(config.store_url)} yet, and so no round.",
                 hint="start the gateway first: `toolpost serve`",
             )
-        async with open_part_store(config.store_url, "approvals", MIGRATIONS) as store:
+        async with open_part_store(config.store_url, PART.name, PART.migrations) as store:
             return await act(make_approvals(config, store), store, config)
 
     return run_async(run)

@@ -4,13 +4,11 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
 
 if TYPE_CHECKING:
@@ -23,102 +21,85 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("toolpost.approvals")
 
-MIGRATIONS: Final = "toolpost.parts.approvals.migrations"
+
+def is_required(config: "Config") -> bool:
+    """Not without the guard where there are rules: every call would pass; nor without the sample that is asked for."""
+    return bool(APPROVALS.of(config).rules) or config.audit.sample > 0
 
 
-class ApprovalsPart(Part):
-    """Calls that run only once others have approved them, and votes that anyone can verify."""
+def works_without_plugin(config: "Config") -> bool:
+    """Rules are enforced, and peers asked, without the tools; keys and limits are about both."""
+    return bool(APPROVALS.of(config).rules) or bool(PEERS.of(config))
 
-    name = "approvals"
-    sections = (APPROVALS, PEERS)
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "approvals")
 
-    migrations = MIGRATIONS
+@asynccontextmanager
+async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Bring the guard where there are rules, and the tools where their plugin is loaded."""
+    settings = APPROVALS.of(host.config)
+    check_approvals(settings)
+    is_wanted = host.wants_plugin("approvals")
+    sampler = await _open_sample(host)
+    if not settings.rules and not is_wanted and not PEERS.of(host.config) and sampler is None:
+        yield ()
+        return
+    from toolpost.fairness import Shares
+    from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
+    from toolpost.parts.approvals.api import VOTE_PATH, find_waiting, routes_of
+    from toolpost.parts.approvals.guard import ApprovalGuard
+    from toolpost.parts.approvals.peers import Peers
+    from toolpost.parts.approvals.plugin import approvals_plugin
+    from toolpost.parts.approvals.rules import ApprovalRules
 
-    def must_open(self, config: "Config") -> bool:
-        """Not without the guard where there are rules: every call would pass; nor without the sample that is asked for."""
-        return bool(APPROVALS.of(config).rules) or config.audit.sample > 0
+    approvals = make_approvals(host.config, host.store, share_of=host.callers.share_of)
+    await approvals.gateway_key()
+    peers = Peers(
+        approvals,
+        host.store,
+        PEERS.of(host.config),
+        host.config.resolve_network(),
+        keep_s=settings.keep_days * 86_400,
+    )
 
-    def works_without_plugin(self, config: "Config") -> bool:
-        """Rules are enforced, and peers asked, without the tools; keys and limits are about both."""
-        return bool(APPROVALS.of(config).rules) or bool(PEERS.of(config))
+    def tags_of(provider: str) -> frozenset[str]:
+        return host.gateway.catalog.tags.get(PluginName(provider), frozenset())
 
-    def doctor(self) -> PartDoctor:
-        """Look at the rules."""
-        from toolpost.parts.approvals.doctor import ApprovalsDoctor
+    rules = ApprovalRules(settings, tags_of, confirmed=host.config.modes.confirmed)
+    if settings.confirmed:
+        event(_log, logging.WARNING, "deprecated setting", setting="approvals.confirmed", use="modes.confirmed")
 
-        return ApprovalsDoctor()
+    guard = ApprovalGuard(
+        approvals,
+        rules,
+        catalog=lambda: host.gateway.catalog,
+        principal_of=host.principal_of,
+        waiting=Shares("calls that wait for approval", host.config.limits.calls, host.callers),
+    )
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Bring the guard where there are rules, and the tools where their plugin is loaded."""
-        settings = APPROVALS.of(host.config)
-        check_approvals(settings)
-        is_wanted = host.wants_plugin("approvals")
-        sampler = await _open_sample(host)
-        if not settings.rules and not is_wanted and not PEERS.of(host.config) and sampler is None:
-            yield ()
+    async def run() -> AsyncIterator[None]:
+        if host.is_brief and not settings.rules:
+            yield
             return
-        from toolpost.fairness import Shares
-        from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
-        from toolpost.parts.approvals.api import VOTE_PATH, find_waiting, routes_of
-        from toolpost.parts.approvals.guard import ApprovalGuard
-        from toolpost.parts.approvals.peers import Peers
-        from toolpost.parts.approvals.plugin import approvals_plugin
-        from toolpost.parts.approvals.rules import ApprovalRules
+        async with approvals.open_sweeping(*peers.background, *([sampler.prune_often] if sampler else ())):
+            yield
 
-        approvals = make_approvals(host.config, host.store, share_of=host.callers.share_of)
-        await approvals.gateway_key()
-        peers = Peers(
-            approvals,
-            host.store,
-            PEERS.of(host.config),
-            host.config.resolve_network(),
-            keep_s=settings.keep_days * 86_400,
-        )
-
-        def tags_of(provider: str) -> frozenset[str]:
-            return host.gateway.catalog.tags.get(PluginName(provider), frozenset())
-
-        rules = ApprovalRules(settings, tags_of, confirmed=host.config.modes.confirmed)
-        if settings.confirmed:
-            event(_log, logging.WARNING, "deprecated setting", setting="approvals.confirmed", use="modes.confirmed")
-
-        guard = ApprovalGuard(
-            approvals,
-            rules,
-            catalog=lambda: host.gateway.catalog,
-            principal_of=host.principal_of,
-            waiting=Shares("calls that wait for approval", host.config.limits.calls, host.callers),
-        )
-
-        @asynccontextmanager
-        async def run() -> AsyncIterator[None]:
-            if host.is_brief and not settings.rules:
-                yield
-                return
-            async with approvals.open_sweeping(*peers.background, *([sampler.prune_often] if sampler else ())):
-                yield
-
-        contributions: list[object] = [
-            Api(lambda http: routes_of(http, approvals, peers)),
-            ActionItems(lambda principal: find_waiting(approvals, principal)),
-            Gauges(lambda: {"toolpost_approvals_open": ("Rounds that wait for votes.", approvals.open_rounds)}),
-            Service(approvals),
-            Background(run),
-        ]
-        if is_wanted:
-            contributions.append(
-                PluginCandidate(name="approvals", load=lambda: approvals_plugin(approvals, peers, host))
-            )
-        if settings.rules or is_wanted:
-            contributions.append(Page("Approvals", VOTE_PATH))
-        # The sample before the rules: it keeps calls that are then refused, too.
-        if sampler is not None:
-            contributions.append(sampler)
-        if settings.rules:
-            contributions.append(guard)
-        yield contributions
+    contributions: list[object] = [
+        Api(lambda http: routes_of(http, approvals, peers)),
+        ActionItems(lambda principal: find_waiting(approvals, principal)),
+        Gauges(lambda: {"toolpost_approvals_open": ("Rounds that wait for votes.", approvals.open_rounds)}),
+        Service(approvals),
+        Background(run),
+    ]
+    if is_wanted:
+        contributions.append(PluginCandidate(name="approvals", load=lambda: approvals_plugin(approvals, peers, host)))
+    if settings.rules or is_wanted:
+        contributions.append(Page("Approvals", VOTE_PATH))
+    # The sample before the rules: it keeps calls that are then refused, too.
+    if sampler is not None:
+        contributions.append(sampler)
+    if settings.rules:
+        contributions.append(guard)
+    yield contributions
 
 
 async def _open_sample(host: "Host") -> "SampleGuard | None":

@@ -23,3 +23,26 @@ api         /api/logins: who is logged in, and an end to it
 commands    the same at the command line
 part        what the gateway is given
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="login",
+    summary="Login in the browser for MCP clients.",
+    opens="toolpost.parts.authorization_server.part:open_authorization_server",
+    settings=("toolpost.parts.authorization_server.settings:LOGIN",),
+    migrations="toolpost.parts.authorization_server.migrations",
+    doctor="toolpost.parts.authorization_server.doctor:LoginDoctor",
+    commands={
+        "auth passphrase": Command(
+            "toolpost.parts.authorization_server.commands:passphrase",
+            "Hash a passphrase, for `passphrase_hash` in [callers.NAME].",
+        ),
+        "auth sessions": Command(
+            "toolpost.parts.authorization_server.commands:sessions",
+            "List or revoke the logins of clients at this gateway.",
+        ),
+    },
+    is_required="toolpost.parts.authorization_server.part:is_required",
+    find_idle="toolpost.parts.authorization_server.part:find_idle",
+)

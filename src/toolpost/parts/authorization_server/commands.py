@@ -7,8 +7,8 @@ import click
 from toolpost.base.ids import JsonObject
 from toolpost.base.passphrase import hash_passphrase
 from toolpost.contracts.errors import NotFound
+from toolpost.parts.authorization_server import PART
 from toolpost.parts.authorization_server.api import render_login
-from toolpost.parts.authorization_server.part import MIGRATIONS
 from toolpost.parts.authorization_server.records import Which, list_logins, revoke_all
 from toolpost.parts.authorization_server.server import TOPIC
 from toolpost.settings import Config
@@ -119,14 +119,14 @@ async def _list(config: Config, which: Which) -> list[JsonObject]:
     # Opening a store would create one.
     if not await store_exists(config.store_url):
         return []
-    async with open_part_store(config.store_url, "login", MIGRATIONS) as store:
+    async with open_part_store(config.store_url, PART.name, PART.migrations) as store:
         return [render_login(one, store) for one in await store.scripts.read(lambda: list_logins(which))]
 
 
 async def _revoke(config: Config, which: Which) -> list[JsonObject]:
     if not await store_exists(config.store_url):
         return []
-    async with open_part_store(config.store_url, "login", MIGRATIONS) as store:
+    async with open_part_store(config.store_url, PART.name, PART.migrations) as store:
         revoked = await store.scripts.run(lambda: revoke_all(which))
         store.wakeups.ring(TOPIC)
         return [render_login(one, store) for one in revoked]

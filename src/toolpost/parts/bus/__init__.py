@@ -23,3 +23,17 @@ outbox       updates for the issue tracker that tasks come from (`beads` is one)
 tasks        tasks and workers as values and as rows
 client       forwards the tools to a bus server over a `connection`, and renews leases
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="bus",
+    summary="Tasks for agent workers, with leases.",
+    opens="toolpost.parts.bus.part:open_bus",
+    settings=("toolpost.parts.bus.settings:BUS",),
+    doctor="toolpost.parts.bus.doctor:BusDoctor",
+    plugins=("bus",),
+    commands={
+        "bus": Command("toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and see what becomes of them.")
+    },
+)

@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.bus.settings import BUS
 
 if TYPE_CHECKING:
@@ -21,45 +19,32 @@ if TYPE_CHECKING:
     from toolpost.store import Store
 
 
-class BusPart(Part):
-    """Tasks for agent workers, with leases. Opened by gateways that load its plugin, and by `toolpost bus serve`."""
+@asynccontextmanager
+async def open_bus(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
+    if not host.wants_plugin("bus"):
+        yield ()
+        return
+    from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
+    from toolpost.parts.bus.plugin import make_bus_plugin
+    from toolpost.parts.bus.service import BusMetrics
 
-    name = "bus"
-    sections = (BUS,)
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "bus")
+    bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
 
-    def doctor(self) -> PartDoctor:
-        """Return the check whether the beads tracker is updated."""
-        from toolpost.parts.bus.doctor import BusDoctor
+    def make_routes(http: "HttpContext") -> "Sequence[Routes]":
+        from toolpost.parts.bus.api import routes_of
 
-        return BusDoctor()
+        return routes_of(http, bus)
 
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
-        if not host.wants_plugin("bus"):
-            yield ()
-            return
-        from toolpost.parts import ActionItems, Api, Background, Gauges, Page, PluginCandidate, Service
-        from toolpost.parts.bus.plugin import make_bus_plugin
-        from toolpost.parts.bus.service import BusMetrics
-
-        bus = make_bus(host.config, host.store, BusMetrics(host.metrics), host.callers)
-
-        def make_routes(http: "HttpContext") -> "Sequence[Routes]":
-            from toolpost.parts.bus.api import routes_of
-
-            return routes_of(http, bus)
-
-        yield [
-            PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus)),
-            Api(make_routes),
-            Page("Bus", "/bus"),
-            Gauges(lambda: _gauges(bus)),
-            ActionItems(lambda principal: _find_dead(bus, principal)),
-            Service(bus),
-            Background(bus.open_sweeping, while_plugin="bus"),
-        ]
+    yield [
+        PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus)),
+        Api(make_routes),
+        Page("Bus", "/bus"),
+        Gauges(lambda: _gauges(bus)),
+        ActionItems(lambda principal: _find_dead(bus, principal)),
+        Service(bus),
+        Background(bus.open_sweeping, while_plugin="bus"),
+    ]
 
 
 def make_bus(

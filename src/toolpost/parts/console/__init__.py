@@ -9,3 +9,18 @@ toml      changes of `toolpost.toml`, shown as a diff first
 command   `toolpost console`
 pages     the page: ES modules over preact and htm, without a build step
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="console",
+    summary="The web console: servers, tools, contracts and calls.",
+    opens="toolpost.parts.console.part:open_console",
+    settings=("toolpost.parts.console.settings:CONSOLE",),
+    migrations="toolpost.parts.console.migrations",
+    commands={
+        "console": Command(
+            "toolpost.parts.console.command:console", "Open the web console in a browser.", heading="Operate"
+        )
+    },
+)

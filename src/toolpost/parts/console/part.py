@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from toolpost.host.part import Part
-from toolpost.manifest import BUNDLED
 from toolpost.parts.console.settings import CONSOLE
 
 if TYPE_CHECKING:
@@ -27,61 +25,53 @@ PAGES: Final = {
 """The views of the page, as other pages link to them."""
 
 
-class ConsolePart(Part):
-    """The web console."""
+@asynccontextmanager
+async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Serve the page and its API."""
+    if not CONSOLE.of(host.config).enabled or host.is_brief:
+        yield ()
+        return
+    from toolpost.parts import Api, Background, Page, RecordListener, StartupLine, WriteCheck
+    from toolpost.parts.console.gateway_id import make_gateway_id, port_of
+    from toolpost.parts.console.sessions import ConsoleSessions, check_browser
+    from toolpost.parts.console.timings import CallTimings
 
-    name = "console"
-    sections = (CONSOLE,)
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "console")
-    migrations = "toolpost.parts.console.migrations"
+    timings = CallTimings()
+    sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
+    await sessions.open()
+
+    def make(http: "HttpContext") -> "Sequence[Routes]":
+        from toolpost.parts.console.api import make_routes
+
+        return make_routes(host, http, sessions, timings)
+
+    def check_change(request: "HttpRequest", admission: "Admission") -> None:
+        if admission.is_anonymous:
+            check_browser(sessions, request)
+
+    async def make_startup_line(url: str) -> str:
+        if not sys.stderr.isatty():
+            # A journal or the logs of a container keep what is printed, for others to read.
+            return "console: `toolpost console` opens it"
+        shown = host.config.http.base_url(url) or url
+        return f"console: {shown}/#secret={await sessions.issue(port_of(url))}"
 
     @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Serve the page and its API."""
-        if not CONSOLE.of(host.config).enabled or host.is_brief:
-            yield ()
-            return
-        from toolpost.parts import Api, Background, Page, RecordListener, StartupLine, WriteCheck
-        from toolpost.parts.console.gateway_id import make_gateway_id, port_of
-        from toolpost.parts.console.sessions import ConsoleSessions, check_browser
-        from toolpost.parts.console.timings import CallTimings
+    async def run() -> AsyncIterator[None]:
+        import anyio
 
-        timings = CallTimings()
-        sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
-        await sessions.open()
+        from toolpost.parts.console.definitions import DefinitionHistory
 
-        def make(http: "HttpContext") -> "Sequence[Routes]":
-            from toolpost.parts.console.api import make_routes
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
+            yield
+            tasks.cancel_scope.cancel()
 
-            return make_routes(host, http, sessions, timings)
-
-        def check_change(request: "HttpRequest", admission: "Admission") -> None:
-            if admission.is_anonymous:
-                check_browser(sessions, request)
-
-        async def make_startup_line(url: str) -> str:
-            if not sys.stderr.isatty():
-                # A journal or the logs of a container keep what is printed, for others to read.
-                return "console: `toolpost console` opens it"
-            shown = host.config.http.base_url(url) or url
-            return f"console: {shown}/#secret={await sessions.issue(port_of(url))}"
-
-        @asynccontextmanager
-        async def run() -> AsyncIterator[None]:
-            import anyio
-
-            from toolpost.parts.console.definitions import DefinitionHistory
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
-                yield
-                tasks.cancel_scope.cancel()
-
-        yield [
-            Api(make),
-            WriteCheck(check_change),
-            *(Page(title, path) for title, path in PAGES.items()),
-            StartupLine(make_startup_line),
-            Background(run),
-            RecordListener(timings.note),
-        ]
+    yield [
+        Api(make),
+        WriteCheck(check_change),
+        *(Page(title, path) for title, path in PAGES.items()),
+        StartupLine(make_startup_line),
+        Background(run),
+        RecordListener(timings.note),
+    ]

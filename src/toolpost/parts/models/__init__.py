@@ -12,3 +12,27 @@ groups     tools that several servers have in common, as one tool with failover
 api        circuits and statistics over HTTP; `commands` shows them on a terminal
 sampling   answers to sampling requests of servers whose client has no model
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="models",
+    summary="Models, agents and interchangeable servers, of which the best is asked.",
+    opens="toolpost.parts.models.part:open_models",
+    settings=(
+        "toolpost.parts.models.settings:MODELS",
+        "toolpost.parts.models.settings:ROUTER",
+        "toolpost.parts.models.settings:GROUPS",
+    ),
+    migrations="toolpost.parts.models.migrations",
+    doctor="toolpost.parts.models.doctor:ModelsDoctor",
+    plugins=("models",),
+    commands={
+        "models": Command(
+            "toolpost.parts.models.commands:models",
+            "Show the models and groups of the running gateway, their statistics, or reset a circuit.",
+        )
+    },
+    works_without_plugin="toolpost.parts.models.part:works_without_plugin",
+    find_idle="toolpost.parts.models.part:find_idle",
+)

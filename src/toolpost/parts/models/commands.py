@@ -8,7 +8,7 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.parts import open_part_store
-from toolpost.parts.models.part import ModelsPart
+from toolpost.parts.models import PART
 from toolpost.parts.models.plugin import render_totals
 from toolpost.parts.models.settings import GROUPS, MODELS
 from toolpost.parts.models.stats import Totals, select
@@ -107,8 +107,7 @@ def _list_configured(config: Config) -> list[tuple[str, str]]:
 async def _read_stats(config: Config) -> dict[str, Totals]:
     if not await store_exists(config.store_url):
         return {}
-    assert ModelsPart.migrations is not None
-    async with open_part_store(config.store_url, ModelsPart.name, ModelsPart.migrations) as store:
+    async with open_part_store(config.store_url, PART.name, PART.migrations) as store:
         return await store.scripts.read(select)
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
 from toolpost.settings import make_idle
 
@@ -21,92 +19,78 @@ if TYPE_CHECKING:
     from toolpost.settings import Config
 
 
-class ModelsPart(Part):
-    """Models, agents and interchangeable servers. Open where its plugin is loaded, or a model is configured."""
+def works_without_plugin(config: "Config") -> bool:
+    """Where there are models or groups, the plugin is loaded unasked."""
+    return bool(MODELS.of(config) or GROUPS.of(config) or config.discovery.reranker.models)
 
-    name = "models"
-    sections = (MODELS, ROUTER, GROUPS)
-    migrations = "toolpost.parts.models.migrations"
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "models")
 
-    def works_without_plugin(self, config: "Config") -> bool:
-        """Where there are models or groups, the plugin is loaded unasked."""
-        return bool(MODELS.of(config) or GROUPS.of(config) or config.discovery.reranker.models)
+def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+    """Find a router with nothing to choose from."""
+    is_loaded = "models" in config.plugins.bundled and "models" not in config.plugins.disable
+    if ROUTER.of(config) != ROUTER.default and is_loaded and not works_without_plugin(config):
+        yield make_idle("router", "there are no models", "add [models.NAME], or remove [router]")
 
-    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
-        """Find a router with nothing to choose from."""
-        is_loaded = "models" in config.plugins.bundled and "models" not in config.plugins.disable
-        if ROUTER.of(config) != ROUTER.default and is_loaded and not self.works_without_plugin(config):
-            yield make_idle("router", "there are no models", "add [models.NAME], or remove [router]")
 
-    def doctor(self) -> PartDoctor:
-        """Look for keys that are missing, and for groups without common tools."""
-        from toolpost.parts.models.doctor import ModelsDoctor
+@asynccontextmanager
+async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Bring the plugin; statistics are written as long as this is open."""
+    config = host.config
+    used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
+    is_configured = bool(used) and not config.plugins.chosen
+    if not host.wants_plugin("models") and not (host.loads_bundled and is_configured):
+        yield ()
+        return
+    from toolpost.parts import Api, Background, Gauges, ProviderFilter, SamplingModel, Service
+    from toolpost.parts.models.agents import AgentPool
+    from toolpost.parts.models.api import routes_of
+    from toolpost.parts.models.groups import Groups, check_names
+    from toolpost.parts.models.plugin import models_plugin
+    from toolpost.parts.models.sampling import RouterSampler
+    from toolpost.parts.models.stats import ModelMetrics, Stats
 
-        return ModelsDoctor()
+    stats = Stats(host.store, ModelMetrics(host.metrics))
+    await stats.load()
+    pool = AgentPool(host.principal_of)
+    settings = ROUTER.of(config)
+    check_names(GROUPS.of(config), config.servers)
+    groups = Groups(
+        settings=GROUPS.of(config),
+        stats=stats,
+        failures=settings.failures,
+        pause_s=settings.pause_s,
+        find_gateway=lambda: host.gateway,
+    )
+    async with AsyncExitStack() as stack:
+        router = _make_router(config, stats, pool, stack)
+        router.breakers.update(groups.breakers)
+        plugin = models_plugin(router, timeout_s=settings.timeout_s)
+        pool.attach(plugin)
 
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Bring the plugin; statistics are written as long as this is open."""
-        config = host.config
-        used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
-        is_configured = bool(used) and not config.plugins.chosen
-        if not host.wants_plugin(self.name) and not (host.loads_bundled and is_configured):
-            yield ()
-            return
-        from toolpost.parts import Api, Background, Gauges, ProviderFilter, SamplingModel, Service
-        from toolpost.parts.models.agents import AgentPool
-        from toolpost.parts.models.api import routes_of
-        from toolpost.parts.models.groups import Groups, check_names
-        from toolpost.parts.models.plugin import models_plugin
-        from toolpost.parts.models.sampling import RouterSampler
-        from toolpost.parts.models.stats import ModelMetrics, Stats
+        def read_gauges() -> "GaugeValues":
+            failing = sum(not breaker.is_closed for breaker in router.breakers.values())
+            return {"toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", failing)}
 
-        stats = Stats(host.store, ModelMetrics(host.metrics))
-        await stats.load()
-        pool = AgentPool(host.principal_of)
-        settings = ROUTER.of(config)
-        check_names(GROUPS.of(config), config.servers)
-        groups = Groups(
-            settings=GROUPS.of(config),
-            stats=stats,
-            failures=settings.failures,
-            pause_s=settings.pause_s,
-            find_gateway=lambda: host.gateway,
-        )
-        async with AsyncExitStack() as stack:
-            router = _make_router(config, stats, pool, stack)
-            router.breakers.update(groups.breakers)
-            plugin = models_plugin(router, timeout_s=settings.timeout_s)
-            pool.attach(plugin)
-
-            def read_gauges() -> "GaugeValues":
-                failing = sum(not breaker.is_closed for breaker in router.breakers.values())
-                return {
-                    "toolpost_model_circuits_open": ("Models and servers of groups that failed too often.", failing)
-                }
-
-            contributions: list[object] = [
-                plugin,
-                Service(router),
-                Api(lambda http: routes_of(http, router)),
-                Gauges(read_gauges),
-                Background(stats.open_writing),
-            ]
-            if GROUPS.of(config):
-                contributions.append(ProviderFilter(groups.derive))
-            if settings.sampling:
-                names = {name: model.model or name for name, model in enabled_models(config).items()}
-                # Not agents: they act, and a server asks for a text alone.
-                answering = {name: names[name] for name, model in router.models.items() if not model.acts}
-                sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
-                contributions.append(SamplingModel(sampler))
-            if config.discovery.reranker.models:
-                contributions.append(_make_reranking_model(config, router))
-            try:
-                yield contributions
-            finally:
-                await stats.try_flush()
+        contributions: list[object] = [
+            plugin,
+            Service(router),
+            Api(lambda http: routes_of(http, router)),
+            Gauges(read_gauges),
+            Background(stats.open_writing),
+        ]
+        if GROUPS.of(config):
+            contributions.append(ProviderFilter(groups.derive))
+        if settings.sampling:
+            names = {name: model.model or name for name, model in enabled_models(config).items()}
+            # Not agents: they act, and a server asks for a text alone.
+            answering = {name: names[name] for name, model in router.models.items() if not model.acts}
+            sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
+            contributions.append(SamplingModel(sampler))
+        if config.discovery.reranker.models:
+            contributions.append(_make_reranking_model(config, router))
+        try:
+            yield contributions
+        finally:
+            await stats.try_flush()
 
 
 def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel":

@@ -13,3 +13,18 @@ tools        the plugin of an API
 api          one API: its document read, its plugin made
 served       all APIs, also when their settings or documents change
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="apis",
+    summary="APIs that an OpenAPI document describes, as tools.",
+    opens="toolpost.parts.openapi.part:open_apis",
+    settings=("toolpost.parts.openapi.settings:APIS",),
+    doctor="toolpost.parts.openapi.doctor:ApisDoctor",
+    importers={
+        "openapi": Command(
+            "toolpost.parts.openapi.commands:import_openapi", "Turn an API into tools, by its OpenAPI document."
+        )
+    },
+)

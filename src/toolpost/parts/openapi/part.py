@@ -4,51 +4,36 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.openapi.settings import APIS, enabled_apis
 
 if TYPE_CHECKING:
     from toolpost.host.host import Host
 
 
-class ApisPart(Part):
-    """APIs that an OpenAPI document describes."""
+@asynccontextmanager
+async def open_apis(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Bring a plugin for each API. One whose document cannot be read is named as failed, and the others are served."""
+    apis = enabled_apis(host.config)
+    # Where APIs can be added later, all of it is loaded; a single command needs none of it.
+    if not host.loads_bundled or (host.is_brief and not apis):
+        yield ()
+        return
+    from toolpost.credentials.oauth import Authorizations
+    from toolpost.credentials.vault import Vault
+    from toolpost.parts import Background, LoginTargets, Reload
+    from toolpost.parts.openapi.served import ServedApis, check_names
+    from toolpost.settings.credentials import key_place_of
 
-    name = "apis"
-    sections = (APIS,)
-    importers = next(entry.importers for entry in BUNDLED if entry.name == "apis")
-
-    def doctor(self) -> PartDoctor:
-        """Look at the documents: what becomes a tool, what does not, and how much of a model's context all that takes."""
-        from toolpost.parts.openapi.doctor import ApisDoctor
-
-        return ApisDoctor()
-
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Bring a plugin for each API. One whose document cannot be read is named as failed, and the others are served."""
-        apis = enabled_apis(host.config)
-        # Where APIs can be added later, all of it is loaded; a single command needs none of it.
-        if not host.loads_bundled or (host.is_brief and not apis):
-            yield ()
-            return
-        from toolpost.credentials.oauth import Authorizations
-        from toolpost.credentials.vault import Vault
-        from toolpost.parts import Background, LoginTargets, Reload
-        from toolpost.parts.openapi.served import ServedApis, check_names
-        from toolpost.settings.credentials import key_place_of
-
-        check_names(host.config, apis)
-        authorizations = Authorizations(Vault(host.store, key_place_of(host.config)))
-        served = ServedApis(host, authorizations)
-        try:
-            yield [
-                *await served.open_first(apis),
-                LoginTargets(lambda: served.logins),
-                Reload(APIS.name, served.prepare_reload),
-                *([] if host.is_brief else [Background(served.open_running)]),
-            ]
-        finally:
-            await served.aclose()
-            await authorizations.aclose()
+    check_names(host.config, apis)
+    authorizations = Authorizations(Vault(host.store, key_place_of(host.config)))
+    served = ServedApis(host, authorizations)
+    try:
+        yield [
+            *await served.open_first(apis),
+            LoginTargets(lambda: served.logins),
+            Reload(APIS.name, served.prepare_reload),
+            *([] if host.is_brief else [Background(served.open_running)]),
+        ]
+    finally:
+        await served.aclose()
+        await authorizations.aclose()

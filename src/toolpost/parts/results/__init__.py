@@ -10,3 +10,16 @@ plugin    `results__read`, and the resources behind the links
 
 A result is kept as the audit has digested it, byte for byte.
 """
+
+from toolpost.parts import Part
+
+PART = Part(
+    name="results",
+    summary="Large results, truncated, and the rest of them.",
+    opens="toolpost.parts.results.part:open_results",
+    settings=("toolpost.parts.results.settings:RESULTS",),
+    migrations="toolpost.parts.results.migrations",
+    doctor="toolpost.parts.results.doctor:ResultsDoctor",
+    plugins=("results",),
+    works_without_plugin="toolpost.parts.results.part:works_without_plugin",
+)

@@ -10,3 +10,12 @@ owners           which process runs a task, and whether it still exists
 
 A task passes the same gateway as any other call; only its answer is stored instead of sent. The table is called `deferred_calls`.
 """
+
+from toolpost.parts import Part
+
+PART = Part(
+    name="tasks",
+    summary="MCP tasks: calls that outlive their requests.",
+    opens="toolpost.parts.tasks.part:open_tasks",
+    settings=("toolpost.parts.tasks.settings:TASKS",),
+)

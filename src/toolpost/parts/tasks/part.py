@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.host.part import Part
 from toolpost.parts.tasks.settings import TASKS
 
 if TYPE_CHECKING:
@@ -12,39 +11,33 @@ if TYPE_CHECKING:
     from toolpost.host.host import Host
 
 
-class TasksPart(Part):
-    """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
+@asynccontextmanager
+async def open_tasks(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Store tasks, and run those again whose gateway ended."""
+    from toolpost.endpoints.calls import write_call_result
+    from toolpost.parts import Api, Background, Page
+    from toolpost.parts.tasks.endpoint import TaskEndpoint
+    from toolpost.parts.tasks.runner import TaskRunner
+    from toolpost.protocol.era import STATELESS
 
-    name = "tasks"
-    sections = (TASKS,)
+    chosen = TASKS.of(host.config)
+    runner = TaskRunner(
+        host.store,
+        lambda answer: write_call_result(answer, STATELESS),
+        ttl_s=chosen.ttl_s,
+        after_s=chosen.after_s,
+        limit=host.config.limits.tasks,
+        callers=host.callers,
+    )
 
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Store tasks, and run those again whose gateway ended."""
-        from toolpost.endpoints.calls import write_call_result
-        from toolpost.parts import Api, Background, Page
-        from toolpost.parts.tasks.endpoint import TaskEndpoint
-        from toolpost.parts.tasks.runner import TaskRunner
-        from toolpost.protocol.era import STATELESS
+    def make_routes(http: "HttpContext") -> "Sequence[Routes]":
+        from toolpost.parts.tasks.api import routes_of
 
-        chosen = TASKS.of(host.config)
-        runner = TaskRunner(
-            host.store,
-            lambda answer: write_call_result(answer, STATELESS),
-            ttl_s=chosen.ttl_s,
-            after_s=chosen.after_s,
-            limit=host.config.limits.tasks,
-            callers=host.callers,
-        )
+        return routes_of(http, host.store)
 
-        def make_routes(http: "HttpContext") -> "Sequence[Routes]":
-            from toolpost.parts.tasks.api import routes_of
-
-            return routes_of(http, host.store)
-
-        yield [
-            TaskEndpoint(runner),
-            Api(make_routes),
-            Page("Tasks", "/tasks"),
-            Background(lambda: runner.open_running(host.gateway)),
-        ]
+    yield [
+        TaskEndpoint(runner),
+        Api(make_routes),
+        Page("Tasks", "/tasks"),
+        Background(lambda: runner.open_running(host.gateway)),
+    ]

@@ -13,3 +13,14 @@ senders.py      OTLP over HTTP and gRPC
 
 docs/decisions/0056 says why spans are not made by the SDK of OpenTelemetry.
 """
+
+from toolpost.parts import Part
+
+PART = Part(
+    name="telemetry",
+    summary="OpenTelemetry: traces and metrics over OTLP.",
+    opens="toolpost.parts.telemetry.part:open_telemetry",
+    settings=("toolpost.parts.telemetry.settings:TELEMETRY",),
+    doctor="toolpost.parts.telemetry.doctor:TelemetryDoctor",
+    find_idle="toolpost.parts.telemetry.part:find_idle",
+)

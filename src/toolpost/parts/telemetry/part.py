@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
-from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.telemetry.settings import (
     OFF_HINT,
     TELEMETRY,
@@ -32,83 +31,72 @@ _log = logging.getLogger("toolpost.telemetry")
 _FLUSH_S = 1.0
 
 
-class TelemetryPart(Part):
-    """Traces and metrics over OTLP. Open where it is enabled."""
+def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+    """Find settings of what is not sent."""
+    settings = TELEMETRY.of(config)
+    for key in changed_keys(settings, "sample", "content", "queue") if not settings.traces else ():
+        yield make_idle(f"telemetry.{key}", "no spans are sent", f"remove traces = false, or {key}")
+    for key in changed_keys(settings, "interval_s") if not settings.metrics else ():
+        yield make_idle(f"telemetry.{key}", "no metrics are sent", f"remove metrics = false, or {key}")
 
-    name = "telemetry"
-    sections = (TELEMETRY,)
 
-    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
-        """Find settings of what is not sent."""
-        settings = TELEMETRY.of(config)
-        for key in changed_keys(settings, "sample", "content", "queue") if not settings.traces else ():
-            yield make_idle(f"telemetry.{key}", "no spans are sent", f"remove traces = false, or {key}")
-        for key in changed_keys(settings, "interval_s") if not settings.metrics else ():
-            yield make_idle(f"telemetry.{key}", "no metrics are sent", f"remove metrics = false, or {key}")
+@asynccontextmanager
+async def open_telemetry(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Bring the observer of all requests."""
+    settings = TELEMETRY.of(host.config)
+    if not is_enabled(settings):
+        if has_no_receiver(settings) and not host.is_brief:
+            event(_log, logging.WARNING, "telemetry is off", reason="no receiver is named", hint=OFF_HINT)
+        yield ()
+        return
+    try:
+        import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
+    except ImportError as error:
+        message, hint = "Telemetry needs the extra `otel`.", 'pip install "toolpost[otel]"'
+        if settings.enabled or settings.endpoint or not is_asked_by_variables():
+            raise CapabilityMissing(message, hint=hint) from error
+        # Variables in the environment are often meant for another program.
+        event(_log, logging.INFO, "telemetry is off", reason=message, hint=hint)
+        yield ()
+        return
+    import time
 
-    def doctor(self) -> PartDoctor:
-        """Look whether what is needed is installed, and the receiver answers."""
-        from toolpost.parts.telemetry.doctor import TelemetryDoctor
+    from anyio import CancelScope, to_thread
 
-        return TelemetryDoctor()
+    from toolpost.base.version import __version__
+    from toolpost.metrics import Counter
+    from toolpost.parts import PluginCandidate
+    from toolpost.parts.telemetry.exporter import Exporter
+    from toolpost.parts.telemetry.histograms import Histograms
+    from toolpost.parts.telemetry.observer import TelemetryObserver
+    from toolpost.parts.telemetry.turns import TurnSpans
 
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Bring the observer of all requests."""
-        settings = TELEMETRY.of(host.config)
-        if not is_enabled(settings):
-            if has_no_receiver(settings) and not host.is_brief:
-                event(_log, logging.WARNING, "telemetry is off", reason="no receiver is named", hint=OFF_HINT)
-            yield ()
-            return
-        try:
-            import opentelemetry.proto.trace.v1.trace_pb2  # noqa: F401
-        except ImportError as error:
-            message, hint = "Telemetry needs the extra `otel`.", 'pip install "toolpost[otel]"'
-            if settings.enabled or settings.endpoint or not is_asked_by_variables():
-                raise CapabilityMissing(message, hint=hint) from error
-            # Variables in the environment are often meant for another program.
-            event(_log, logging.INFO, "telemetry is off", reason=message, hint=hint)
-            yield ()
-            return
-        import time
+    resource = {
+        "service.version": __version__,
+        "service.instance.id": f"{platform.node()}:{os.getpid()}",
+        "host.name": platform.node(),
+    }
+    spec = resolve(settings, resource=resource)
+    histograms = Histograms(time.time_ns())
+    exporter = Exporter(spec, histograms)
+    observer = TelemetryObserver(spec, exporter, histograms)
+    exporter.before_sending = _make_flusher(asyncio.get_running_loop(), observer.write_ended)
+    exporter.start()
 
-        from anyio import CancelScope, to_thread
+    class DroppedSpans(Counter):
+        """Reads the exporter's own count."""
 
-        from toolpost.base.version import __version__
-        from toolpost.metrics import Counter
-        from toolpost.parts import PluginCandidate
-        from toolpost.parts.telemetry.exporter import Exporter
-        from toolpost.parts.telemetry.histograms import Histograms
-        from toolpost.parts.telemetry.observer import TelemetryObserver
-        from toolpost.parts.telemetry.turns import TurnSpans
+        def values(self) -> Mapping[str, float]:
+            return {"": exporter.dropped}
 
-        resource = {
-            "service.version": __version__,
-            "service.instance.id": f"{platform.node()}:{os.getpid()}",
-            "host.name": platform.node(),
-        }
-        spec = resolve(settings, resource=resource)
-        histograms = Histograms(time.time_ns())
-        exporter = Exporter(spec, histograms)
-        observer = TelemetryObserver(spec, exporter, histograms)
-        exporter.before_sending = _make_flusher(asyncio.get_running_loop(), observer.write_ended)
-        exporter.start()
-
-        class DroppedSpans(Counter):
-            """Reads the exporter's own count."""
-
-            def values(self) -> Mapping[str, float]:
-                return {"": exporter.dropped}
-
-        host.metrics.add(DroppedSpans("toolpost_telemetry_dropped_total", "Spans that could not be sent."))
-        try:
-            turns = PluginCandidate(name="telemetry", load=lambda: TurnSpans(observer))
-            yield [observer, turns]
-        finally:
-            observer.write_ended()
-            with CancelScope(shield=True):
-                await to_thread.run_sync(exporter.close)
+    host.metrics.add(DroppedSpans("toolpost_telemetry_dropped_total", "Spans that could not be sent."))
+    try:
+        turns = PluginCandidate(name="telemetry", load=lambda: TurnSpans(observer))
+        yield [observer, turns]
+    finally:
+        observer.write_ended()
+        with CancelScope(shield=True):
+            await to_thread.run_sync(exporter.close)
 
 
 def _make_flusher(loop: asyncio.AbstractEventLoop, flush: Callable[[], None]) -> Callable[[], None]:

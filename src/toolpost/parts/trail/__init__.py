@@ -12,3 +12,21 @@ calls         the middleware that records calls
 commands      `toolpost trail`; `doctor` is what `toolpost doctor` says
 part          what the gateway is given; `settings` has its section
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="trail",
+    summary="What agents planned, decided and called, provable.",
+    opens="toolpost.parts.trail.part:open_trail",
+    settings=("toolpost.parts.trail.settings:TRAIL",),
+    migrations="toolpost.parts.trail.migrations",
+    doctor="toolpost.parts.trail.doctor:TrailDoctor",
+    plugins=("trail",),
+    commands={
+        "trail": Command("toolpost.parts.trail.commands:trail", "Show, verify and export what agents decided and did.")
+    },
+    is_required="toolpost.parts.trail.part:is_required",
+    works_without_plugin="toolpost.parts.trail.part:works_without_plugin",
+    find_idle="toolpost.parts.trail.part:find_idle",
+)

@@ -10,8 +10,8 @@ import click
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import NotFound
 from toolpost.parts import open_part_store
+from toolpost.parts.trail import PART
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
-from toolpost.parts.trail.part import TrailPart
 from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
 from toolpost.parts.trail.records import Record, TrailSession, require_kept
 from toolpost.parts.trail.service import ChainVerdict, Trail
@@ -234,8 +234,7 @@ def _run(config_path: Path | None, act: Callable[[Trail], Awaitable[_T]]) -> _T:
                 f"There is no store at {shown_url(config.store_url)} yet, and so no session.",
                 hint='load the plugin and serve: plugins.bundled = ["trail"]',
             )
-        assert TrailPart.migrations is not None
-        async with open_part_store(config.store_url, TrailPart.name, TrailPart.migrations) as store:
+        async with open_part_store(config.store_url, PART.name, PART.migrations) as store:
             return await act(await Trail.open(store))
 
     return run_async(run)

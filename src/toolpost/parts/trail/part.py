@@ -5,8 +5,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.settings import make_idle
 
@@ -15,65 +13,54 @@ if TYPE_CHECKING:
     from toolpost.settings import Config
 
 
-class TrailPart(Part):
-    """What agents planned, decided and called, provable. Open where its plugin is loaded."""
+def is_required(config: "Config") -> bool:
+    """Not without it where decisions are required: everything would pass."""
+    return TRAIL.of(config).requires_decisions
 
-    name = "trail"
-    sections = (TRAIL,)
-    migrations = "toolpost.parts.trail.migrations"
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "trail")
 
-    def must_open(self, config: "Config") -> bool:
-        """Not without it where decisions are required: everything would pass."""
-        return TRAIL.of(config).requires_decisions
+def works_without_plugin(config: "Config") -> bool:
+    """Where decisions are required, the plugin is loaded unasked."""
+    return TRAIL.of(config).requires_decisions
 
-    def works_without_plugin(self, config: "Config") -> bool:
-        """Where decisions are required, the plugin is loaded unasked."""
-        return TRAIL.of(config).requires_decisions
 
-    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
-        """Find agents that must decide and are not there, such as those with another name by mistake."""
-        # Without the section, an application that embeds the gateway brings its agents.
-        known = config.parts.get("agents") or {}
-        for name in TRAIL.of(config).deciding_agents if known else ():
-            if name not in (ALL_AGENTS, *known):
-                yield make_idle("trail.deciding_agents", f"there is no agent `{name}`", f"add [agents.{name}]")
+def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
+    """Find agents that must decide and are not there, such as those with another name by mistake."""
+    # Without the section, an application that embeds the gateway brings its agents.
+    known = config.parts.get("agents") or {}
+    for name in TRAIL.of(config).deciding_agents if known else ():
+        if name not in (ALL_AGENTS, *known):
+            yield make_idle("trail.deciding_agents", f"there is no agent `{name}`", f"add [agents.{name}]")
 
-    def doctor(self) -> PartDoctor:
-        """Look at what must be decided."""
-        from toolpost.parts.trail.doctor import TrailDoctor
 
-        return TrailDoctor()
+@asynccontextmanager
+async def open_trail(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Bring the plugin."""
+    settings = TRAIL.of(host.config)
+    # Where a decision is required, agents need the tool to record it.
+    is_needed = settings.requires_decisions and host.loads_bundled and not host.config.plugins.chosen
+    if not host.wants_plugin("trail") and not is_needed:
+        yield ()
+        return
+    from toolpost.parts import Api, Background, CallMiddleware, Gauges, PluginCandidate, Service
+    from toolpost.parts.trail.api import routes_of
+    from toolpost.parts.trail.calls import CallRecorder
+    from toolpost.parts.trail.plugin import trail_plugin
+    from toolpost.parts.trail.service import Trail, TrailMetrics
 
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Bring the plugin."""
-        settings = TRAIL.of(host.config)
-        # Where a decision is required, agents need the tool to record it.
-        is_needed = settings.requires_decisions and host.loads_bundled and not host.config.plugins.chosen
-        if not host.wants_plugin("trail") and not is_needed:
-            yield ()
-            return
-        from toolpost.parts import Api, Background, CallMiddleware, Gauges, PluginCandidate, Service
-        from toolpost.parts.trail.api import routes_of
-        from toolpost.parts.trail.calls import CallRecorder
-        from toolpost.parts.trail.plugin import trail_plugin
-        from toolpost.parts.trail.service import Trail, TrailMetrics
+    trail = await Trail.open(host.store, TrailMetrics(host.metrics))
+    # Those that a killed gateway has left: the store has just recorded what is known of them.
+    await trail.close_lost_calls()
+    recorder = CallRecorder(trail, settings, chosen=host.config.plugins.chosen)
 
-        trail = await Trail.open(host.store, TrailMetrics(host.metrics))
-        # Those that a killed gateway has left: the store has just recorded what is known of them.
-        await trail.close_lost_calls()
-        recorder = CallRecorder(trail, settings, chosen=host.config.plugins.chosen)
+    def run() -> AbstractAsyncContextManager[None]:
+        keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400
+        return trail.open_following(keep_s=keep_s)
 
-        def run() -> AbstractAsyncContextManager[None]:
-            keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400
-            return trail.open_following(keep_s=keep_s)
-
-        yield [
-            PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents)),
-            CallMiddleware(recorder),
-            Api(lambda http: routes_of(http, trail)),
-            Gauges(trail.read_gauges),
-            Service(trail),
-            Background(run),
-        ]
+    yield [
+        PluginCandidate(name="trail", load=lambda: trail_plugin(trail, settings.deciding_agents)),
+        CallMiddleware(recorder),
+        Api(lambda http: routes_of(http, trail)),
+        Gauges(trail.read_gauges),
+        Service(trail),
+        Background(run),
+    ]

@@ -26,3 +26,19 @@ excerpt         lines of a file
 status          state of the indexes, settings and warnings
 optional        libraries that are imported when first used
 """
+
+from toolpost.parts import Command, Part
+
+PART = Part(
+    name="workspace",
+    summary="A code index.",
+    opens="toolpost.parts.workspace.part:open_workspace",
+    settings=("toolpost.parts.workspace.settings:WORKSPACE",),
+    doctor="toolpost.parts.workspace.doctor:WorkspaceDoctor",
+    plugins=("workspace",),
+    commands={
+        "workspace": Command(
+            "toolpost.parts.workspace.commands:workspace", "Build, search and look after the code index."
+        )
+    },
+)

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import CapabilityMissing
-from toolpost.host.part import Part, PartDoctor
-from toolpost.manifest import BUNDLED
 from toolpost.parts.workspace.settings import WORKSPACE
 
 if TYPE_CHECKING:
@@ -19,33 +17,21 @@ if TYPE_CHECKING:
     from toolpost.settings import Config
 
 
-class WorkspacePart(Part):
-    """Open where its plugin is loaded, and for `toolpost serve --only workspace`."""
+@asynccontextmanager
+async def open_workspace(host: "Host") -> AsyncIterator[Sequence[object]]:
+    """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
+    watches = WORKSPACE.of(host.config).watch and not host.is_brief
+    if not host.wants_plugin("workspace"):
+        yield ()
+        return
+    from toolpost.parts import Background, PluginCandidate, Service
+    from toolpost.parts.workspace.service import WorkspaceService
 
-    name = "workspace"
-    sections = (WORKSPACE,)
-    commands = next(entry.commands for entry in BUNDLED if entry.name == "workspace")
+    service = WorkspaceService(read_workspace(host.config))
 
-    def doctor(self) -> PartDoctor:
-        from toolpost.parts.workspace.doctor import WorkspaceDoctor
-
-        return WorkspaceDoctor()
-
-    @asynccontextmanager
-    async def open(self, host: "Host") -> AsyncIterator[Sequence[object]]:
-        """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
-        watches = WORKSPACE.of(host.config).watch and not host.is_brief
-        if not host.wants_plugin("workspace"):
-            yield ()
-            return
-        from toolpost.parts import Background, PluginCandidate, Service
-        from toolpost.parts.workspace.service import WorkspaceService
-
-        service = WorkspaceService(read_workspace(host.config))
-
-        watching = [Background(service.open_watching, while_plugin="workspace")] if watches else []
-        load = PluginCandidate(name="workspace", load=lambda: _make_plugin(service, host.callers))
-        yield [load, Service(service), *watching]
+    watching = [Background(service.open_watching, while_plugin="workspace")] if watches else []
+    load = PluginCandidate(name="workspace", load=lambda: _make_plugin(service, host.callers))
+    yield [load, Service(service), *watching]
 
 
 def read_workspace(config: "Config") -> "WorkspaceSpec":
