@@ -25,7 +25,7 @@ from toolpost.parts.bus.definitions import (
     TIMEOUT_S,
     parse_wait_s,
 )
-from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Page, Position, Summary, TaskReport
+from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Position, Summary, TaskPage, TaskReport
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.status import Overview
 from toolpost.parts.bus.submission import Submission, SubmitResult
@@ -244,7 +244,7 @@ def render_report(report: TaskReport, wall: Callable[[float], float]) -> JsonObj
     return rendered
 
 
-def render_page(page: Page, wall: Callable[[float], float]) -> JsonObject:
+def render_page(page: TaskPage, wall: Callable[[float], float]) -> JsonObject:
     """Render the answer of `list_tasks`."""
     rendered: JsonObject = {"tasks": [_render_summary(one, wall) for one in page.tasks]}
     if page.next is not None:

@@ -103,7 +103,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     task: str
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a list of tasks, the latest change first."""
 
     tasks: list[Summary]
@@ -127,7 +127,7 @@ def read_task(task_id: TaskId, by: Caller) -> Script[TaskReport]:
     return TaskReport(task=task, is_whole=True, attempts=attempts, waits_for=waits_for)
 
 
-def list_tasks(states: Collection[State], by: Caller, limit: int, after: Position | None) -> Script[Page]:
+def list_tasks(states: Collection[State], by: Caller, limit: int, after: Position | None) -> Script[TaskPage]:
     """List the tasks that a caller may read, the latest change of state first."""
     where, values = ["1 = 1"], list[object]()
     if after is not None:
@@ -152,7 +152,7 @@ def list_tasks(states: Collection[State], by: Caller, limit: int, after: Positio
     rows = yield Statement(f"{' UNION ALL '.join(parts)} {order}", tuple(values))
     tasks = [Summary(*row) for row in rows[:limit]]
     has_more = len(rows) > limit
-    return Page(tasks=tasks, next=Position(tasks[-1].changed_at, tasks[-1].id) if has_more else None)
+    return TaskPage(tasks=tasks, next=Position(tasks[-1].changed_at, tasks[-1].id) if has_more else None)
 
 
 def summarize(tasks: Sequence[TaskId], by: Caller) -> Script[list[Summary]]:

@@ -151,7 +151,7 @@ class Bus:
 
     async def list_tasks(
         self, states: Collection[State], *, by: Caller, limit: int, after: results.Position | None = None
-    ) -> results.Page:
+    ) -> results.TaskPage:
         """List the tasks that this caller may read, the latest change of state first."""
         return await self._store.scripts.read(lambda: results.list_tasks(states, by, limit, after))
 
