@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = "python -m tests.docs.generate"
 
 ENVIRONMENT = {
-    "TOOLPOST_TOKEN": "the one token that sees everything over HTTP; wins over `http.token_file`",
+    "TOOLPOST_TOKEN": "the one token that sees everything over HTTP; wins over `http.token`",
     "TOOLPOST_DEBUG": "`1` is `--debug`: tracebacks, and every log event",
     "NO_COLOR": "anything but nothing: no color, on terminals neither",
 }

@@ -24,7 +24,7 @@ project = "."
 [http]
 public_url = "https://tools.example.com"
 listen = "127.0.0.1:9000"
-token_file = "token"
+token = "${file:token}"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
@@ -110,7 +110,7 @@ embedder = "models/minilm"
 [discovery.reranker]
 url = "http://127.0.0.1:11434/v1"
 model = "small"
-key_env = "MY_KEY"
+key = "${MY_KEY}"
 timeout_s = 1
 candidates = 20
 
@@ -138,7 +138,7 @@ client_documents = false
 access_s = 600
 refresh_s = 86400
 login_s = 43200
-provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret_env = "SECRET", scopes = ["openid"]}
+provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret = "${SECRET}", scopes = ["openid"]}
 
 [console]
 enabled = false

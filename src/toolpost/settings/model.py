@@ -23,11 +23,11 @@ from toolpost.settings.callers import (
     Tags,
     Tools,
     read_caller_token,
-    read_token_file,
 )
+from toolpost.settings.marks import LATE, SECRET
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
-from toolpost.settings.variables import expand_variables
+from toolpost.settings.variables import expand_variables, files_of, read_secret
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
@@ -42,7 +42,13 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     listen: Annotated[str, Meta(description="host:port; other than on localhost, a token is required")] = (
         "127.0.0.1:8420"
     )
-    token_file: Annotated[str | None, Meta(description="file with the token; TOOLPOST_TOKEN overrides it")] = None
+    token: Annotated[
+        str | None,
+        Meta(
+            description="the token that every client must send, such as `${file:token}`; TOOLPOST_TOKEN overrides it",
+            extra=SECRET,
+        ),
+    ] = None
     public_url: Annotated[
         str | None,
         Meta(
@@ -166,8 +172,9 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     url: Annotated[
         str,
         Meta(
-            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is replaced; without a "
-            "toolpost.toml it is in the user's data directory"
+            description="sqlite:PATH, relative to the project, or postgresql://…; without a toolpost.toml it is in the"
+            " user's data directory",
+            extra=LATE,
         ),
     ] = "sqlite:.toolpost/toolpost.db"
     pool: Annotated[
@@ -279,19 +286,9 @@ class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     models: Annotated[
         list[str], Meta(description="instead of a URL: models of `[models]`, the best of which is asked")
     ] = []
-    key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
+    key: Annotated[str | None, Meta(description="the API key, such as `${API_KEY}`", extra=SECRET)] = None
     timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer")] = 2.0
     candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best results it reranks")] = 30
-
-    def key(self, environment: Mapping[str, str] | None = None) -> str | None:
-        """Read the key from the environment; raises `BadConfiguration` if its variable is not set."""
-        if self.key_env is None:
-            return None
-        if key := (os.environ if environment is None else environment).get(self.key_env):
-            return key
-        raise BadConfiguration(
-            f"discovery.reranker.key_env: `{self.key_env}` is not set.", hint="set the variable, or remove key_env"
-        )
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -322,7 +319,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     credentials: CredentialSettings = CredentialSettings()
-    network: NetworkSettings = UNSET
+    network: Annotated[NetworkSettings, Meta(extra=LATE)] = UNSET
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
@@ -375,19 +372,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return parse_address(self.http.listen)
 
     def token(self) -> str | None:
-        """Read the token from TOOLPOST_TOKEN, else from its file; None if there is none."""
+        """Read the token from TOOLPOST_TOKEN, else from `http.token`; None if there is none."""
         if token := os.environ.get("TOOLPOST_TOKEN"):
             return token
-        if self.http.token_file is None:
+        if self.http.token is None:
             return None
-        return read_token_file(Path(self.project) / self.http.token_file, "http.token_file")
+        return read_secret(self.http.token, project=Path(self.project), place="http.token")
 
     def caller_tokens(self) -> dict[str, str | None]:
         """Read the token of every caller; None for one that is identified by claims. Raises if two share one."""
         tokens = {
             name: read_caller_token(name, caller, project=Path(self.project)) for name, caller in self.callers.items()
         }
-        owner = {self.token(): "TOOLPOST_TOKEN or http.token_file"}
+        owner = {self.token(): "TOOLPOST_TOKEN or http.token"}
         for name, token in tokens.items():
             if token is not None and (other := owner.setdefault(token, f"callers.{name}")) != f"callers.{name}":
                 raise BadConfiguration(
@@ -398,18 +395,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def requires_token(self) -> bool:
         """Whether clients over HTTP must authenticate."""
-        has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token_file is not None
+        has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token is not None
         return has_token or bool(self.callers) or self.http.oauth is not None
 
     @property
     def secret_files(self) -> list[Path]:
         """The files that decide who may call: tokens, passphrases, signing keys and secrets of clients."""
         callers = self.callers.values()
-        named = [self.http.token_file, *(name for each in callers for name in (each.token_file, each.passphrase_file))]
+        named = files_of(self.http.token)
+        named += [name for each in callers for text in (each.token, each.passphrase_hash) for name in files_of(text)]
         if self.http.oauth is not None:
             for issuer in self.http.oauth.all_issuers.values():
-                named += [issuer.jwks_file, issuer.introspection_secret_file]
-        return [Path(self.project) / name for name in named if name is not None]
+                named += [*files_of(issuer.introspection_secret), *([issuer.jwks_file] if issuer.jwks_file else [])]
+        return [Path(self.project) / Path(name).expanduser() for name in named]
 
     def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
         """Return the enabled servers with variables replaced; raises `BadConfiguration` for one that is not set."""

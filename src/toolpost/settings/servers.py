@@ -14,6 +14,7 @@ from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.values import OwnValue, Template
 from toolpost.net.network import DIRECT, Network
+from toolpost.settings.marks import LATE
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.variables import expand_variables, split_own_values, split_references
 from toolpost.upstreams.spec import AuthSpec, AuthType, ClientAuth, Subject
@@ -130,12 +131,12 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An MCP server behind the gateway: started by `command`, or reached at `url`. `${VAR}` is replaced at the start."""
 
-    command: Annotated[str | None, Meta(description="program that serves MCP on stdio")] = None
-    args: Annotated[list[str], Meta(description="its arguments")] = []
-    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
-    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
-    url: Annotated[str | None, Meta(description="URL of a remote or already running server")] = None
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    command: Annotated[str | None, Meta(description="program that serves MCP on stdio", extra=LATE)] = None
+    args: Annotated[list[str], Meta(description="its arguments", extra=LATE)] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables", extra=LATE)] = {}
+    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set", extra=LATE)] = None
+    url: Annotated[str | None, Meta(description="URL of a remote or already running server", extra=LATE)] = None
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it", extra=LATE)] = {}
     credentials: Annotated[
         Credentials | None,
         Meta(
@@ -144,9 +145,12 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         ),
     ] = None
     network: Annotated[
-        NetworkSettings, Meta(description="certificates and proxy for this server, over those of `[network]`")
+        NetworkSettings,
+        Meta(description="certificates and proxy for this server, over those of `[network]`", extra=LATE),
     ] = UNSET
-    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
+    auth: Annotated[
+        AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)", extra=LATE)
+    ] = None
     transport: Annotated[
         Transport | None, Meta(description="if not set: stdio for a command; for a url http, and sse where that fails")
     ] = None

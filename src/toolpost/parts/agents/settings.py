@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import LATE
 from toolpost.settings.callers import Tags, Tools, check_patterns
 from toolpost.settings.model import Config, Seconds
 from toolpost.settings.section import Section
@@ -24,17 +25,17 @@ AgentName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An agent that answers in conversations. `${VAR}` is replaced at the start."""
+    """An agent that answers in conversations."""
 
     kind: Annotated[
         AgentKind, Meta(description="protocol: Agent Client Protocol (acp), or the Claude Agent SDK (claude)")
     ] = "acp"
-    command: Annotated[str | None, Meta(description="program to start; for `claude`, found by its SDK if not set")] = (
-        None
-    )
-    args: Annotated[list[str], Meta(description="its arguments")] = []
-    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
-    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
+    command: Annotated[
+        str | None, Meta(description="program to start; for `claude`, found by its SDK if not set", extra=LATE)
+    ] = None
+    args: Annotated[list[str], Meta(description="its arguments", extra=LATE)] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables", extra=LATE)] = {}
+    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set", extra=LATE)] = None
     model: Annotated[str | None, Meta(description="model to use; the agent's default, if not set")] = None
     permissions: Annotated[
         AgentPermissions,

@@ -1,8 +1,8 @@
 """What `toolpost doctor` says of approvals: which rules there are, and whether the VRF is there."""
 
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
@@ -16,7 +16,7 @@ from toolpost.parts.approvals.settings import (
     check_approvals,
     voters_of,
 )
-from toolpost.settings import Config
+from toolpost.settings import Config, read_secret
 from toolpost.terminal.findings import Finding, note, ok, problem, warning
 
 
@@ -43,10 +43,11 @@ class ApprovalsDoctor(PartDoctor):
             findings.append(warning("approvals", message, hint=hint))
         findings += _find_mute_voters(config, settings)
         for name, peer in PEERS.of(config).items():
-            if peer.token_env is not None and not os.environ.get(peer.token_env):
-                hint = "set it to our token there, or remove token_env"
-                message = f"peers.{name}.token_env: the environment variable {peer.token_env} is not set"
-                findings.append(problem("peers", message, hint=hint))
+            try:
+                if peer.token is not None:
+                    read_secret(peer.token, project=Path(config.project), place=f"peers.{name}.token")
+            except BadConfiguration as error:
+                findings.append(problem("peers", error.message, hint=error.hint or ""))
             else:
                 findings.append(ok("peers", f"`{name}`: {peer.url}"))
         if "approvals" in config.plugins.bundled and find_spec("nacl") is None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolpost.base.events import event
@@ -78,6 +79,7 @@ class ApprovalsPart(Part):
             PEERS.of(host.config),
             host.config.resolve_network(),
             keep_s=settings.keep_days * 86_400,
+            project=Path(host.config.project),
         )
         gateways: list[Gateway] = []
 

@@ -13,13 +13,13 @@ last ones that it has itself: so both catch up, also where only one of them can 
 import base64
 import binascii
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
@@ -37,6 +37,7 @@ from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS
 from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
+from toolpost.settings import read_secret
 from toolpost.store import AuditFilter, Store
 from toolpost.store.scripts import NOW, Row, Script, Statement
 
@@ -137,8 +138,10 @@ class Peers:
         network: Network = DIRECT,
         *,
         keep_s: float = 90 * 86_400.0,
+        project: Path = Path(),
     ) -> None:
-        """`keep_s` is for how long rounds and votes of peers are kept."""
+        """`keep_s` is for how long rounds and votes of peers are kept, `project` where files of their tokens are."""
+        self._project = project
         self._network = network
         self._approvals = approvals
         self._keep_s = keep_s
@@ -169,7 +172,7 @@ class Peers:
         asked = await self._store.scripts.read(lambda: _last_head(name))
         message = await self._write(name, outgoing, asked=asked, since=got)
         try:
-            answer = await self._post(self._settings[name], message)
+            answer = await self._post(name, message)
         except (HttpFailed, TimeoutError, UnusableAnswer, msgspec.MsgspecError) as error:
             event(
                 _log,
@@ -177,7 +180,7 @@ class Peers:
                 "peer not reached",
                 peer=name,
                 reason=f"{type(error).__name__}: {error}",
-                hint=f"check peers.{name}.url and token_env; it gets what it missed with the next exchange",
+                hint=f"check peers.{name}.url and token; it gets what it missed with the next exchange",
             )
             return Exchanged(sent=0, received=0, peer="unreachable")
         # First: what someone else answers in its place is no sign that the peer has them.
@@ -262,10 +265,12 @@ class Peers:
             except Exception as error:  # noqa: BLE001 (what a peer sends must not end the gateway)
                 event(_log, logging.WARNING, "gossip failed", peer=name, exception=error)
 
-    async def _post(self, peer: PeerSettings, message: PeerMessage) -> PeerMessage:
+    async def _post(self, name: str, message: PeerMessage) -> PeerMessage:
+        peer = self._settings[name]
         headers = {"content-type": "application/json"}
-        if peer.token_env is not None:
-            headers["authorization"] = f"Bearer {os.environ.get(peer.token_env, '')}"
+        if peer.token is not None:
+            token = read_secret(peer.token, project=self._project, place=f"peers.{name}.token")
+            headers["authorization"] = f"Bearer {token}"
         async with HttpClient(
             peer.url.rstrip("/") + PATH,
             headers=headers,

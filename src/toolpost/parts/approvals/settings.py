@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import LATE, SECRET
 from toolpost.settings.callers import check_passphrase_hash, is_trustworthy
 from toolpost.settings.model import Count, Seconds
 from toolpost.settings.section import Section
@@ -34,7 +35,9 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         ),
     ] = {}
     arguments: Annotated[
-        dict[str, Any], Meta(description="a JSON Schema; calls whose arguments are valid against it match")
+        dict[str, Any],
+        # A pattern of a schema may have `${` in it.
+        Meta(description="a JSON Schema; calls whose arguments are valid against it match", extra=LATE),
     ] = {}
     voters: Annotated[
         list[str],
@@ -82,7 +85,8 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         str | None,
         Meta(
             description="hash of the passphrase with which `cli`, the person at the command line, votes; `toolpost passphrase`"
-            " makes one"
+            " makes one",
+            extra=SECRET,
         ),
     ] = None
     limit: Annotated[Count, Meta(description="rounds that may be open at once")] = 20_000
@@ -96,7 +100,7 @@ class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     url: Annotated[str, Meta(description="where it serves HTTP, `https://…`")] = ""
     key: Annotated[str, Meta(description="its public key, as `toolpost approvals key` prints it there")] = ""
-    token_env: Annotated[str | None, Meta(description="environment variable with our token there")] = None
+    token: Annotated[str | None, Meta(description="our token there, such as `${PEER_TOKEN}`", extra=SECRET)] = None
     interval_s: Annotated[Seconds, Meta(description="how often events are exchanged")] = 60.0
 
 

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import Config
-from toolpost.settings.callers import is_trustworthy, read_secret
+from toolpost.settings import SECRET, Config, read_secret
+from toolpost.settings.callers import is_trustworthy
 from toolpost.settings.section import Section
 
 
@@ -18,8 +18,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     issuer: Annotated[str, Meta(description="the provider, exactly as in its metadata; without it there is none")] = ""
     client_id: Annotated[str, Meta(description="the client id of this gateway at the provider")] = ""
-    client_secret_env: Annotated[str | None, Meta(description="environment variable with the client's secret")] = None
-    client_secret_file: Annotated[str | None, Meta(description="file with the client's secret instead")] = None
+    client_secret: Annotated[str | None, Meta(description="its secret, such as `${CLIENT_SECRET}`", extra=SECRET)] = (
+        None
+    )
     scopes: Annotated[
         list[str],
         Meta(description="scopes that the provider is asked for", extra_json_schema={"default": ["openid", "profile"]}),
@@ -101,11 +102,6 @@ def check_login(config: Config) -> None:
 def read_client_secret(config: Config) -> str | None:
     """Read the secret of this gateway at the OpenID Connect provider; None for a public client."""
     provider = LOGIN.of(config).provider
-    if provider.client_secret_env is None and provider.client_secret_file is None:
+    if provider.client_secret is None:
         return None
-    return read_secret(
-        "login.provider.client_secret",
-        provider.client_secret_env,
-        provider.client_secret_file,
-        project=Path(config.project),
-    )
+    return read_secret(provider.client_secret, project=Path(config.project), place="login.provider.client_secret")

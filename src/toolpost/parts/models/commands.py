@@ -42,7 +42,7 @@ API = "/api/models"
 def models(context: click.Context, url: str | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
     """Show the models and groups of the running gateway, their statistics, or reset a circuit.
 
-    A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
+    A gateway's token comes from TOOLPOST_TOKEN or http.token.
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK

@@ -1,8 +1,6 @@
 """`[models.NAME]`, `[router]` and `[groups.NAME]`: which models there are, how one is chosen, which servers are alike."""
 
-import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -11,7 +9,7 @@ from msgspec import Meta
 
 from toolpost.base.redaction import remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.callers import read_token_file
+from toolpost.settings import SECRET, read_secret
 from toolpost.settings.model import Config, Seconds
 from toolpost.settings.section import Section
 
@@ -31,8 +29,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     url: Annotated[str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1")] = None
     model: Annotated[str, Meta(description="the endpoint's name of the model; the name of the entry, if not set")] = ""
     api: Annotated[Literal["chat", "responses"], Meta(description="chat completions, or the Responses API")] = "chat"
-    key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
-    key_file: Annotated[str | None, Meta(description="file with the API key, relative to the project")] = None
+    key: Annotated[
+        str | None, Meta(description="the API key, such as `${API_KEY}` or `${file:api.key}`", extra=SECRET)
+    ] = None
     agent: Annotated[str | None, Meta(description="instead of a URL: an agent of `[agents]` that answers")] = None
     context: Annotated[Tokens | None, Meta(description="context window, in tokens")] = None
     input_price: Annotated[Price, Meta(description="price of a million input tokens")] = 0.0
@@ -97,9 +96,7 @@ def check_model(name: str, model: ModelSettings) -> None:
             f"{place} needs either a `url` or an `agent`.",
             hint="set `url` to an OpenAI-compatible API, or `agent` to a name of [agents]",
         )
-    if model.key_env is not None and model.key_file is not None:
-        raise BadConfiguration(f"{place} has both `key_env` and `key_file`.", hint="keep one of them")
-    if model.agent is not None and (model.key_env or model.key_file):
+    if model.agent is not None and model.key is not None:
         raise BadConfiguration(f"{place}: an agent takes no key here.", hint="set it in the agent's own `env`")
 
 
@@ -111,22 +108,12 @@ def check_group(name: str, group: GroupSettings) -> None:
         )
 
 
-def read_key(
-    name: str, model: ModelSettings, *, project: Path, environment: Mapping[str, str] | None = None
-) -> str | None:
+def read_key(name: str, model: ModelSettings, *, project: Path) -> str | None:
     """Read a model's key, None if it needs none; logs and errors conceal it from now on. Raises `BadConfiguration`."""
-    key = None
-    if model.key_env is not None:
-        key = (os.environ if environment is None else environment).get(model.key_env, "").strip()
-        if not key:
-            raise BadConfiguration(
-                f"models.{name}.key_env: the environment variable {model.key_env} is not set.",
-                hint="set it before starting Toolpost, or remove key_env",
-            )
-    elif model.key_file is not None:
-        key = read_token_file(project / model.key_file, f"models.{name}.key_file")
-    if key is not None:
-        remember_secrets([key])
+    if model.key is None:
+        return None
+    key = read_secret(model.key, project=project, place=f"models.{name}.key")
+    remember_secrets([key])
     return key
 
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.values import OwnValue, Template
+from toolpost.settings import LATE, SECRET
 from toolpost.settings.masking import find_secrets
 from toolpost.settings.model import Config
 from toolpost.settings.network import UNSET, NetworkSettings
@@ -34,20 +35,21 @@ ApiName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=32)]
 
 
 class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An HTTP API whose operations are tools. `${VAR}` is replaced in its URLs, headers and keys."""
+    """An HTTP API whose operations are tools."""
 
     document: Annotated[
         str, Meta(description="its OpenAPI document (3.0, 3.1, or Swagger 2.0): a file of the project, or a URL")
     ] = ""
     base: Annotated[
-        str, Meta(description="URL that the paths of its operations are below; nothing else is requested")
+        str, Meta(description="URL that the paths of its operations are below; nothing else is requested", extra=LATE)
     ] = ""
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it", extra=SECRET)] = {}
     security: Annotated[
         dict[str, str],
         Meta(
             description="keys for the document's security schemes, by their names: an API key, a bearer token, or"
-            " `user:password`; sent where the operation asks for them"
+            " `user:password`; sent where the operation asks for them",
+            extra=SECRET,
         ),
     ] = {}
     credentials: Annotated[
@@ -57,9 +59,11 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             " the caller's where a value refers to `${caller:KEY}`"
         ),
     ] = None
-    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
+    auth: Annotated[
+        AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)", extra=SECRET)
+    ] = None
     network: Annotated[
-        NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`")
+        NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`", extra=LATE)
     ] = UNSET
     allow: Annotated[
         list[str],
@@ -165,7 +169,6 @@ APIS: Final[Section[dict[str, ApiSettings]]] = Section(
     default={},
     check_entry=check_api,
     as_server=as_server,
-    secrets=("headers", "security", "auth"),
 )
 
 
