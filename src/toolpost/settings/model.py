@@ -142,8 +142,7 @@ class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Meta(
             ge=0,
             le=1,
-            description="part of all calls whose arguments and results are kept for review, selected verifiably at random;"
-            " needs `toolpost[approvals]`",
+            description="part of all calls whose arguments and results are kept for review, selected verifiably at random",
         ),
     ] = 0.0
     keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept")] = 30.0

@@ -1,7 +1,6 @@
 """What `toolpost doctor` says of approvals: which rules there are, and whether the VRF is there."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,7 @@ from toolpost.parts.approvals.settings import (
     voters_of,
 )
 from toolpost.settings import Config, read_secret
-from toolpost.terminal.findings import Finding, note, ok, problem, warning
+from toolpost.terminal.findings import Finding, ok, problem, warning
 
 
 class ApprovalsDoctor(PartDoctor):
@@ -50,10 +49,6 @@ class ApprovalsDoctor(PartDoctor):
                 findings.append(problem("peers", error.message, hint=error.hint or ""))
             else:
                 findings.append(ok("peers", f"`{name}`: {peer.url}"))
-        if "approvals" in config.plugins.bundled and find_spec("nacl") is None:
-            findings.append(
-                note("vrf", "vrf_eval and vrf_verify are not installed; pip install 'toolpost[approvals]' brings them")
-            )
         return findings
 
 

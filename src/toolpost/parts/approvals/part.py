@@ -3,13 +3,11 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolpost.base.events import event
 from toolpost.base.ids import PluginName
-from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import Part, PartDoctor
 from toolpost.manifest import BUNDLED
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
@@ -129,10 +127,6 @@ class ApprovalsPart(Part):
 async def _open_sample(host: "Host") -> "SampleGuard | None":
     if host.config.audit.sample <= 0:
         return None
-    if find_spec("nacl") is None:
-        raise BadConfiguration(
-            "audit.sample needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]', or set it to 0"
-        )
     from toolpost.parts.approvals.sample import SAMPLE_KEY, SampleGuard
 
     return SampleGuard(host.store, host.config.audit, await host.store.keys.of(SAMPLE_KEY))

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -170,10 +169,6 @@ def _check_draw(draw: int, voters: int, place: str) -> None:
     if draw > voters:
         raise BadConfiguration(
             f"{place}.draw: {draw} voters cannot be drawn from {voters}.", hint="name more voters, or draw fewer"
-        )
-    if find_spec("nacl") is None:
-        raise BadConfiguration(
-            f"{place}.draw needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]'"
         )
 
 
