@@ -256,6 +256,17 @@ def test_generated_pages_are_up_to_date() -> None:
     assert old == [], f"run `{generate.COMMAND}`"
 
 
+def test_the_first_page_is_short_and_the_second_has_the_rest() -> None:
+    first, second = (page.read_text() for page in (PAGE, PAGE.with_name("configuration-advanced.md")))
+    rows = [len(re.findall(r"^\| `[a-z_]+` \|", text, re.MULTILINE)) for text in (first, second)]
+
+    assert rows[0] <= generate.CORE_LIMIT
+    assert "| `timeout_s` |" in first
+    assert "| `body_limit_bytes` |" in second
+    for struct in ("servers.NAME.auth", "network"):
+        assert f"those of `[{struct}]`" in first + second
+
+
 def test_the_published_schema_knows_every_setting(tmp_path: Path) -> None:
     file = tmp_path / "toolpost.toml"
     file.write_text(EVERYTHING)

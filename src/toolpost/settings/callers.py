@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.marks import SECRET
+from toolpost.settings.marks import ADVANCED, SECRET
 from toolpost.settings.variables import has_references, read_secret
 
 # No `:`, which separates the caller's name from the OAuth subject in an id.
@@ -44,7 +44,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         str | None,
         Meta(
             description="hash of the passphrase by which a person logs in; `toolpost passphrase` makes one",
-            extra=SECRET,
+            extra=SECRET | ADVANCED,
         ),
     ] = None
     tags: Tags = None
@@ -57,19 +57,25 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             " models"
         ),
     ] = False
-    subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these")] = []
-    clients: Annotated[list[str], Meta(description="OAuth: tokens whose client id is one of these")] = []
-    scopes: Annotated[list[str], Meta(description="OAuth: tokens with one of these scopes")] = []
-    groups: Annotated[list[str], Meta(description="OAuth: tokens of members of one of these groups")] = []
-    roles: Annotated[list[str], Meta(description="OAuth: tokens with one of these roles")] = []
+    subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these", extra=ADVANCED)] = []
+    clients: Annotated[
+        list[str], Meta(description="OAuth: tokens whose client id is one of these", extra=ADVANCED)
+    ] = []
+    scopes: Annotated[list[str], Meta(description="OAuth: tokens with one of these scopes", extra=ADVANCED)] = []
+    groups: Annotated[
+        list[str], Meta(description="OAuth: tokens of members of one of these groups", extra=ADVANCED)
+    ] = []
+    roles: Annotated[list[str], Meta(description="OAuth: tokens with one of these roles", extra=ADVANCED)] = []
     claims: Annotated[
         dict[str, list[str]],
         Meta(
-            description="OAuth: tokens in which each of these claims has one of the values; `a.b` is the claim `b` within `a`"
+            description="OAuth: tokens in which each of these claims has one of the values; `a.b` is the claim `b` within `a`",
+            extra=ADVANCED,
         ),
     ] = {}
     issuer: Annotated[
-        str | None, Meta(description="OAuth: the issuer of these tokens; required where there are several issuers")
+        str | None,
+        Meta(description="OAuth: the issuer of these tokens; required where there are several issuers", extra=ADVANCED),
     ] = None
 
     @property
@@ -95,32 +101,41 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     audiences: Annotated[list[str], Meta(description="accepted values of the `aud` claim; the resource, if empty")] = []
     scopes: Annotated[list[str], Meta(description="scopes that every token must have")] = []
     jwks_url: Annotated[
-        str | None, Meta(description="URL of its signing keys (JWKS); discovered from the issuer, if not set")
+        str | None,
+        Meta(description="URL of its signing keys (JWKS); discovered from the issuer, if not set", extra=ADVANCED),
     ] = None
-    jwks_file: Annotated[str | None, Meta(description="file with its signing keys instead")] = None
+    jwks_file: Annotated[str | None, Meta(description="file with its signing keys instead", extra=ADVANCED)] = None
     algorithms: Annotated[
         list[Algorithm],
         Meta(
             description="accepted signature algorithms",
             extra_json_schema={"default": ["RS256", "PS256", "ES256", "EdDSA"]},
+            extra=ADVANCED,
         ),
     ] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
     introspection_url: Annotated[
         str | None,
-        Meta(description="where its tokens are introspected (RFC 7662), opaque ones and JWTs, instead of by keys"),
+        Meta(
+            description="where its tokens are introspected (RFC 7662), opaque ones and JWTs, instead of by keys",
+            extra=ADVANCED,
+        ),
     ] = None
     introspection_client: Annotated[
-        str | None, Meta(description="client id with which this server introspects tokens")
+        str | None, Meta(description="client id with which this server introspects tokens", extra=ADVANCED)
     ] = None
     introspection_secret: Annotated[
-        str | None, Meta(description="the secret of that client, such as `${SECRET}`", extra=SECRET)
+        str | None, Meta(description="the secret of that client, such as `${SECRET}`", extra=SECRET | ADVANCED)
     ] = None
     introspection_cache_s: Annotated[
-        float, Meta(ge=0, le=300, description="how long an introspected token is accepted without asking again")
+        float,
+        Meta(
+            ge=0, le=300, description="how long an introspected token is accepted without asking again", extra=ADVANCED
+        ),
     ] = 60.0
-    groups_claim: Annotated[str, Meta(description="the claim with a person's groups")] = "groups"
+    groups_claim: Annotated[str, Meta(description="the claim with a person's groups", extra=ADVANCED)] = "groups"
     roles_claim: Annotated[
-        str, Meta(description="the claim with a person's roles, such as `realm_access.roles` of Keycloak")
+        str,
+        Meta(description="the claim with a person's roles, such as `realm_access.roles` of Keycloak", extra=ADVANCED),
     ] = "roles"
 
 
@@ -132,12 +147,15 @@ class OAuthSettings(IssuerSettings, frozen=True, forbid_unknown_fields=True, kw_
         Literal["gateway", "endpoint"],
         Meta(
             description="what a token is for: the whole `gateway`, or one `endpoint` such as `https://…/mcp/server/NAME`, where"
-            " alone it is accepted"
+            " alone it is accepted",
+            extra=ADVANCED,
         ),
     ] = "gateway"
     others: Annotated[
         Literal["refuse", "allow"],
-        Meta(description="what to do with a valid token of this issuer that is not mapped to any caller"),
+        Meta(
+            description="what to do with a valid token of this issuer that is not mapped to any caller", extra=ADVANCED
+        ),
     ] = "refuse"
     issuers: Annotated[
         dict[str, IssuerSettings], Meta(description="more authorization servers: `[http.oauth.issuers.NAME]`")

@@ -10,6 +10,8 @@ LATE: Final = {"late": True}
 """References in its texts are replaced where it is used, not when the file is read: it may be missing where nobody needs it."""
 SECRET: Final = {"late": True, "secret": True}
 """Late, and its literal texts are never shown."""
+ADVANCED: Final = {"advanced": True}
+"""Few gateways need it: it is on the second page of the configuration reference."""
 
 
 def is_late(kind: Any) -> bool:
@@ -20,6 +22,11 @@ def is_late(kind: Any) -> bool:
 def is_secret(kind: Any) -> bool:
     """Whether texts of a field of this type must not be shown."""
     return bool(_marks_of(kind).get("secret"))
+
+
+def is_advanced(kind: Any) -> bool:
+    """Whether a field of this type is on the second page of the reference."""
+    return bool(_marks_of(kind).get("advanced"))
 
 
 def _marks_of(kind: Any) -> Mapping[str, Any]:

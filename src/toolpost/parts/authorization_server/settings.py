@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import SECRET, Config, read_secret
+from toolpost.settings import ADVANCED, SECRET, Config, read_secret
 from toolpost.settings.callers import is_trustworthy
 from toolpost.settings.section import Section
 
@@ -23,7 +23,11 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     )
     scopes: Annotated[
         list[str],
-        Meta(description="scopes that the provider is asked for", extra_json_schema={"default": ["openid", "profile"]}),
+        Meta(
+            description="scopes that the provider is asked for",
+            extra_json_schema={"default": ["openid", "profile"]},
+            extra=ADVANCED,
+        ),
     ] = msgspec.field(default_factory=lambda: ["openid", "profile"])
 
 
@@ -34,20 +38,32 @@ class LoginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bool | None, Meta(description="let clients log in at this gateway; required with other settings of `[login]`")
     ] = None
     url: Annotated[
-        str, Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty")
+        str,
+        Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty", extra=ADVANCED),
     ] = ""
-    registration: Annotated[bool, Meta(description="let clients register themselves (RFC 7591)")] = True
+    registration: Annotated[bool, Meta(description="let clients register themselves (RFC 7591)", extra=ADVANCED)] = True
     client_documents: Annotated[
-        bool, Meta(description="accept client ids that are the URL of a document about the client")
+        bool, Meta(description="accept client ids that are the URL of a document about the client", extra=ADVANCED)
     ] = True
-    access_s: Annotated[int, Meta(ge=5, le=86_400, description="how long an access token is valid")] = 3600
+    access_s: Annotated[int, Meta(ge=5, le=86_400, description="how long an access token is valid", extra=ADVANCED)] = (
+        3600
+    )
     refresh_s: Annotated[
-        int, Meta(ge=60, le=31_536_000, description="how long a refresh token is valid; each use gives a new one")
+        int,
+        Meta(
+            ge=60,
+            le=31_536_000,
+            description="how long a refresh token is valid; each use gives a new one",
+            extra=ADVANCED,
+        ),
     ] = 2_592_000
     login_s: Annotated[
         int,
         Meta(
-            ge=60, le=31_536_000, description="how long after a login its tokens end, however often they are refreshed"
+            ge=60,
+            le=31_536_000,
+            description="how long after a login its tokens end, however often they are refreshed",
+            extra=ADVANCED,
         ),
     ] = 604_800
     provider: ProviderSettings = ProviderSettings()

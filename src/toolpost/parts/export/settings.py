@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from toolpost.base.redaction import remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import SECRET, read_secret
+from toolpost.settings import ADVANCED, SECRET, read_secret
 from toolpost.settings.section import Section
 
 _STANDARD: Final = "whsec_"
@@ -31,13 +31,17 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         str, Meta(description="where to send it to; for OTLP the whole path, such as http://localhost:4318/v1/logs")
     ] = ""
     secret: Annotated[
-        str | None, Meta(description="the secret that signs a webhook's requests, such as `${SECRET}`", extra=SECRET)
+        str | None,
+        Meta(description="the secret that signs a webhook's requests, such as `${SECRET}`", extra=SECRET | ADVANCED),
     ] = None
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it", extra=SECRET)] = {}
+    headers: Annotated[
+        dict[str, str], Meta(description="HTTP headers of every request to it", extra=SECRET | ADVANCED)
+    ] = {}
     begin: Annotated[
-        Literal["first", "now"], Meta(description="with which entry a new destination begins: the first, or the next")
+        Literal["first", "now"],
+        Meta(description="with which entry a new destination begins: the first, or the next", extra=ADVANCED),
     ] = "first"
-    batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most")] = 500
+    batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most", extra=ADVANCED)] = 500
 
     def read_secret(self, name: str, project: Path) -> bytes:
         """Read the key of the webhook's signatures; raises `BadConfiguration` if it is not set.
@@ -116,11 +120,14 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     ] = None
     mb: Annotated[
         Annotated[float, Meta(gt=0, le=1_000_000)] | None,
-        Meta(description="remove the oldest entries beyond so many megabytes, as JSON"),
+        Meta(description="remove the oldest entries beyond so many megabytes, as JSON", extra=ADVANCED),
     ] = None
     archive: Annotated[
         str | None,
-        Meta(description="folder for what is removed, relative to the project; without one it is not kept"),
+        Meta(
+            description="folder for what is removed, relative to the project; without one it is not kept",
+            extra=ADVANCED,
+        ),
     ] = None
 
     @property

@@ -14,7 +14,7 @@ from msgspec import Meta
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.values import OwnValue, Template
-from toolpost.settings import LATE, SECRET
+from toolpost.settings import ADVANCED, LATE, SECRET
 from toolpost.settings.masking import find_secrets
 from toolpost.settings.model import Config
 from toolpost.settings.network import UNSET, NetworkSettings
@@ -56,7 +56,8 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Credentials | None,
         Meta(
             description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
-            " the caller's where a value refers to `${caller:KEY}`"
+            " the caller's where a value refers to `${caller:KEY}`",
+            extra=ADVANCED,
         ),
     ] = None
     auth: Annotated[
@@ -77,22 +78,25 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Literal["enforce", "off"],
         Meta(
             description="`enforce` lists what operations answer and holds the API to it; `off` does neither, which more than"
-            " halves the listing"
+            " halves the listing",
+            extra=ADVANCED,
         ),
     ] = "enforce"
     contracts: Annotated[
-        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`")
+        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`", extra=ADVANCED)
     ] = None
-    description: Annotated[str, Meta(description="what it is for: words by which a search finds its tools")] = ""
+    description: Annotated[
+        str, Meta(description="what it is for: words by which a search finds its tools", extra=ADVANCED)
+    ] = ""
     timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)] | None,
         Meta(description="time limit of its tools, instead of `limits.timeout_s`"),
     ] = None
     response_limit_bytes: Annotated[
-        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes")
+        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes", extra=ADVANCED)
     ] = 8 * 1024 * 1024
     budget_tokens: Annotated[
-        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns")
+        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns", extra=ADVANCED)
     ] = 25_000
     refresh_s: Annotated[
         float,
@@ -101,6 +105,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             le=86_400,
             description="how often a document at a URL is fetched again, in seconds; 0 fetches it at the start only. A file is"
             " read again when it changes",
+            extra=ADVANCED,
         ),
     ] = 300
     enabled: Annotated[bool, Meta(description="false turns it off")] = True

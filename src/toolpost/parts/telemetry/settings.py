@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED
 from toolpost.settings.section import Section
 
 Signal = Literal["traces", "metrics"]
@@ -31,22 +32,36 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     endpoint: Annotated[
         str, Meta(description="URL of an OTLP receiver, without `/v1/traces`; port 4318 here if empty")
     ] = ""
-    protocol: Annotated[Protocol, Meta(description="`http/protobuf` or `grpc`")] = "http/protobuf"
-    service_name: Annotated[str, Meta(min_length=1, description="`service.name` of everything that is sent")] = (
-        "toolpost"
-    )
-    traces: Annotated[bool, Meta(description="send spans")] = True
-    metrics: Annotated[bool, Meta(description="send histograms of durations")] = True
+    protocol: Annotated[Protocol, Meta(description="`http/protobuf` or `grpc`", extra=ADVANCED)] = "http/protobuf"
+    service_name: Annotated[
+        str, Meta(min_length=1, description="`service.name` of everything that is sent", extra=ADVANCED)
+    ] = "toolpost"
+    traces: Annotated[bool, Meta(description="send spans", extra=ADVANCED)] = True
+    metrics: Annotated[bool, Meta(description="send histograms of durations", extra=ADVANCED)] = True
     sample: Annotated[
-        float, Meta(ge=0, le=1, description="share of the traces that begin here; others keep their caller's decision")
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="share of the traces that begin here; others keep their caller's decision",
+            extra=ADVANCED,
+        ),
     ] = 1.0
     content: Annotated[
         bool,
-        Meta(description="put arguments, results and error messages on spans; secrets are redacted by their names"),
+        Meta(
+            description="put arguments, results and error messages on spans; secrets are redacted by their names",
+            extra=ADVANCED,
+        ),
     ] = False
-    interval_s: Annotated[float, Meta(ge=1, description="how often metrics are sent")] = 60.0
+    interval_s: Annotated[float, Meta(ge=1, description="how often metrics are sent", extra=ADVANCED)] = 60.0
     queue: Annotated[
-        int, Meta(ge=1, description="spans that wait to be sent; while a receiver is away, further ones are dropped")
+        int,
+        Meta(
+            ge=1,
+            description="spans that wait to be sent; while a receiver is away, further ones are dropped",
+            extra=ADVANCED,
+        ),
     ] = 16_384
 
 
