@@ -179,10 +179,8 @@ keep = 10000
 
 [approvals]
 roles = {accounting = ["ann", "ben"]}
-confirmed = ["github"]
 keys = {}
 passphrase_hash = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-limit = 100
 keep_days = 90
 
 [approvals.rules.payments]
@@ -218,10 +216,7 @@ history_tokens = 2000
 [models]
 
 [router]
-timeout_s = 60
 attempt_s = 10
-failures = 5
-pause_s = 30
 sampling = true
 weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliability = 1, preference = 1}
 

@@ -22,6 +22,12 @@ REMOVED: Final[Mapping[str, str]] = {
     "export.*.headers_env": 'write `headers = {Authorization = "Bearer ${VAR}"}`',
     "login.provider.client_secret_env": 'write `client_secret = "${VAR}"`',
     "login.provider.client_secret_file": 'write `client_secret = "${file:PATH}"`',
+    "approvals.confirmed": "use `modes.confirmed`, which counts for rules and in the mode `readonly`",
+    "approvals.limit": "20,000 rounds may be open at once, a share of them for one caller",
+    "peers.*.interval_s": "events are exchanged every minute",
+    "router.timeout_s": "`router_call` takes 120 s at most; `router.attempt_s` limits one attempt",
+    "router.failures": "three failures in a row open a circuit",
+    "router.pause_s": "a circuit is open for a minute, or as long as the model asks for",
 }
 """What to do instead, by setting; `*` is the name of an entry."""
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.parts.approvals.bank import requiring
 from toolpost.parts.approvals.doctor import ApprovalsDoctor
-from toolpost.parts.approvals.settings import PEERS, ApprovalSettings, PeerSettings, RuleSettings
+from toolpost.parts.approvals.settings import PEERS, PeerSettings
 from toolpost.settings import CallerSettings
 
 pytestmark = pytest.mark.anyio
@@ -26,11 +26,6 @@ async def test_rules_and_voters_are_looked_at() -> None:
     assert "requester_may_vote without authentication" in alone[1].message
     assert [finding.message for finding in named] == ["rules: money"]
 
-    former = ApprovalSettings(rules={"money": RuleSettings()}, confirmed=["github"])
-    deprecated = await doctor.check_setup(requiring(settings=former))
-
-    assert "deprecated" in deprecated[1].message
-    assert '[modes] confirmed = ["github"]' in str(deprecated[1].hint)
     assert [finding.message for finding in good] == ["rules: money", "money: `cli` has no passphrase to vote with"]
     assert "2 votes are needed" in bad[0].message
     assert "ben cannot log in" in strange[1].message

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import PartDoctor
 from toolpost.parts.approvals.settings import (
@@ -32,9 +30,6 @@ class ApprovalsDoctor(PartDoctor):
             return [problem("approvals", error.message.removesuffix("."), hint=error.hint or "")]
         if settings.rules:
             findings.append(ok("approvals", f"rules: {', '.join(settings.rules)}"))
-        if settings.confirmed:
-            hint = f"write [modes] confirmed = {msgspec.json.encode(settings.confirmed).decode()} instead"
-            findings.append(warning("approvals", "approvals.confirmed is deprecated, and gone in 0.3.0", hint=hint))
         self_approved = [name for name, rule in settings.rules.items() if rule.requester_may_vote]
         if self_approved and not config.requires_token:
             hint = "add [callers.NAME] with tokens: without them, an agent that leaves its token out is `local` as well"

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolpost.base.events import event
 from toolpost.base.ids import PluginName
 from toolpost.host.part import Part, PartDoctor
 from toolpost.manifest import BUNDLED
@@ -85,8 +84,6 @@ class ApprovalsPart(Part):
             return gateways[0].catalog.tags.get(PluginName(provider), frozenset()) if gateways else frozenset()
 
         rules = ApprovalRules(settings, tags_of, confirmed=host.config.modes.confirmed)
-        if settings.confirmed:
-            event(_log, logging.WARNING, "deprecated setting", setting="approvals.confirmed", use="modes.confirmed")
 
         guard = ApprovalGuard(
             approvals,
@@ -138,4 +135,4 @@ def make_approvals(config: "Config", store: "Store", **options: Any) -> "Approva
 
     settings = APPROVALS.of(config)
     keys = {voter: read_public_key(key, f"approvals.keys.{voter}") for voter, key in settings.keys.items()}
-    return Approvals(store, limit=settings.limit, keys=keys, keep_s=settings.keep_days * 86_400, **options)
+    return Approvals(store, keys=keys, keep_s=settings.keep_days * 86_400, **options)

@@ -49,6 +49,8 @@ BATCH: Final = 500
 """Rounds, and votes, of one exchange at most; what is left goes with the next."""
 BATCH_BYTES: Final = 1024 * 1024
 """How large the events of one exchange may be: a peer refuses a body that is larger than its `http.body_limit`."""
+EXCHANGE_S: Final = 60.0
+"""How often events are exchanged with a peer."""
 TIMEOUT_S: Final = 15.0
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Of an answer, which has one batch: signatures are of the whole message, and verified on the event loop."""
@@ -160,7 +162,7 @@ class Peers:
             return []
         return [
             self._prune_often,
-            *(partial(self._exchange_often, name, peer.interval_s) for name, peer in self._settings.items()),
+            *(partial(self._exchange_often, name) for name in self._settings),
         ]
 
     async def exchange(self, name: str) -> Exchanged:
@@ -257,9 +259,9 @@ class Peers:
             self._received.clear()
             await anyio.sleep(PRUNE_S)
 
-    async def _exchange_often(self, name: str, interval_s: float) -> None:
+    async def _exchange_often(self, name: str) -> None:
         while True:
-            await anyio.sleep(interval_s)
+            await anyio.sleep(EXCHANGE_S)
             try:
                 await self.exchange(name)
             except Exception as error:  # noqa: BLE001 (what a peer sends must not end the gateway)

@@ -79,13 +79,6 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     rules: Annotated[dict[str, RuleSettings], Meta(description="which calls need approval, in this order")] = {}
     roles: Annotated[dict[str, list[str]], Meta(description="groups of callers, by name")] = {}
-    confirmed: Annotated[
-        list[str],
-        Meta(
-            description="deprecated, and gone in 0.3.0: use `modes.confirmed`, which counts for rules too",
-            extra=ADVANCED,
-        ),
-    ] = []
     keys: Annotated[
         dict[str, str],
         Meta(
@@ -101,7 +94,6 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             extra=SECRET | ADVANCED,
         ),
     ] = None
-    limit: Annotated[Count, Meta(description="rounds that may be open at once", extra=ADVANCED)] = 20_000
     keep_days: Annotated[
         float,
         Meta(
@@ -120,7 +112,6 @@ class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     token: Annotated[
         str | None, Meta(description="our token there, such as `${PEER_TOKEN}`", extra=SECRET | ADVANCED)
     ] = None
-    interval_s: Annotated[Seconds, Meta(description="how often events are exchanged", extra=ADVANCED)] = 60.0
 
 
 def voters_of(names: list[str], roles: dict[str, list[str]]) -> tuple[str, ...]:

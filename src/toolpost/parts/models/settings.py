@@ -17,6 +17,9 @@ _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]*"
 ModelName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 GroupName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$", max_length=32)]
 
+CALL_TIMEOUT_S: Final = 120.0
+"""Time limit of `router_call`, with all attempts."""
+
 Tokens = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Price = Annotated[float, Meta(ge=0, le=1_000_000)]
@@ -68,16 +71,7 @@ class WeightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a model is chosen, and what happens when it fails."""
 
-    timeout_s: Annotated[
-        Seconds, Meta(description="time limit of `router_call`, with all attempts", extra=ADVANCED)
-    ] = 120.0
     attempt_s: Annotated[Seconds, Meta(description="time limit of one attempt", extra=ADVANCED)] = 30.0
-    failures: Annotated[
-        int, Meta(ge=1, le=100, description="failures in a row that open a model's circuit", extra=ADVANCED)
-    ] = 3
-    pause_s: Annotated[Seconds, Meta(description="how long an open circuit lets nothing through", extra=ADVANCED)] = (
-        60.0
-    )
     sampling: Annotated[
         bool,
         Meta(description="answer sampling requests of servers where the client of the call does not", extra=ADVANCED),
