@@ -228,13 +228,8 @@ weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliabilit
 enabled = true
 endpoint = "http://collector:4318"
 protocol = "http/protobuf"
-service_name = "toolpost"
-traces = true
-metrics = true
 sample = 0.5
 content = false
-interval_s = 60
-queue = 2048
 
 [retention]
 days = 90

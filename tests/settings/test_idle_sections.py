@@ -121,8 +121,6 @@ IDLE = {
         '[plugins]\nbundled = ["models"]\n[router]\nsampling = true\n',
         '[router]\nsampling = true\n[models.a]\nurl = "http://127.0.0.1:1/v1"\n',
     ),
-    "telemetry.sample": ("[telemetry]\ntraces = false\nsample = 0.5\n", "[telemetry]\nsample = 0.5\n"),
-    "telemetry.interval_s": ("[telemetry]\nmetrics = false\ninterval_s = 5\n", "[telemetry]\ninterval_s = 5\n"),
     "trail.deciding_agents": (
         '[trail]\ndeciding_agents = ["a"]\n[agents.b]\ncommand = "b"\n',
         '[trail]\ndeciding_agents = ["a", "*"]\n[agents.a]\ncommand = "a"\n',

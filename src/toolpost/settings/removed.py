@@ -28,6 +28,11 @@ REMOVED: Final[Mapping[str, str]] = {
     "router.timeout_s": "`router_call` takes 120 s at most; `router.attempt_s` limits one attempt",
     "router.failures": "three failures in a row open a circuit",
     "router.pause_s": "a circuit is open for a minute, or as long as the model asks for",
+    "telemetry.service_name": "set the variable OTEL_SERVICE_NAME",
+    "telemetry.traces": "set the variable OTEL_TRACES_EXPORTER to `none` to send no spans",
+    "telemetry.metrics": "set the variable OTEL_METRICS_EXPORTER to `none` to send no metrics",
+    "telemetry.interval_s": "set the variable OTEL_METRIC_EXPORT_INTERVAL, in milliseconds",
+    "telemetry.queue": "set the variable OTEL_BSP_MAX_QUEUE_SIZE",
 }
 """What to do instead, by setting; `*` is the name of an entry."""
 

@@ -6,12 +6,12 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolpost.base.events import event
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
+from toolpost.contracts.errors import CapabilityMissing
 from toolpost.host.part import Part, PartDoctor
 from toolpost.parts.telemetry.settings import (
     OFF_HINT,
@@ -21,11 +21,9 @@ from toolpost.parts.telemetry.settings import (
     is_enabled,
     resolve,
 )
-from toolpost.settings import changed_keys, make_idle
 
 if TYPE_CHECKING:
     from toolpost.host.host import Host, Provided
-    from toolpost.settings import Config
 
 _log = logging.getLogger("toolpost.telemetry")
 
@@ -37,14 +35,6 @@ class TelemetryPart(Part):
 
     name = "telemetry"
     sections = (TELEMETRY,)
-
-    def find_idle(self, config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
-        """Find settings of what is not sent."""
-        settings = TELEMETRY.of(config)
-        for key in changed_keys(settings, "sample", "content", "queue") if not settings.traces else ():
-            yield make_idle(f"telemetry.{key}", "no spans are sent", f"remove traces = false, or {key}")
-        for key in changed_keys(settings, "interval_s") if not settings.metrics else ():
-            yield make_idle(f"telemetry.{key}", "no metrics are sent", f"remove metrics = false, or {key}")
 
     def doctor(self) -> PartDoctor:
         """Look whether what is needed is installed, and the receiver answers."""
