@@ -25,10 +25,10 @@ CONFIG = f"""
 mode = "both"
 
 [callers.ada]
-token = "${ADA}"
+token = "${{ADA}}"
 
 [callers.bob]
-token = "${BOB}"
+token = "${{BOB}}"
 tools = ["does__echo", "automatic_*"]
 
 [plugins]
