@@ -180,7 +180,7 @@ class Toolpost:
         # A listener of ours is on localhost where no token is needed. What another server listens on only a request shows.
         if not (self._endpoint.requires_token or self._allow_anonymous or _is_local(scope.get("server"))):
             raise forbidden(
-                "Requests from other machines need a token: set TOOLPOST_TOKEN (or http.token_file, or callers), or "
+                "Requests from other machines need a token: set TOOLPOST_TOKEN (or http.token, or callers), or "
                 "allow_anonymous=True where the application checks callers itself"
             )
         return self._endpoint

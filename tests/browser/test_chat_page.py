@@ -87,7 +87,7 @@ def test_without_an_agent_the_page_says_how_to_add_one(page: Page, agentless_cha
     page.goto(agentless_chat)
     empty = page.locator("#messages .empty")
     expect(empty.get_by_role("heading")).to_have_text("No agent is configured")
-    expect(empty).to_contain_text("toolpost[harness]")
+    expect(empty).to_contain_text("toolpost[agents]")
     expect(page.locator("#no-threads")).to_be_visible()
     expect(page.get_by_role("textbox", name="Message")).to_be_disabled()
 

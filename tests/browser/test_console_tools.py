@@ -22,10 +22,10 @@ TOKENS = {name: f"the-token-of-{name}-with-32-characters" for name in ("ann", "b
 CONFIG = '[plugins]\nbundled = ["time"]\nload = ["lab:plugin"]\n'
 CALLERS = """
 [callers.ann]
-token_env = "TOKEN_ANN"
+token = "${TOKEN_ANN}"
 admin = true
 [callers.ben]
-token_env = "TOKEN_BEN"
+token = "${TOKEN_BEN}"
 tools = ["lab__show"]
 """
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}

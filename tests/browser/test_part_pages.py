@@ -22,12 +22,12 @@ load = ["lab:plugin"]
 [tasks]
 after_s = 0
 [callers.ann]
-token_env = "TOKEN_ANN"
+token = "${TOKEN_ANN}"
 admin = true
 [callers.ben]
-token_env = "TOKEN_BEN"
+token = "${TOKEN_BEN}"
 [callers.cal]
-token_env = "TOKEN_CAL"
+token = "${TOKEN_CAL}"
 tools = ["time__*"]
 """
 EVIL = "<img src=x onerror=document.title='broken'>"

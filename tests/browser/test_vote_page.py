@@ -30,7 +30,7 @@ EVIL = "<img src=x onerror=document.title='broken'>"
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a gateway whose clock needs two approvals."""
     folder = tmp_path_factory.mktemp("approvals")
-    callers = "".join(f'[callers.{name}]\ntoken_env = "TOKEN_{name.upper()}"\n' for name in TOKENS)
+    callers = "".join(f'[callers.{name}]\ntoken = "${{TOKEN_{name.upper()}}}"\n' for name in TOKENS)
     (folder / "toolpost.toml").write_text(CONFIG + callers)
     environment = {f"TOKEN_{name.upper()}": token for name, token in TOKENS.items()}
     with open_process(("serve", "--listen", "127.0.0.1:0", "--json"), folder, os.environ | environment) as process:

@@ -84,8 +84,8 @@ def test_schedules_are_not_listed_without_their_extra(
 
     assert with_all == {"delegate", "history", "logs", "schedule", "tasks"}
     assert {tool["name"].partition("__")[0] for tool in without.json} == with_all - {"schedule"}
-    assert "`schedule` needs cronsim, which is not installed: pip install 'toolpost[harness]'" in without.err
-    assert "pip install 'toolpost[harness]' brings it" in json.dumps(doctor.json["groups"][0])
+    assert "`schedule` needs cronsim, which is not installed: pip install 'toolpost[agents]'" in without.err
+    assert "pip install 'toolpost[agents]' brings it" in json.dumps(doctor.json["groups"][0])
 
 
 def test_doctor_says_what_an_extra_would_bring(invoke: Run, monkeypatch: pytest.MonkeyPatch) -> None:

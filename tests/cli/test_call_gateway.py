@@ -151,7 +151,7 @@ def test_call_that_is_given_up_is_cancelled_there(
 
 def test_token_lets_a_call_in_and_is_never_shown(serve: Serve, invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret-token\n")
-    (tmp_path / "toolpost.toml").write_text('http.token_file = "token"\n')
+    (tmp_path / "toolpost.toml").write_text('http.token = "${file:token}"\n')
     gateway = serve()
     words = ("--debug", "call", "demo__plainly", "--url", gateway.url)
     with_file = invoke(*words)

@@ -176,7 +176,7 @@ def test_without_an_agent_it_explains_how_to_add_one(
     for ended in (unnamed, named):
         assert (ended.code, ended.out) == (ExitCode.SETUP, ""), ended.err
         assert ended.err.startswith("error: no agent is configured")
-        assert "pip install 'toolpost[harness]'" in ended.err
+        assert "pip install 'toolpost[agents]'" in ended.err
     (tmp_path / "shown.toml").write_text(_example_in(unnamed.err))
     shown = AGENTS.of(load_config(tmp_path / "shown.toml"))
     assert {name: agent.kind for name, agent in shown.items()} == {"claude": "claude", "gemini": "acp"}

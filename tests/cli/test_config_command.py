@@ -41,7 +41,7 @@ def test_what_is_set_is_shown_as_toml_with_its_source(invoke: Run, tmp_path: Pat
 def test_callers_are_shown_without_their_tokens(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("very-secret")
     (tmp_path / "toolpost.toml").write_text(
-        '[callers.ada]\ntoken_file = "ada"\ntags = ["a"]\n[callers."bob@x.org"]\ntoken_env = "BOB"\ntools = []\n'
+        '[callers.ada]\ntoken = "${file:ada}"\ntags = ["a"]\n[callers."bob@x.org"]\ntoken = "${BOB}"\ntools = []\n'
         '[callers.reader]\nscopes = ["tools:read"]\n'
         '[http.oauth]\nissuer = "https://login.example"\nresource = "https://tools.example/mcp"\n'
     )
@@ -51,12 +51,12 @@ def test_callers_are_shown_without_their_tokens(invoke: Run, tmp_path: Path) -> 
 
     assert "-secret" not in ended.out + str(machine)
     assert shown["callers"] == {
-        "ada": {"token_file": "ada", "tags": ["a"]},
-        "bob@x.org": {"token_env": "BOB", "tools": []},
+        "ada": {"token": "${file:ada}", "tags": ["a"]},
+        "bob@x.org": {"token": "${BOB}", "tools": []},
         "reader": {"scopes": ["tools:read"]},
     }
     assert shown["http"]["oauth"] == {"issuer": "https://login.example", "resource": "https://tools.example/mcp"}
-    assert machine["settings"]["callers"]["ada"]["token_file"] == "ada"
+    assert machine["settings"]["callers"]["ada"]["token"] == "${file:ada}"
 
 
 def test_password_in_a_url_is_left_out(invoke: Run, tmp_path: Path) -> None:
@@ -110,13 +110,13 @@ def test_broken_clients_file_is_named_with_its_line(run: Run, tmp_path: Path) ->
 
 def test_a_reranker_is_shown_with_the_name_of_its_key(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(
-        '[discovery]\nmode = "both"\n[discovery.reranker]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\nkey_env = "MY_KEY"\n'
+        '[discovery]\nmode = "both"\n[discovery.reranker]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\nkey = "${MY_KEY}"\n'
     )
     ended = invoke("config", "show", MY_KEY="very-secret")
 
     assert tomllib.loads(ended.out)["discovery"] == {
         "mode": "both",
-        "reranker": {"url": "http://127.0.0.1:1/v1", "model": "m", "key_env": "MY_KEY"},
+        "reranker": {"url": "http://127.0.0.1:1/v1", "model": "m", "key": "${MY_KEY}"},
     }
     assert "very-secret" not in ended.out
 

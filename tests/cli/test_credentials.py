@@ -37,7 +37,7 @@ command = {json.dumps(sys.executable)}
 args = ["-S", "-E", {json.dumps(str(SERVERS / "whoami.py"))}, "--version", "2026-07-28"]
 env = {{WHOAMI_KEY = "${{caller:KEY}}"}}
 [callers.ann]
-token_file = "ann"
+token = "${{file:ann}}"
 """
 
 
@@ -235,7 +235,7 @@ async def test_a_value_is_nowhere_to_be_read(
     async with serving(web := WhoamiHttp()) as url:
         postgres: Postgres | None = request.getfixturevalue("postgres") if kind == "postgres" else None
         target = postgres.new_url() if postgres is not None else "sqlite:.toolpost/toolpost.db"
-        more = f'[callers.bob]\ntoken_file = "bob"\nadmin = true\n[servers.web]\nurl = "{url}"\n'
+        more = f'[callers.bob]\ntoken = "${{file:bob}}"\nadmin = true\n[servers.web]\nurl = "{url}"\n'
         more += 'headers = {x-key = "${caller:KEY}"}\n'
         (tmp_path / "toolpost.toml").write_text(f"[store]\nurl = {json.dumps(target)}\n{CONFIG}{more}")
         gateway = serve("--log-level", "debug")

@@ -327,7 +327,7 @@ def test_server_from_the_outside_world(invoke: Run, tmp_path: Path) -> None:
     [
         ('allowed_hosts = ["tools.example"]', ["http.allowed_hosts says that there is a proxy"]),
         ('trusted_proxies = ["10.0.0.0/8"]', ["http.trusted_proxies says that there is a proxy"]),
-        ('allowed_hosts = ["tools.example"]\ntoken_file = "token"', []),
+        ('allowed_hosts = ["tools.example"]\ntoken = "${file:token}"', []),
         ('allowed_hosts = ["localhost"]', []),
     ],
 )
@@ -346,7 +346,7 @@ def test_limits_by_a_tag_that_nothing_carries_are_found(invoke: Run, tmp_path: P
     (tmp_path / "ada").write_text("ada-token")
     (tmp_path / "toolpost.toml").write_text(
         '[plugins]\ntags = {time = ["reading"]}\n[stdio]\ntags = ["reading"]\n'
-        '[callers.ada]\ntoken_file = "ada"\ntags = ["raeding"]\n[callers.bob]\ntoken_file = "gone"\n'
+        '[callers.ada]\ntoken = "${file:ada}"\ntags = ["raeding"]\n[callers.bob]\ntoken = "${file:gone}"\n'
     )
     ended = invoke("doctor", "--json")
     found = [f for group in ended.json["groups"] for f in group["findings"] if f["check"] == "access"]
@@ -355,7 +355,7 @@ def test_limits_by_a_tag_that_nothing_carries_are_found(invoke: Run, tmp_path: P
         ("warning", "callers.ada.tags: no server or plugin has the tag `raeding`")
     ]
     assert found[0]["level"] == "problem"
-    assert "callers.bob.token_file: cannot read" in found[0]["message"]
+    assert "callers.bob.token: cannot read" in found[0]["message"]
     assert found[1]["hint"] == "did you mean `reading`?"
     assert "ada-token" not in ended.out
 
@@ -414,8 +414,8 @@ def test_groups_of_servers(configured: Any, run: Run) -> None:
         ('[approvals.rules.x]\nvoters = ["role:gone"]', "approvals.rules.x.voters: there is no role `gone`"),
         ('[discovery.reranker]\nmodels = ["gone"]', "discovery.reranker.models: no model of [models] with a `url` is"),
         (
-            '[export.siem]\nkind = "webhook"\nurl = "https://x.example"\nsecret_env = "NOT_SET"',
-            "export.siem.secret_env",
+            '[export.siem]\nkind = "webhook"\nurl = "https://x.example"\nsecret = "${NOT_SET}"',
+            "export.siem.secret",
         ),
     ],
 )

@@ -177,7 +177,7 @@ async def test_a_login_without_a_name_lists_the_tools_to_callers_who_have_none(t
     (tmp_path / "ann").chmod(0o600)
     async with serving_oauth(server) as url:
         settings = (
-            '[http]\nlisten = "127.0.0.1:0"\n[store]\nurl = "sqlite:store.db"\n[callers.ann]\ntoken_file = "ann"\n'
+            '[http]\nlisten = "127.0.0.1:0"\n[store]\nurl = "sqlite:store.db"\n[callers.ann]\ntoken = "${file:ann}"\n'
         )
         configure(tmp_path, url, f'credentials = "caller"\n{settings}')
         config = load_config(tmp_path / "toolpost.toml")
@@ -207,12 +207,12 @@ async def test_a_login_that_fails_says_why(tmp_path: Path) -> None:
     server = OAuthServer()
     server.authorize_error = "access_denied"
     async with serving_oauth(server) as url:
-        configure(tmp_path, url, '[callers.ann]\ntoken_env = "ANN"\n')
+        configure(tmp_path, url, '[callers.ann]\ntoken = "${ANN}"\n')
         refused = await toolpost(tmp_path, "login", "up")
         late = await toolpost(tmp_path, "login", "up", "--timeout", "1", BROWSER="true %s")
         unknown = await toolpost(tmp_path, "login", "upp")
         shared = await toolpost(tmp_path, "login", "up", "--caller", "ann")
-        configure(tmp_path, url, 'credentials = "caller"\n[callers.ann]\ntoken_env = "ANN"\n')
+        configure(tmp_path, url, 'credentials = "caller"\n[callers.ann]\ntoken = "${ANN}"\n')
         nobody = await toolpost(tmp_path, "login", "up", "--caller", "anne")
         auth = 'type = "client_credentials"\nclient_id = "me"\nissuer = "https://as.example"\n'
         configure(tmp_path, url, f"[servers.up.auth]\n{auth}")

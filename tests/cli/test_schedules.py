@@ -54,7 +54,7 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A gateway with two callers, on each kind of store; the commands are run in its folder."""
     command, *args = acp_agent_command()
     store = url_of(request.param, request, tmp_path / "store.db")
-    callers = "".join(f'[callers.{name}]\ntoken_file = "{name}.token"\n' for name in TOKENS)
+    callers = "".join(f'[callers.{name}]\ntoken = "${{file:{name}.token}}"\n' for name in TOKENS)
     (tmp_path / "toolpost.toml").write_text(
         f"[store]\nurl = {json.dumps(store)}\n[agents.script]\ncommand = {json.dumps(command)}\n"
         f"args = {json.dumps(args)}\n{callers}"

@@ -188,7 +188,7 @@ def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_token_is_asked_for(serve: Serve, invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    (tmp_path / "toolpost.toml").write_text('http.token_file = "token"\n' + settings(fine="fine"))
+    (tmp_path / "toolpost.toml").write_text('http.token = "${file:token}"\n' + settings(fine="fine"))
     server = serve()
     with_file = invoke("servers", "--url", server.url)
     wrong = invoke("servers", "--url", server.url, TOOLPOST_TOKEN="wrong")

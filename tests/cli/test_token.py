@@ -15,7 +15,7 @@ def test_a_token_comes_with_the_lines_for_the_configuration(invoke: Run, tmp_pat
     assert first.code == 0
     assert len(first.out.strip()) >= 43
     assert first.out != second.out
-    assert tomllib.loads(lines) == {"callers": {"ada": {"token_env": "TOOLPOST_TOKEN_ADA"}}}
+    assert tomllib.loads(lines) == {"callers": {"ada": {"token": "${TOOLPOST_TOKEN_ADA}"}}}
     assert first.out.strip() not in first.err
     assert not list(tmp_path.iterdir())
 
@@ -30,7 +30,7 @@ def test_a_token_is_written_to_a_new_file_only(invoke: Run, tmp_path: Path) -> N
 
     assert (made.code, made.out) == (0, "")
     assert stat.S_IMODE((tmp_path / "ada.token").stat().st_mode) == 0o600
-    assert load_config(folder=tmp_path).callers["ada@example.com"].token_file == "ada.token"
+    assert load_config(folder=tmp_path).callers["ada@example.com"].token == "${file:ada.token}"
     assert again.code == 2
     assert (tmp_path / "ada.token").read_text() == kept
 

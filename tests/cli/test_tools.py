@@ -119,8 +119,8 @@ def test_description_of_others_does_not_steer_the_terminal(invoke: Run) -> None:
 def test_what_a_caller_sees_can_be_looked_at(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(
         '[http]\ntools = ["demo__*"]\n'
-        '[callers.ada]\ntoken_env = "NOT_SET"\ntools = ["*__echo", "time__*"]\n'
-        '[callers.bob]\ntoken_env = "NOT_SET"\ntags = ["none"]\n'
+        '[callers.ada]\ntoken = "${NOT_SET}"\ntools = ["*__echo", "time__*"]\n'
+        '[callers.bob]\ntoken = "${NOT_SET}"\ntags = ["none"]\n'
     )
     ada = invoke("tools", "--caller", "ada", "--json", *PLUGIN)
     hidden = invoke("tools", "demo__steps", "--caller", "ada", *PLUGIN)

@@ -137,7 +137,7 @@ def config_of(
 ) -> Config:
     for name in names:
         monkeypatch.setenv(f"{name}_TOKEN", token_of(name))
-    callers = {name: CallerSettings(token_env=f"{name}_TOKEN") for name in names}
+    callers = {name: CallerSettings(token=f"${{{name}_TOKEN}}") for name in names}
     return msgspec.structs.replace(IN_MEMORY, callers=callers, servers=servers, **more)
 
 

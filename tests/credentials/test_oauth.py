@@ -594,7 +594,7 @@ async def test_each_caller_uses_a_login_of_its_own(monkeypatch: pytest.MonkeyPat
     names = ("ann", "bob", "cyd")
     for name in names:
         monkeypatch.setenv(name.upper(), f"token-of-{name}-{name * 10}")
-    callers = {name: CallerSettings(token_env=name.upper()) for name in names}
+    callers = {name: CallerSettings(token=f"${{{name.upper()}}}") for name in names}
     config = msgspec.structs.replace(IN_MEMORY, callers=callers)
     server = OAuthServer()
     async with (

@@ -190,7 +190,7 @@ async def test_gateways_of_one_store_renew_each_token_once(
         IN_MEMORY,
         store=StoreSettings(url=postgres.new_url()),
         project=str(tmp_path),
-        callers={name: CallerSettings(token_env=name.upper()) for name in names},
+        callers={name: CallerSettings(token=f"${{{name.upper()}}}") for name in names},
     )
     server, calls = GuardedServer(), 0
     failures: list[str] = []

@@ -214,7 +214,7 @@ async def test_memory_survives_a_restart_and_serves_two_gateways(tmp_path: Path)
 async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    callers = {name: CallerSettings(token_env=f"{name}_TOKEN") for name in ("ada", "bob")}
+    callers = {name: CallerSettings(token=f"${{{name}_TOKEN}}") for name in ("ada", "bob")}
     for name in callers:
         monkeypatch.setenv(f"{name}_TOKEN", f"{name}-token-{'x' * 32}")
     found = []
@@ -235,7 +235,7 @@ async def test_two_callers_who_choose_the_same_session_do_not_see_each_other(
 @pytest.mark.parametrize("mode", ["legacy", STATELESS])
 async def test_a_limited_caller_finds_only_what_they_may_call(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = ["wiki__*", "mail__list_*", "!wiki__delete_*"]
-    callers = {"eve": CallerSettings(token_env="EVE_TOKEN", tools=tools)}
+    callers = {"eve": CallerSettings(token="${EVE_TOKEN}", tools=tools)}
     monkeypatch.setenv("EVE_TOKEN", f"eve-token-{'x' * 32}")
     async with office(msgspec.structs.replace(AUTOMATIC, callers=callers)) as app, open_http(app) as url:
         async with client_of(url, f"eve-token-{'x' * 32}", mode) as client:

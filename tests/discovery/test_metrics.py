@@ -32,8 +32,10 @@ async def test_calls_are_counted_by_their_code(way: Way) -> None:
     assert "toolpost_tools 61.0" in page
 
 
-async def test_every_metric_is_on_its_page() -> None:
-    config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True, traces=False, metrics=False))
+async def test_every_metric_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True))
     config = RETENTION.put(config, RetentionSettings(days=30))
     config = RESULTS.put(config, ResultSettings(limit_tokens=1_000))
     async with open_app(config) as app:

@@ -141,7 +141,7 @@ async def test_only_servers_for_testing_are_started(tmp_path: Path) -> None:
 async def test_a_caller_has_a_mode_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANN", "ann-secret")
     monkeypatch.setenv("BOB", "bob-secret")
-    callers = {"ann": CallerSettings(token_env="ANN", mode="readonly"), "bob": CallerSettings(token_env="BOB")}
+    callers = {"ann": CallerSettings(token="${ANN}", mode="readonly"), "bob": CallerSettings(token="${BOB}")}
     config = msgspec.structs.replace(IN_MEMORY, callers=callers)
     listed = {}
     async with open_app(config, plugins=[shop]) as app, open_http(app) as url:

@@ -132,7 +132,7 @@ async def test_its_order_is_taken_and_our_best_three_stay_in() -> None:
 
 async def test_the_same_question_is_asked_once_and_the_key_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret")
-    async with asked_elsewhere(last_first, key_env="MY_KEY") as (endpoint, app), MEMORY.client_of(app) as client:
+    async with asked_elsewhere(last_first, key="${MY_KEY}") as (endpoint, app), MEMORY.client_of(app) as client:
         for session in ("one", "two", "three"):
             await ask(client, QUERY, sessionId=session)
         counted = outcomes(app)
@@ -257,7 +257,7 @@ async def test_it_is_told_of_nothing_that_the_caller_does_not_see() -> None:
 
 async def test_a_key_that_is_not_set_is_named_at_the_start() -> None:
     with pytest.raises(BadConfiguration) as refused:
-        async with office(with_reranker(url="http://127.0.0.1:9/v1", model="m", key_env="NOT_SET_ANYWHERE")):
+        async with office(with_reranker(url="http://127.0.0.1:9/v1", model="m", key="${NOT_SET_ANYWHERE}")):
             pass
 
     assert "NOT_SET_ANYWHERE" in refused.value.message

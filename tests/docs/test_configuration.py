@@ -24,7 +24,7 @@ project = "."
 [http]
 public_url = "https://tools.example.com"
 listen = "127.0.0.1:9000"
-token_file = "token"
+token = "${file:token}"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
@@ -108,7 +108,7 @@ mode = "automatic"
 [discovery.reranker]
 url = "http://127.0.0.1:11434/v1"
 model = "small"
-key_env = "MY_KEY"
+key = "${MY_KEY}"
 timeout_s = 1
 candidates = 20
 
@@ -136,7 +136,7 @@ client_documents = false
 access_s = 600
 refresh_s = 86400
 login_s = 43200
-provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret_env = "SECRET", scopes = ["openid"]}
+provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret = "${SECRET}", scopes = ["openid"]}
 
 [console]
 enabled = false
@@ -177,10 +177,8 @@ keep = 10000
 
 [approvals]
 roles = {accounting = ["ann", "ben"]}
-confirmed = ["github"]
 keys = {}
 passphrase_hash = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-limit = 100
 keep_days = 90
 
 [approvals.rules.payments]
@@ -216,10 +214,7 @@ history_tokens = 2000
 [models]
 
 [router]
-timeout_s = 60
 attempt_s = 10
-failures = 5
-pause_s = 30
 sampling = true
 weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliability = 1, preference = 1}
 
@@ -231,13 +226,8 @@ weights = {domain = 1, skill = 1, context = 1, cost = 2, latency = 1, reliabilit
 enabled = true
 endpoint = "http://collector:4318"
 protocol = "http/protobuf"
-service_name = "toolpost"
-traces = true
-metrics = true
 sample = 0.5
 content = false
-interval_s = 60
-queue = 2048
 
 [retention]
 days = 90
@@ -252,6 +242,17 @@ def test_generated_pages_are_up_to_date() -> None:
     old = [path for path, text in generate.pages().items() if not path.exists() or path.read_text() != text]
 
     assert old == [], f"run `{generate.COMMAND}`"
+
+
+def test_the_first_page_is_short_and_the_second_has_the_rest() -> None:
+    first, second = (page.read_text() for page in (PAGE, PAGE.with_name("configuration-advanced.md")))
+    rows = [len(re.findall(r"^\| `[a-z_]+` \|", text, re.MULTILINE)) for text in (first, second)]
+
+    assert rows[0] <= generate.CORE_LIMIT
+    assert "| `timeout_s` |" in first
+    assert "| `body_limit_bytes` |" in second
+    for struct in ("servers.NAME.auth", "network"):
+        assert f"those of `[{struct}]`" in first + second
 
 
 def test_the_published_schema_knows_every_setting(tmp_path: Path) -> None:

@@ -54,19 +54,16 @@ NOT_RUN = (
 )
 
 MODULES = {
-    "apis": ("yaml",),
-    "approvals": ("nacl",),
     "workspace": ("tantivy", "tree_sitter", "re2", "pathspec", "watchfiles"),
-    "harness": ("acp", "claude_agent_sdk"),
+    "agents": ("acp", "claude_agent_sdk"),
     "postgres": ("asyncpg",),
-    "skills": ("yaml",),
     "keychain": ("keyring",),
     "results": ("re2",),
     "otel": ("opentelemetry.proto", "grpc"),
 }
 """What each extra brings, as it is imported."""
 
-FASTMCP_BRINGS = ("yaml", "keyring", "watchfiles")
+FASTMCP_BRINGS = ("keyring", "watchfiles")
 """What a reader who has FastMCP has too."""
 
 _WITHOUT = "import sys\nfor name in {modules!r}: sys.modules[name] = None\n"

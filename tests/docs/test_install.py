@@ -40,7 +40,7 @@ def test_the_readme_installs_the_command(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     _clone(clone)
     # What is told of an extra that is missing holds in this environment, too.
-    then = "command -v toolpost\ntoolpost call time__current_time --json\npip install --dry-run 'toolpost[harness]'\n"
+    then = "command -v toolpost\ntoolpost call time__current_time --json\npip install --dry-run 'toolpost[agents]'\n"
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     done = subprocess.run(
         ["bash", "-e", "-c", _install_block() + then],

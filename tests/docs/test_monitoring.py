@@ -38,8 +38,10 @@ def expressions() -> dict[str, str]:
 
 
 @pytest.mark.anyio
-async def test_what_they_name_is_exposed() -> None:
-    config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True, traces=False, metrics=False))
+async def test_what_they_name_is_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for signal in ("TRACES", "METRICS"):
+        monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
+    config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True))
     async with open_app(config) as app:
         families = {family.name: family for family in text_string_to_metric_families(await app.scrape())}
     exposed = set(families)

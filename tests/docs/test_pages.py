@@ -154,16 +154,13 @@ def test_commands_that_are_named_exist(page: Path) -> None:
 
 # -- extras --------------------------------------------------------------------------------------------------------------------
 
-EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"all"}
 
 _SIGNS = {
-    "apis": re.compile(r"(?:openapi |document = )\S+\.ya?ml"),
-    "approvals": re.compile(r"vrf_\w+ "),
     "workspace": re.compile(
         r"^toolpost workspace |workspace__\w+ |--with workspace|bundled = .*\"workspace\"", re.MULTILINE
     ),
-    "harness": re.compile(r"^\[agents\.", re.MULTILINE),
-    "skills": re.compile(r"plugin\.skills\("),
+    "agents": re.compile(r"^\[agents\.", re.MULTILINE),
     "postgres": re.compile(r"DATABASE_URL|postgresql://"),
     "keychain": re.compile(r"keychain:"),
     "results": re.compile(r"results__read.*\"grep\""),

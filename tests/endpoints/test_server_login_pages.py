@@ -52,7 +52,7 @@ async def has_login(app: App, owner: str = "") -> bool:
 def with_callers(monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("ANN", "token-of-ann-" + "a" * 30)
     monkeypatch.setenv("BOB", "token-of-bob-" + "b" * 30)
-    callers = {"ann": CallerSettings(token_env="ANN", admin=True), "bob": CallerSettings(token_env="BOB")}
+    callers = {"ann": CallerSettings(token="${ANN}", admin=True), "bob": CallerSettings(token="${BOB}")}
     return msgspec.structs.replace(IN_MEMORY, callers=callers)
 
 

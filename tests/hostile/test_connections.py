@@ -26,7 +26,9 @@ pytestmark = [
 ]
 
 TOKEN = "t0ken"
-SETTINGS = f'plugins.load = ["{BEHAVIOURS}"]\n[http]\ntoken_file = "token"\nhead_timeout_s = 1\nbody_timeout_s = 2\n'
+SETTINGS = (
+    f'plugins.load = ["{BEHAVIOURS}"]\n[http]\ntoken = "${{file:token}}"\nhead_timeout_s = 1\nbody_timeout_s = 2\n'
+)
 
 
 @dataclass(frozen=True)

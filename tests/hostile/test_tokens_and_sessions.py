@@ -25,10 +25,10 @@ CONFIG = f"""
 mode = "both"
 
 [callers.ada]
-token_env = "ADA"
+token = "${{ADA}}"
 
 [callers.bob]
-token_env = "BOB"
+token = "${{BOB}}"
 tools = ["does__echo", "automatic_*"]
 
 [plugins]

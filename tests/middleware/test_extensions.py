@@ -58,7 +58,7 @@ async def test_a_mode_limits_methods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANN", "ann-secret")
-    caller = CallerSettings(token_env="ANN", mode=modes["mode"] if whose == "caller" else "full")
+    caller = CallerSettings(token="${ANN}", mode=modes["mode"] if whose == "caller" else "full")
     limits = ModeSettings(**(modes if whose == "gateway" else {key: modes[key] for key in modes if key != "mode"}))
     config = msgspec.structs.replace(IN_MEMORY, callers={"ann": caller}, modes=limits)
     servers, token = [extending(tmp_path, spec=spec)], ((b"authorization", b"Bearer ann-secret"),)

@@ -67,9 +67,7 @@ def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
 
 HASH = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OAUTH = '[http.oauth]\nissuer = "https://a.example"\nresource = "https://b.example/mcp"\n'
-INTROSPECTION = (
-    'introspection_url = "https://a.example/i"\nintrospection_client = "c"\nintrospection_secret_env = "S"\n'
-)
+INTROSPECTION = 'introspection_url = "https://a.example/i"\nintrospection_client = "c"\nintrospection_secret = "${S}"\n'
 IDLE = {
     "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
     "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
@@ -86,16 +84,16 @@ IDLE = {
         f'{OAUTH}[callers.a]\nsubjects = ["x"]\nissuer = "https://a.example"\n',
     ),
     "callers.b.issuer": (
-        f'{OAUTH}others = "allow"\n[callers.b]\ntoken_file = "t"\nissuer = "https://a.example"\n',
-        f'{OAUTH}others = "allow"\n[callers.b]\ntoken_file = "t"\n',
+        f'{OAUTH}others = "allow"\n[callers.b]\ntoken = "${{file:t}}"\nissuer = "https://a.example"\n',
+        f'{OAUTH}others = "allow"\n[callers.b]\ntoken = "${{file:t}}"\n',
     ),
     "callers.c.passphrase_hash": (
         f'[callers.c]\npassphrase_hash = "{HASH}"\n',
         f'[callers.c]\npassphrase_hash = "{HASH}"\n[login]\nenabled = true\n',
     ),
-    "callers.d.passphrase_file": (
-        '[callers.d]\npassphrase_file = "p"\n',
-        '[callers.d]\npassphrase_file = "p"\n[approvals.rules.a]\nvoters = ["d"]\n',
+    "callers.d.passphrase_hash": (
+        '[callers.d]\npassphrase_hash = "${file:p}"\n',
+        '[callers.d]\npassphrase_hash = "${file:p}"\n[approvals.rules.a]\nvoters = ["d"]\n',
     ),
     "login": ("[login]\naccess_s = 60\n", "[login]\naccess_s = 60\nenabled = false\n"),
     "retention.archive": ('[retention]\narchive = "a"\n', '[retention]\narchive = "a"\ndays = 3\n'),
@@ -123,8 +121,6 @@ IDLE = {
         '[plugins]\nbundled = ["models"]\n[router]\nsampling = true\n',
         '[router]\nsampling = true\n[models.a]\nurl = "http://127.0.0.1:1/v1"\n',
     ),
-    "telemetry.sample": ("[telemetry]\ntraces = false\nsample = 0.5\n", "[telemetry]\nsample = 0.5\n"),
-    "telemetry.interval_s": ("[telemetry]\nmetrics = false\ninterval_s = 5\n", "[telemetry]\ninterval_s = 5\n"),
     "trail.deciding_agents": (
         '[trail]\ndeciding_agents = ["a"]\n[agents.b]\ncommand = "b"\n',
         '[trail]\ndeciding_agents = ["a", "*"]\n[agents.a]\ncommand = "a"\n',
@@ -146,7 +142,7 @@ def test_a_setting_that_needs_another(place: str, tmp_path: Path) -> None:
 
 
 def test_a_mode_that_would_serve_nothing(tmp_path: Path) -> None:
-    (tmp_path / "toolpost.toml").write_text('[callers.a]\ntoken_file = "t"\nmode = "minimal"\n')
+    (tmp_path / "toolpost.toml").write_text('[callers.a]\ntoken = "${file:t}"\nmode = "minimal"\n')
 
     assert (
         "would serve no tools" in find_idle_sections(load_config(tmp_path / "toolpost.toml"))["modes.minimal"].message
@@ -154,8 +150,8 @@ def test_a_mode_that_would_serve_nothing(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "for requests": '[export.a]\npath = "a"\nsecret_env = "S"\n',
-    "of a webhook alone": '[export.a]\nkind = "otlp"\nurl = "http://127.0.0.1:1"\nsecret_env = "S"\n',
+    "for requests": '[export.a]\npath = "a"\nsecret = "${S}"\n',
+    "of a webhook alone": '[export.a]\nkind = "otlp"\nurl = "http://127.0.0.1:1"\nsecret = "${S}"\n',
     "would not be introspected": f'{OAUTH}introspection_client = "c"\nothers = "allow"\n',
 }
 

@@ -415,7 +415,7 @@ def test_a_secret_needs_the_issuer_that_may_get_it(auth: str, tmp_path: Path) ->
         ('[modes]\nmode = "read-only"', "modes.mode: there is no `read-only` to choose", "did you mean `readonly`?"),
         ('[servers.a]\nurl = "http://x"\n[servers.a.auth]\ntype = "magic"', "servers.a.auth.type", "choose one of: "),
         (
-            '[callers.a]\ntoken_env = "A"\nmode = "rw"',
+            '[callers.a]\ntoken = "${A}"\nmode = "rw"',
             "callers.a.mode: there is no `rw`",
             "choose one of: full, ",
         ),

@@ -29,7 +29,7 @@ class Project:
         tables = []
         for name, _, settings in (caller.partition("\n") for caller in callers):
             (self.folder / name).write_text(f"{name}-token\n")
-            tables.append(f'[callers.{name}]\ntoken_file = "{name}"\n{settings}\n')
+            tables.append(f'[callers.{name}]\ntoken = "${{file:{name}}}"\n{settings}\n')
         self.path.write_text("".join(tables) + more)
         return self
 

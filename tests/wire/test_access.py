@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_token_is_asked_for_and_names_the_caller(mode: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     config = msgspec.structs.replace(
-        IN_MEMORY, project=str(tmp_path), http=HttpSettings(listen="127.0.0.1:0", token_file="token")
+        IN_MEMORY, project=str(tmp_path), http=HttpSettings(listen="127.0.0.1:0", token="${file:token}")
     )
     async with open_app(config, plugins=[plugin_of(BEHAVIOURS)], bundled=False) as app, open_http(app) as url:
         async with create_mcp_http_client(headers={"authorization": "Bearer s3cret"}) as known:

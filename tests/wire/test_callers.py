@@ -587,7 +587,7 @@ async def test_a_token_is_rotated_by_writing_its_file(project: Project) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["[callers.bob]\n", '[callers.bob]\ntoken_file = "gone"\n', '[callers.bob]\ntoken_env = "NOT_SET_ANYWHERE"\n'],
+    ["[callers.bob]\n", '[callers.bob]\ntoken = "${file:gone}"\n', '[callers.bob]\ntoken = "${NOT_SET_ANYWHERE}"\n'],
 )
 async def test_a_fault_leaves_the_callers_as_they_were(change: str, project: Project) -> None:
     project.write("ada")
@@ -642,12 +642,11 @@ async def test_a_callers_share_is_prepared_once_however_many_there_are(project: 
     ("text", "fault"),
     [
         ("[callers.bob]\n", "callers.bob has no token"),
-        ('[callers.bob]\ntoken_env = "A"\ntoken_file = "b"\n', "has both `token_env` and `token_file`"),
-        ('[callers.token]\ntoken_env = "A"\n', "is reserved"),
-        ('[callers."b:c"]\ntoken_env = "A"\n', "a caller's name may contain letters"),
-        ('[callers.bob]\ntoken = "x"\n', "unknown setting `callers.bob.token`"),
-        ('[callers.bob]\ntoken_env = "A"\ntags = "x"\n', "callers.bob.tags must be a list"),
-        ('[callers.bob]\ntoken_env = "A"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
+        ('[callers.token]\ntoken = "${A}"\n', "is reserved"),
+        ('[callers."b:c"]\ntoken = "${A}"\n', "a caller's name may contain letters"),
+        ('[callers.bob]\ntoken_env = "A"\n', '`callers.bob.token_env` is gone: write `token = "${VAR}"`'),
+        ('[callers.bob]\ntoken = "${A}"\ntags = "x"\n', "callers.bob.tags must be a list"),
+        ('[callers.bob]\ntoken = "${A}"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
         ('[http]\ntags = [""]\n', "http.tags: a tag is empty"),
         ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is identified by OAuth claims"),
         ('[http.oauth]\nisuer = "x"\n', "did you mean `http.oauth.issuer`"),

@@ -29,7 +29,7 @@ INTROSPECTING = """
 issuer = "https://NAME"
 introspection_url = "https://NAME/introspect"
 introspection_client = "gateway"
-introspection_secret_env = "X"
+introspection_secret = "${X}"
 """
 
 
@@ -173,7 +173,7 @@ class Opaque:
         return self.project.load(
             '[callers.ada]\nsubjects = ["ada"]\n',
             more=f'introspection_url = "{url}"\nintrospection_client = "gateway"\n'
-            f'introspection_secret_file = "secret"\n{more}',
+            f'introspection_secret = "${{file:secret}}"\n{more}',
         )
 
     def remember(self, token: str, **claims: Any) -> str:

@@ -273,7 +273,7 @@ async def test_others_are_let_in_where_that_is_said(project: Project) -> None:
 
 async def test_named_tokens_go_on_beside_it(project: Project) -> None:
     (project.folder / "bob").write_text("bob-token")
-    config = project.load(ROLES + '[callers.bob]\ntoken_file = "bob"\ntags = []\n')
+    config = project.load(ROLES + '[callers.bob]\ntoken = "${file:bob}"\ntags = []\n')
     async with served(config) as (_, url), client_of(url, "bob-token", STATELESS) as client:
         assert await names(client) == []
 

@@ -45,7 +45,7 @@ def configure(project: Project, server: OAuthServer, *, subject: str = "caller",
     """Have the people of the project's authorization server call a server that another one guards."""
     token = 'subject_token = "of-all-who-come-0123456789"\n' if subject == "configured" else ""
     config = project.load(
-        '[callers.people]\nscopes = ["tools"]\n[callers.static]\ntoken_env = "STATIC_TOKEN"\n'
+        '[callers.people]\nscopes = ["tools"]\n[callers.static]\ntoken = "${STATIC_TOKEN}"\n'
         f'[servers.up]\nurl = "{server.base}/mcp"\n'
         f'[servers.up.auth]\ntype = "token_exchange"\nsubject = "{subject}"\nissuer = "{server.base}"\n{token}'
         f'client_id = "gateway"\nsubject_issuer = "{issuer or project.issuer.issuer}"\n'

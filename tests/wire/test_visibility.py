@@ -150,7 +150,7 @@ async def test_path_to_nobody_is_not_found(path: str, message: str) -> None:
 
 
 async def test_paths_below_ask_for_the_same_token_and_names() -> None:
-    http_settings = HttpSettings(listen="127.0.0.1:0", token_file="token")
+    http_settings = HttpSettings(listen="127.0.0.1:0", token="${file:token}")
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     async with anyio.TemporaryDirectory() as folder:
         await anyio.Path(folder, "token").write_text("s3cret")

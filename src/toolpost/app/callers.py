@@ -10,7 +10,8 @@ from toolpost.endpoints.auth.oauth_rules import IntrospectionRules, IssuerRules,
 from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, Members, TokenIssuer, TokenVerifier, digest_of
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
-from toolpost.settings.callers import IssuerSettings, Mode, read_passphrase, read_secret
+from toolpost.settings.callers import IssuerSettings, Mode, read_passphrase
+from toolpost.settings.variables import read_secret
 
 TEST_TAG: Final = "test"
 """The tag of servers that the mode `test` uses."""
@@ -75,7 +76,9 @@ def _make_known_caller(
     config: Config, name: str, caller: CallerSettings, token: str | None, login: TokenIssuer | None
 ) -> KnownCaller:
     oauth = config.http.oauth
-    passphrase = read_passphrase(name, caller, project=Path(config.project))
+    passphrase = read_passphrase(
+        caller.passphrase_hash, project=Path(config.project), place=f"callers.{name}.passphrase_hash"
+    )
     issuer = caller.issuer or (oauth.issuer if oauth is not None else None)
     issuers = oauth.all_issuers.values() if oauth is not None else ()
     # The issuer of a caller may also be one that a part brings, which has the usual names of claims.
@@ -126,12 +129,7 @@ def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuth
     project = Path(config.project)
     introspection = None
     if issuer.introspection_url is not None and issuer.introspection_client is not None:
-        secret = read_secret(
-            f"{place}.introspection_secret",
-            issuer.introspection_secret_env,
-            issuer.introspection_secret_file,
-            project=project,
-        )
+        secret = read_secret(issuer.introspection_secret or "", project=project, place=f"{place}.introspection_secret")
         introspection = IntrospectionRules(
             url=issuer.introspection_url,
             client=issuer.introspection_client,

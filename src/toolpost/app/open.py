@@ -76,6 +76,7 @@ from toolpost.settings.lock import read_lock
 from toolpost.settings.masking import find_secrets, make_concealer
 from toolpost.settings.model import check_bundled
 from toolpost.settings.section import check_effects
+from toolpost.settings.variables import read_secret
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.part_migrations import migrate_part
 from toolpost.upstreams.in_process import ServerObject
@@ -385,7 +386,9 @@ async def _open_reranker(
     spec = RerankerSpec(
         url=settings.url or "",
         model=settings.model,
-        key=settings.key(),
+        key=read_secret(settings.key, project=Path(config.project), place="discovery.reranker.key")
+        if settings.key is not None
+        else None,
         timeout_s=settings.timeout_s,
         candidates=settings.candidates,
         network=config.resolve_network(),

@@ -166,7 +166,7 @@ def _list_other_changes(old: Config, new: Config, reloaded: Collection[str]) -> 
 
 
 def _drop_caller_settings(config: Config) -> Config:
-    http = msgspec.structs.replace(config.http, token_file=None, tags=None, tools=None, oauth=None)
+    http = msgspec.structs.replace(config.http, token=None, tags=None, tools=None, oauth=None)
     return msgspec.structs.replace(config, http=http)
 
 

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from toolpost.authoring.resource import Resource
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import CapabilityMissing
 from toolpost.contracts.skills import BYTES_LIMIT, FILES_LIMIT, MANIFEST
 
 _NAME: Final = re.compile(r"(?=.{1,64}$)[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -84,10 +83,7 @@ def _make_skill(plugin: str, root: Path) -> Iterator[SkillFile]:
 
 def read_frontmatter(path: Path) -> JsonObject:
     """Return what a `SKILL.md` says about itself; raise TypeError if it has no frontmatter, or none that can be read."""
-    try:
-        import yaml
-    except ImportError:
-        raise CapabilityMissing("Skills need a reader of YAML.", hint="pip install 'toolpost[skills]'") from None
+    import yaml
 
     class Loader(yaml.SafeLoader):
         """Dates stay text, since JSON has none."""

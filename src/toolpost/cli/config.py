@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.base.redaction import REDACTED, is_secret_name
+from toolpost.base.redaction import REDACTED, conceal_known, is_secret_name
 from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
 from toolpost.settings import (
     CONFIG_NAME,
@@ -23,9 +23,10 @@ from toolpost.settings import (
     load_config,
     read_client_file,
 )
-from toolpost.settings.loader import is_client_file
+from toolpost.settings.loader import file_type, is_client_file
+from toolpost.settings.marks import entry_type, is_secret, section_type
 from toolpost.settings.secrets import redact_server
-from toolpost.settings.section import bundled_sections, find_idle_sections, plain_values
+from toolpost.settings.section import find_idle_sections, plain_values
 from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
 from toolpost.terminal.examples import examples
@@ -89,11 +90,8 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
 
 def _redact_settings(loaded: Config) -> JsonObject:
     """Return the settings with secrets replaced; `${VAR}` references stay as written."""
-    rest = _redact(plain_values(msgspec.structs.replace(loaded, servers={})))
+    rest = _redact(plain_values(msgspec.structs.replace(loaded, servers={})), file_type(loaded))
     assert isinstance(rest, dict)
-    for section in bundled_sections().values():
-        for entry in rest[section.name].values() if section.secrets else ():
-            entry |= {key: _redact_literals(entry[key]) for key in section.secrets}
     return rest | {
         "servers": {name: non_default_values(redact_server(server)) for name, server in loaded.servers.items()}
     }
@@ -107,7 +105,7 @@ def _find_file(config_path: Path | None) -> Path | None:
 def _find_token_source(loaded: Config) -> str | None:
     if os.environ.get("TOOLPOST_TOKEN"):
         return "TOOLPOST_TOKEN"
-    return "http.token_file" if loaded.http.token_file else None
+    return "http.token" if loaded.http.token else None
 
 
 def _render_toml(settings: JsonObject, config_path: Path | None, loaded: Config) -> Iterator[str]:
@@ -181,20 +179,29 @@ def _render_lines(values: JsonObject, usual: JsonObject) -> Iterator[str]:
             yield f"{name} = {render_value(value)}{remark}"
 
 
+def _redact(value: Any, kind: Any, name: str = "") -> Json:
+    """Replace what is secret by the mark of its setting, or by its name."""
+    # The name of a file that contains a secret is not secret.
+    if is_secret(kind) or (value is not None and is_secret_name(name) and not name.endswith(("_file", "_files"))):
+        return _redact_literals(value)
+    if isinstance(value, dict):
+        struct, entry = section_type(kind), entry_type(kind)
+        types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)} if struct else {}
+        return {
+            key: _redact(held, types.get(key, entry), str(key) if entry is None else "") for key, held in value.items()
+        }
+    if isinstance(value, list):
+        return [_redact(item, None, name) for item in value]
+    return conceal_known(shown_url(_PASSWORD.sub(REDACTED, value))) if isinstance(value, str) else value
+
+
 def _redact_literals(value: Any) -> Json:
-    """Replace every text that is more than a reference such as `${VAR}`."""
+    """Replace every text that is more than a reference such as `${VAR}`; a default in one is a literal, too."""
     if isinstance(value, dict):
         return {key: _redact_literals(held) for key, held in value.items()}
-    is_literal = isinstance(value, str) and any(isinstance(piece, str) for piece in split_references(value))
-    return REDACTED if is_literal else value
-
-
-def _redact(value: Any, name: str = "") -> Json:
-    if isinstance(value, dict):
-        return {key: _redact(held, str(key)) for key, held in value.items()}
     if isinstance(value, list):
-        return [_redact(item, name) for item in value]
-    # The name of a file or variable that contains a secret is not secret.
-    if value is not None and is_secret_name(name) and not name.endswith(("_file", "_env")):
-        return REDACTED
-    return shown_url(_PASSWORD.sub(REDACTED, value)) if isinstance(value, str) else value
+        return [_redact_literals(held) for held in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    pieces = split_references(str(value))
+    return REDACTED if any(isinstance(piece, str) or piece.is_escaped or piece.default for piece in pieces) else value

@@ -132,8 +132,6 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
         near = error.details.get("nearest")
         meant = f"did you mean `{near[0]}`? " if near else ""
         hint = f"{meant}`toolpost tools` lists all of them"
-        if not near and name.partition("__")[0] in app.config.plugins.bundled:
-            hint += ", `toolpost doctor` those whose extra is not installed"
         raise UnknownTool(error.message, hint=hint) from error
 
 

@@ -38,7 +38,7 @@ the others follow from the branch of the [error code](errors.md).
 
 | variable | meaning |
 |---|---|
-| `TOOLPOST_TOKEN` | the token that HTTP clients must send; `servers`, `chat` and `--url` send it. Overrides `http.token_file` |
+| `TOOLPOST_TOKEN` | the token that HTTP clients must send; `servers`, `chat` and `--url` send it. Overrides `http.token` |
 | `TOOLPOST_CREDENTIALS_KEY` | encrypts stored credentials: one key, or several after each other. Overrides `credentials.key` |
 | `TOOLPOST_DEBUG` | `1` is `--debug`: tracebacks, and every log event |
 | `NO_COLOR` | no color, not on terminals either |

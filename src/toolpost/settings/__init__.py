@@ -8,6 +8,8 @@ loader        `toolpost.toml`, or a client's file, as a `Config`
 lock          reading the lock file
 locations     where state is kept without a `toolpost.toml`
 variables     `${VAR}` and similar references
+marks         what a setting says about itself: that it is secret, read late, or for few
+removed       settings that are gone, and what replaced them
 network       certificates and proxies of outgoing connections
 credentials   where the key is that encrypts stored credentials
 secrets       finds secrets in a server's settings, and rewrites them
@@ -20,6 +22,7 @@ from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSetti
 from toolpost.settings.client_files import ClientServers, FoundServer, read_client_file
 from toolpost.settings.effects import changed_keys, make_idle
 from toolpost.settings.loader import config_schema, convert_settings, load_config
+from toolpost.settings.marks import ADVANCED, LATE, SECRET
 from toolpost.settings.model import (
     CONFIG_NAME,
     Config,
@@ -33,9 +36,13 @@ from toolpost.settings.model import (
     parse_address,
 )
 from toolpost.settings.servers import ResolvedServer, ServerSettings
+from toolpost.settings.variables import depends_on_user, read_secret
 
 __all__ = [
+    "ADVANCED",
     "CONFIG_NAME",
+    "LATE",
+    "SECRET",
     "CallerSettings",
     "ClientServers",
     "Config",
@@ -54,8 +61,10 @@ __all__ = [
     "changed_keys",
     "config_schema",
     "convert_settings",
+    "depends_on_user",
     "load_config",
     "make_idle",
     "parse_address",
     "read_client_file",
+    "read_secret",
 ]

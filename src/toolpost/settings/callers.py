@@ -1,6 +1,5 @@
 """`[callers.NAME]` and `[http.oauth]`: who may call over HTTP, how they authenticate, and what they see."""
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.marks import ADVANCED, SECRET
+from toolpost.settings.variables import has_references, read_secret
 
 # No `:`, which separates the caller's name from the OAuth subject in an id.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._@-]*"
@@ -36,13 +37,16 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A caller over HTTP, and the tools it sees; without `tags` and `tools`, all of them."""
 
-    token_env: Annotated[str | None, Meta(description="environment variable with the caller's token")] = None
-    token_file: Annotated[str | None, Meta(description="file with the caller's token")] = None
+    token: Annotated[
+        str | None, Meta(description="the caller's token, such as `${ADA_TOKEN}` or `${file:ada.token}`", extra=SECRET)
+    ] = None
     passphrase_hash: Annotated[
         str | None,
-        Meta(description="hash of the passphrase by which a person logs in; `toolpost auth passphrase` makes one"),
+        Meta(
+            description="hash of the passphrase by which a person logs in; `toolpost auth passphrase` makes one",
+            extra=SECRET | ADVANCED,
+        ),
     ] = None
-    passphrase_file: Annotated[str | None, Meta(description="file with that hash instead")] = None
     tags: Tags = None
     tools: Tools = None
     mode: Annotated[Mode, Meta(description="what it may call, as in `modes.mode`")] = "full"
@@ -53,30 +57,36 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             " models"
         ),
     ] = False
-    subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these")] = []
-    clients: Annotated[list[str], Meta(description="OAuth: tokens whose client id is one of these")] = []
-    scopes: Annotated[list[str], Meta(description="OAuth: tokens with one of these scopes")] = []
-    groups: Annotated[list[str], Meta(description="OAuth: tokens of members of one of these groups")] = []
-    roles: Annotated[list[str], Meta(description="OAuth: tokens with one of these roles")] = []
+    subjects: Annotated[list[str], Meta(description="OAuth: tokens whose `sub` is one of these", extra=ADVANCED)] = []
+    clients: Annotated[
+        list[str], Meta(description="OAuth: tokens whose client id is one of these", extra=ADVANCED)
+    ] = []
+    scopes: Annotated[list[str], Meta(description="OAuth: tokens with one of these scopes", extra=ADVANCED)] = []
+    groups: Annotated[
+        list[str], Meta(description="OAuth: tokens of members of one of these groups", extra=ADVANCED)
+    ] = []
+    roles: Annotated[list[str], Meta(description="OAuth: tokens with one of these roles", extra=ADVANCED)] = []
     claims: Annotated[
         dict[str, list[str]],
         Meta(
-            description="OAuth: tokens in which each of these claims has one of the values; `a.b` is the claim `b` within `a`"
+            description="OAuth: tokens in which each of these claims has one of the values; `a.b` is the claim `b` within `a`",
+            extra=ADVANCED,
         ),
     ] = {}
     issuer: Annotated[
-        str | None, Meta(description="OAuth: the issuer of these tokens; required where there are several issuers")
+        str | None,
+        Meta(description="OAuth: the issuer of these tokens; required where there are several issuers", extra=ADVANCED),
     ] = None
 
     @property
     def has_token(self) -> bool:
         """Whether the caller authenticates with a token from this configuration."""
-        return self.token_env is not None or self.token_file is not None
+        return self.token is not None
 
     @property
     def has_passphrase(self) -> bool:
         """Whether a person may log in as this caller, where `[login]` is enabled."""
-        return self.passphrase_hash is not None or self.passphrase_file is not None
+        return self.passphrase_hash is not None
 
     @property
     def has_claims(self) -> bool:
@@ -91,33 +101,41 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     audiences: Annotated[list[str], Meta(description="accepted values of the `aud` claim; the resource, if empty")] = []
     scopes: Annotated[list[str], Meta(description="scopes that every token must have")] = []
     jwks_url: Annotated[
-        str | None, Meta(description="URL of its signing keys (JWKS); discovered from the issuer, if not set")
+        str | None,
+        Meta(description="URL of its signing keys (JWKS); discovered from the issuer, if not set", extra=ADVANCED),
     ] = None
-    jwks_file: Annotated[str | None, Meta(description="file with its signing keys instead")] = None
+    jwks_file: Annotated[str | None, Meta(description="file with its signing keys instead", extra=ADVANCED)] = None
     algorithms: Annotated[
         list[Algorithm],
         Meta(
             description="accepted signature algorithms",
             extra_json_schema={"default": ["RS256", "PS256", "ES256", "EdDSA"]},
+            extra=ADVANCED,
         ),
     ] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
     introspection_url: Annotated[
         str | None,
-        Meta(description="where its tokens are introspected (RFC 7662), opaque ones and JWTs, instead of by keys"),
+        Meta(
+            description="where its tokens are introspected (RFC 7662), opaque ones and JWTs, instead of by keys",
+            extra=ADVANCED,
+        ),
     ] = None
     introspection_client: Annotated[
-        str | None, Meta(description="client id with which this server introspects tokens")
+        str | None, Meta(description="client id with which this server introspects tokens", extra=ADVANCED)
     ] = None
-    introspection_secret_env: Annotated[
-        str | None, Meta(description="environment variable with the secret of that client")
+    introspection_secret: Annotated[
+        str | None, Meta(description="the secret of that client, such as `${SECRET}`", extra=SECRET | ADVANCED)
     ] = None
-    introspection_secret_file: Annotated[str | None, Meta(description="file with that secret instead")] = None
     introspection_cache_s: Annotated[
-        float, Meta(ge=0, le=300, description="how long an introspected token is accepted without asking again")
+        float,
+        Meta(
+            ge=0, le=300, description="how long an introspected token is accepted without asking again", extra=ADVANCED
+        ),
     ] = 60.0
-    groups_claim: Annotated[str, Meta(description="the claim with a person's groups")] = "groups"
+    groups_claim: Annotated[str, Meta(description="the claim with a person's groups", extra=ADVANCED)] = "groups"
     roles_claim: Annotated[
-        str, Meta(description="the claim with a person's roles, such as `realm_access.roles` of Keycloak")
+        str,
+        Meta(description="the claim with a person's roles, such as `realm_access.roles` of Keycloak", extra=ADVANCED),
     ] = "roles"
 
 
@@ -129,12 +147,15 @@ class OAuthSettings(IssuerSettings, frozen=True, forbid_unknown_fields=True, kw_
         Literal["gateway", "endpoint"],
         Meta(
             description="what a token is for: the whole `gateway`, or one `endpoint` such as `https://…/mcp/server/NAME`, where"
-            " alone it is accepted"
+            " alone it is accepted",
+            extra=ADVANCED,
         ),
     ] = "gateway"
     others: Annotated[
         Literal["refuse", "allow"],
-        Meta(description="what to do with a valid token of this issuer that is not mapped to any caller"),
+        Meta(
+            description="what to do with a valid token of this issuer that is not mapped to any caller", extra=ADVANCED
+        ),
     ] = "refuse"
     issuers: Annotated[
         dict[str, IssuerSettings], Meta(description="more authorization servers: `[http.oauth.issuers.NAME]`")
@@ -154,17 +175,12 @@ def check_caller(name: str, caller: CallerSettings) -> None:
         raise BadConfiguration(f"callers.`{name}`: a caller's name may contain letters, digits, `.`, `_`, `@` and `-`.")
     if name in RESERVED:
         raise BadConfiguration(f"{place}: the name `{name}` is reserved.", hint="choose another name")
-    if caller.token_env is not None and caller.token_file is not None:
-        raise BadConfiguration(f"{place} has both `token_env` and `token_file`.", hint="remove one of them")
-    if caller.passphrase_hash is not None and caller.passphrase_file is not None:
-        raise BadConfiguration(f"{place} has both `passphrase_hash` and `passphrase_file`.", hint="remove one of them")
     if caller.passphrase_hash is not None:
         check_passphrase_hash(caller.passphrase_hash, f"{place}.passphrase_hash")
     if not caller.has_token and not caller.has_claims and not caller.has_passphrase:
         raise BadConfiguration(
             f"{place} has no token, so that no client can authenticate as `{name}`.",
-            hint="set token_env or token_file; with [login], passphrase_hash; or, with [http.oauth], subjects, clients or"
-            " other claims",
+            hint="set token; with [login], passphrase_hash; or, with [http.oauth], subjects, clients or other claims",
         )
     check_patterns(caller.tags, caller.tools, place)
 
@@ -216,39 +232,22 @@ def _check_issuer(place: str, issuer: IssuerSettings) -> None:
         raise BadConfiguration(f"{place} has both `jwks_url` and `jwks_file`.", hint="remove one of them")
     if not issuer.algorithms:
         raise BadConfiguration(f"{place}.algorithms is empty: no token would be accepted.")
-    has_secret = issuer.introspection_secret_env is not None or issuer.introspection_secret_file is not None
+    has_secret = issuer.introspection_secret is not None
     if issuer.introspection_url is not None and (issuer.introspection_client is None or not has_secret):
         raise BadConfiguration(
             f"{place}.introspection_url needs a client that may introspect tokens.",
-            hint="set introspection_client, and introspection_secret_env or introspection_secret_file",
+            hint="set introspection_client and introspection_secret",
         )
     if issuer.introspection_url is None and (issuer.introspection_client is not None or has_secret):
         raise BadConfiguration(
             f"{place}.introspection_url is not set: tokens would not be introspected.",
             hint="set it, or remove introspection_client and its secret",
         )
-    if issuer.introspection_secret_env is not None and issuer.introspection_secret_file is not None:
-        raise BadConfiguration(
-            f"{place} has both `introspection_secret_env` and `introspection_secret_file`.", hint="remove one of them"
-        )
 
 
 def _check_url(place: str, url: str | None) -> None:
     if url is not None and not is_trustworthy(url):
         raise BadConfiguration(f"{place} must be an https URL.", hint="http is allowed for this machine only")
-
-
-def read_secret(place: str, variable: str | None, file: str | None, *, project: Path) -> str:
-    """Read a secret from an environment variable or a file; raises `BadConfiguration` if it is not there."""
-    if variable is not None:
-        if not (secret := os.environ.get(variable, "").strip()):
-            raise BadConfiguration(
-                f"{place}_env: the environment variable {variable} is not set.",
-                hint="set it before starting Toolpost",
-            )
-        return secret
-    assert file is not None
-    return read_token_file(project / file, f"{place}_file")
 
 
 def is_trustworthy(url: str) -> bool:
@@ -269,53 +268,30 @@ def is_local(url: str) -> bool:
 
 def read_caller_token(name: str, caller: CallerSettings, *, project: Path) -> str | None:
     """Read a caller's token; None for one that is identified by claims only."""
-    if caller.token_env is not None:
-        place = f"callers.{name}.token_env"
-        token = os.environ.get(caller.token_env, "").strip()
-        if not token:
-            raise BadConfiguration(
-                f"{place}: the environment variable {caller.token_env} is not set.",
-                hint="set it before starting Toolpost",
-            )
-        return _check_token(token, place)
-    if caller.token_file is not None:
-        place = f"callers.{name}.token_file"
-        return _check_token(read_token_file(project / caller.token_file, place), place)
-    return None
+    if caller.token is None:
+        return None
+    place = f"callers.{name}.token"
+    token = read_secret(caller.token, project=project, place=place)
+    if not _TOKEN.fullmatch(token):
+        # It could not be sent in a header.
+        raise BadConfiguration(
+            f"{place}: a token must be printable ASCII without spaces.", hint="`toolpost auth token NAME` makes one"
+        )
+    return token
 
 
-def read_passphrase(name: str, caller: CallerSettings, *, project: Path) -> str | None:
-    """Read the hash of a caller's passphrase; None for one without."""
-    if caller.passphrase_file is None:
-        return caller.passphrase_hash
-    place = f"callers.{name}.passphrase_file"
-    return check_passphrase_hash(read_token_file(project / caller.passphrase_file, place), place)
+def read_passphrase(text: str | None, *, project: Path, place: str) -> str | None:
+    """Read the hash of a passphrase from a setting; None if it is not set."""
+    return None if text is None else _check_hash(read_secret(text, project=project, place=place), place)
 
 
-def check_passphrase_hash(text: str, place: str) -> str:
-    """Return the hash; raises `BadConfiguration` for a text that is none."""
+def check_passphrase_hash(text: str, place: str) -> None:
+    """Raise `BadConfiguration` for a setting that is no hash, and refers to none."""
+    if not has_references(text):
+        _check_hash(text, place)
+
+
+def _check_hash(text: str, place: str) -> str:
     if not _PASSPHRASE_HASH.fullmatch(text):
         raise BadConfiguration(f"{place} is not the hash of a passphrase.", hint="make one: toolpost auth passphrase")
     return text
-
-
-def read_token_file(path: Path, place: str) -> str:
-    """Read a file that contains only a token; raises `BadConfiguration` if it is empty or unreadable."""
-    try:
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise BadConfiguration(f"{place}: cannot read {path}: {reason}.") from error
-    if not token:
-        raise BadConfiguration(f"{place}: {path} is empty.")
-    return token
-
-
-def _check_token(token: str, place: str) -> str:
-    """Refuse a token that cannot be sent in a header."""
-    if not _TOKEN.fullmatch(token):
-        raise BadConfiguration(
-            f"{place}: a token must be printable ASCII without spaces.",
-            hint="`toolpost auth token NAME` makes one",
-        )
-    return token

@@ -49,7 +49,7 @@ def _find_idle_requests(config: "Config") -> Iterator[tuple[str, BadConfiguratio
         yield make_idle("network.no_proxy", "there is no proxy", "set network.proxy, or remove network.no_proxy")
     reranker = config.discovery.reranker
     if not reranker.url and not reranker.models:
-        for key in changed_keys(reranker, "key_env", "timeout_s", "candidates"):
+        for key in changed_keys(reranker, "key", "timeout_s", "candidates"):
             yield make_idle(f"discovery.reranker.{key}", "there is no reranker", "set discovery.reranker.url or models")
 
 

@@ -1,6 +1,7 @@
 """Loads the configuration from `toolpost.toml`, or from an MCP client's file."""
 
 import logging
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ from toolpost.plugins import DEFAULT
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
+from toolpost.settings.marks import entry_type, section_type
 from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line
 from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
+from toolpost.settings.removed import find_replacement
 from toolpost.settings.section import (
     HasSections,
     Section,
@@ -30,6 +33,7 @@ from toolpost.settings.section import (
     sections_of,
 )
 from toolpost.settings.servers import ServerSettings, check_server
+from toolpost.settings.variables import expand_variables, fill_texts
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
@@ -86,6 +90,11 @@ def with_state_folder(config: Config) -> Config:
     return config
 
 
+def file_type(config: Config) -> type[msgspec.Struct]:
+    """Return the type of the file that has these settings, with the sections of its parts."""
+    return _file_type(known_sections(config.parts))
+
+
 def is_client_file(path: Path, text: str) -> bool:
     """Whether this is a client's JSON file: TOML never starts with a brace or a slash."""
     return path.suffix.lower() in (".json", ".jsonc") or text.lstrip("\ufeff \t\r\n").startswith(("{", "/"))
@@ -132,6 +141,7 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     for name in values.keys() - {field.name for field in msgspec.structs.fields(whole)}:
         with _prefix_errors(path):
             check_loadable(name)
+    values = _fill_in(values, whole, path)
     _refuse_unknown_keys(values, whole, path, "")
     for table in ("servers", "callers"):
         if not isinstance(values.get(table, {}), Mapping):
@@ -162,6 +172,20 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     _check_reranker(config, path)
     project = path.parent / config.project
     return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+
+
+def _fill_in(values: Mapping[str, Any], whole: type[msgspec.Struct], path: Path) -> Mapping[str, Any]:
+    """Replace the references in all texts but those of late fields. Files are relative to the project."""
+    folder = path.parent.absolute()
+
+    def fill(text: str, place: str, project: Path = folder) -> str:
+        return expand_variables(text, environment=os.environ, project=project, place=place)
+
+    with _prefix_errors(path):
+        named = values.get("project")
+        project = folder / fill(named, "project") if isinstance(named, str) else folder
+        filled: Mapping[str, Any] = fill_texts(values, whole, lambda text, place: fill(text, place, project))
+    return filled
 
 
 def _file_type(sections: Mapping[str, Section[Any]]) -> type[msgspec.Struct]:
@@ -266,6 +290,8 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in values.items():
         if key not in fields:
+            if (replacement := find_replacement(f"{place}{key}")) is not None:
+                raise BadConfiguration(f"{path}: `{place}{key}` is gone: {replacement}.")
             near = nearest_name(key, fields)
             hint = f"did you mean `{place}{near}`?" if near else f"known settings: {', '.join(sorted(fields))}"
             raise BadConfiguration(f"{path}: unknown setting `{place}{key}`.", hint=hint)
@@ -274,9 +300,13 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             near = nearest_name(value, choices)
             hint = f"did you mean `{near}`?" if near else f"choose one of: {', '.join(choices)}"
             raise BadConfiguration(f"{path}: {place}{key}: there is no `{value[:100]}` to choose.", hint=hint)
-        inner = _section_type(fields[key])
+        inner = section_type(fields[key])
         if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
+        entry = entry_type(fields[key])
+        for name, held in value.items() if isinstance(value, Mapping) and entry is not None else ():
+            if isinstance(held, Mapping) and entry is not None:
+                _refuse_unknown_keys(held, entry, path, f"{place}{key}.{name}.")
 
 
 def _choices_of(kind: Any) -> list[str]:
@@ -289,12 +319,3 @@ def _choices_of(kind: Any) -> list[str]:
         parts = [_choices_of(part) for part in get_args(kind) if part is not NoneType]
         return [word for part in parts for word in part] if all(parts) else []
     return []
-
-
-def _section_type(kind: Any) -> type[msgspec.Struct] | None:
-    """Return the struct type of a section, optional or not; None for other settings and for tables of sections."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind
-    if get_origin(kind) in (Annotated, Union, UnionType):
-        return next((found for part in get_args(kind) if (found := _section_type(part)) is not None), None)
-    return None

@@ -23,11 +23,11 @@ from toolpost.settings.callers import (
     Tags,
     Tools,
     read_caller_token,
-    read_token_file,
 )
+from toolpost.settings.marks import ADVANCED, LATE, SECRET
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.servers import ResolvedServer, ServerName, ServerSettings, resolve_server
-from toolpost.settings.variables import expand_variables
+from toolpost.settings.variables import expand_variables, files_of, read_secret
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
@@ -42,7 +42,13 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     listen: Annotated[str, Meta(description="host:port; other than on localhost, a token is required")] = (
         "127.0.0.1:8420"
     )
-    token_file: Annotated[str | None, Meta(description="file with the token; TOOLPOST_TOKEN overrides it")] = None
+    token: Annotated[
+        str | None,
+        Meta(
+            description="the token that every client must send, such as `${file:token}`; TOOLPOST_TOKEN overrides it",
+            extra=SECRET,
+        ),
+    ] = None
     public_url: Annotated[
         str | None,
         Meta(
@@ -51,34 +57,49 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         ),
     ] = None
     allowed_hosts: Annotated[
-        list[str], Meta(description="further names of this server that the Host header may have")
+        list[str], Meta(description="further names of this server that the Host header may have", extra=ADVANCED)
     ] = []
-    allowed_origins: Annotated[list[str], Meta(description="web origins whose pages may call tools")] = []
-    body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body")] = 4 * 1024 * 1024
+    allowed_origins: Annotated[
+        list[str], Meta(description="web origins whose pages may call tools", extra=ADVANCED)
+    ] = []
+    body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body", extra=ADVANCED)] = (
+        4 * 1024 * 1024
+    )
     connections: Annotated[
-        Count | None, Meta(description="connections at once; three quarters of what the system allows, if not set")
+        Count | None,
+        Meta(description="connections at once; three quarters of what the system allows, if not set", extra=ADVANCED),
     ] = None
     connections_per_address: Annotated[
         Count | None,
-        Meta(description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set"),
+        Meta(
+            description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set",
+            extra=ADVANCED,
+        ),
     ] = None
     trusted_proxies: Annotated[
         list[str],
         Meta(
-            description=(
-                "addresses or networks of proxies, such as 10.0.0.0/8, without a limit per address; the login counts by the"
-                " address in their X-Forwarded-For"
-            )
+            description="addresses or networks of proxies, such as 10.0.0.0/8, without a limit per address; the login counts by"
+            " the address in their X-Forwarded-For",
+            extra=ADVANCED,
         ),
     ] = []
     head_timeout_s: Annotated[
-        Seconds, Meta(description="time limit for the headers of a request, and for the first request of a connection")
+        Seconds,
+        Meta(
+            description="time limit for the headers of a request, and for the first request of a connection",
+            extra=ADVANCED,
+        ),
     ] = 10.0
     body_timeout_s: Annotated[
-        Seconds, Meta(description="time limit for the body of a request, plus a second for every 4 KiB of it")
+        Seconds,
+        Meta(description="time limit for the body of a request, plus a second for every 4 KiB of it", extra=ADVANCED),
     ] = 30.0
     bare_names: Annotated[
-        bool, Meta(description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`")
+        bool,
+        Meta(
+            description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`", extra=ADVANCED
+        ),
     ] = True
     tags: Tags = None
     tools: Tools = None
@@ -122,10 +143,13 @@ class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         list[str],
         Meta(
             description="servers whose annotations an operator has confirmed: they count in the mode `readonly` and in rules"
-            " of `[approvals]`; those of other servers are claims"
+            " of `[approvals]`; those of other servers are claims",
+            extra=ADVANCED,
         ),
     ] = []
-    minimal: Annotated[list[str], Meta(description="patterns of tool names that the mode `minimal` serves")] = []
+    minimal: Annotated[
+        list[str], Meta(description="patterns of tool names that the mode `minimal` serves", extra=ADVANCED)
+    ] = []
 
 
 class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -136,12 +160,12 @@ class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Meta(
             ge=0,
             le=1,
-            description="part of all calls whose arguments and results are kept for review, selected verifiably at random;"
-            " needs `toolpost[approvals]`",
+            description="part of all calls whose arguments and results are kept for review, selected verifiably at random",
+            extra=ADVANCED,
         ),
     ] = 0.0
-    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept")] = 30.0
-    keep: Annotated[Count, Meta(description="how many of them are kept; the oldest go first")] = 10_000
+    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept", extra=ADVANCED)] = 30.0
+    keep: Annotated[Count, Meta(description="how many of them are kept; the oldest go first", extra=ADVANCED)] = 10_000
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -149,7 +173,12 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     keep_mb: Annotated[
         int,
-        Meta(ge=0, le=100_000, description="megabytes that are kept, half of them of ended processes; 0 keeps no log"),
+        Meta(
+            ge=0,
+            le=100_000,
+            description="megabytes that are kept, half of them of ended processes; 0 keeps no log",
+            extra=ADVANCED,
+        ),
     ] = 20
 
 
@@ -166,22 +195,29 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     url: Annotated[
         str,
         Meta(
-            description="sqlite:PATH, relative to the project, or postgresql://…; ${VAR} is replaced; without a "
-            "toolpost.toml it is in the user's data directory"
+            description="sqlite:PATH, relative to the project, or postgresql://…; without a toolpost.toml it is in the"
+            " user's data directory",
+            extra=LATE,
         ),
     ] = "sqlite:.toolpost/toolpost.db"
     pool: Annotated[
         int,
         Meta(
-            ge=1, le=100, description="connections to PostgreSQL at once; a few more are kept for writing and wake-ups"
+            ge=1,
+            le=100,
+            description="connections to PostgreSQL at once; a few more are kept for writing and wake-ups",
+            extra=ADVANCED,
         ),
     ] = 8
-    retry_s: Annotated[Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached")] = 30.0
+    retry_s: Annotated[
+        Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached", extra=ADVANCED)
+    ] = 30.0
     journal_read_only: Annotated[
         bool,
         Meta(
             description="false leaves calls of tools that are annotated read-only out of the journal of calls in flight: if the"
-            " gateway is killed, nothing shows that they were made; of servers only those in `modes.confirmed`"
+            " gateway is killed, nothing shows that they were made; of servers only those in `modes.confirmed`",
+            extra=ADVANCED,
         ),
     ] = True
 
@@ -193,7 +229,8 @@ class CredentialSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         str | None,
         Meta(
             description="where the key that encrypts them is kept: file:PATH or keychain:SERVICE/NAME; if not set, the file"
-            " `credentials.key` beside a SQLite store, else in `.toolpost`; TOOLPOST_CREDENTIALS_KEY overrides it"
+            " `credentials.key` beside a SQLite store, else in `.toolpost`; TOOLPOST_CREDENTIALS_KEY overrides it",
+            extra=ADVANCED,
         ),
     ] = None
 
@@ -204,22 +241,40 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     timeout_s: Annotated[Seconds, Meta(description="time limit of tools that declare none")] = 60.0
     share: Annotated[
         float,
-        Meta(gt=0, le=1, description="part of each limit that one caller may have where there are several callers"),
+        Meta(
+            gt=0,
+            le=1,
+            description="part of each limit that one caller may have where there are several callers",
+            extra=ADVANCED,
+        ),
     ] = 0.5
     calls: Annotated[Count, Meta(description="calls in flight at once")] = 1024
-    waiting: Annotated[Count, Meta(description="calls that may wait for one lock, or for a `singleton` server")] = 64
-    threads: Annotated[Count, Meta(description="synchronous tools that may run at once")] = 40
-    instances: Annotated[Count, Meta(description="processes of one `per_session` server at once")] = 100
-    sessions: Annotated[Count, Meta(description="sessions over HTTP at once, in the handshake era")] = 10_000
-    streams: Annotated[Count, Meta(description="event streams without a call that are open at once, over HTTP")] = 512
-    tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once")] = 20_000
-    conversations: Annotated[Count, Meta(description="conversations with agents that are kept")] = 100_000
-    grace_s: Annotated[Seconds, Meta(description="how long calls in flight may continue at shutdown")] = 5.0
-    page_size: Annotated[Count, Meta(description="tools on one page of tools/list")] = 1000
+    waiting: Annotated[
+        Count, Meta(description="calls that may wait for one lock, or for a `singleton` server", extra=ADVANCED)
+    ] = 64
+    threads: Annotated[Count, Meta(description="synchronous tools that may run at once", extra=ADVANCED)] = 40
+    instances: Annotated[Count, Meta(description="processes of one `per_session` server at once", extra=ADVANCED)] = 100
+    sessions: Annotated[Count, Meta(description="sessions over HTTP at once, in the handshake era", extra=ADVANCED)] = (
+        10_000
+    )
+    streams: Annotated[
+        Count, Meta(description="event streams without a call that are open at once, over HTTP", extra=ADVANCED)
+    ] = 512
+    tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once", extra=ADVANCED)] = 20_000
+    conversations: Annotated[Count, Meta(description="conversations with agents that are kept", extra=ADVANCED)] = (
+        100_000
+    )
+    grace_s: Annotated[
+        Seconds, Meta(description="how long calls in flight may continue at shutdown", extra=ADVANCED)
+    ] = 5.0
+    page_size: Annotated[Count, Meta(description="tools on one page of tools/list", extra=ADVANCED)] = 1000
     instructions: Annotated[
         int,
         Meta(
-            ge=0, le=100_000, description="characters of servers' own instructions that clients are shown; 0 shows none"
+            ge=0,
+            le=100_000,
+            description="characters of servers' own instructions that clients are shown; 0 shows none",
+            extra=ADVANCED,
         ),
     ] = 8_000
 
@@ -238,11 +293,16 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Meta(description=f"bundled plugins to load: {', '.join(BUNDLED)}; `time` if there is no toolpost.toml"),
     ] = []
     disable: Annotated[list[str], Meta(description="names of plugins to turn off")] = []
-    tags: Annotated[dict[str, list[str]], Meta(description="tags to select tools by, for each plugin")] = {}
+    tags: Annotated[
+        dict[str, list[str]], Meta(description="tags to select tools by, for each plugin", extra=ADVANCED)
+    ] = {}
     only: Annotated[
-        str | list[str] | None, Meta(description="serve only this plugin, or these, their tools without the prefix")
+        str | list[str] | None,
+        Meta(description="serve only this plugin, or these, their tools without the prefix", extra=ADVANCED),
     ] = None
-    installed: Annotated[bool, Meta(description="load plugins of installed packages (entry points)")] = True
+    installed: Annotated[
+        bool, Meta(description="load plugins of installed packages (entry points)", extra=ADVANCED)
+    ] = True
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -274,24 +334,19 @@ def check_bundled(names: Iterable[str], place: str) -> None:
 class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model that reranks search results: behind an OpenAI-compatible endpoint, or of `[models]`; off without either."""
 
-    url: Annotated[str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1")] = None
-    model: Annotated[str, Meta(description="model to use at this URL")] = ""
+    url: Annotated[
+        str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1", extra=ADVANCED)
+    ] = None
+    model: Annotated[str, Meta(description="model to use at this URL", extra=ADVANCED)] = ""
     models: Annotated[
-        list[str], Meta(description="instead of a URL: models of `[models]`, the best of which is asked")
+        list[str],
+        Meta(description="instead of a URL: models of `[models]`, the best of which is asked", extra=ADVANCED),
     ] = []
-    key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
-    timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer")] = 2.0
-    candidates: Annotated[int, Meta(ge=5, le=50, description="how many of the best results it reranks")] = 30
-
-    def key(self, environment: Mapping[str, str] | None = None) -> str | None:
-        """Read the key from the environment; raises `BadConfiguration` if its variable is not set."""
-        if self.key_env is None:
-            return None
-        if key := (os.environ if environment is None else environment).get(self.key_env):
-            return key
-        raise BadConfiguration(
-            f"discovery.reranker.key_env: `{self.key_env}` is not set.", hint="set the variable, or remove key_env"
-        )
+    key: Annotated[str | None, Meta(description="the API key, such as `${API_KEY}`", extra=SECRET | ADVANCED)] = None
+    timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer", extra=ADVANCED)] = 2.0
+    candidates: Annotated[
+        int, Meta(ge=5, le=50, description="how many of the best results it reranks", extra=ADVANCED)
+    ] = 30
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -315,7 +370,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     credentials: CredentialSettings = CredentialSettings()
-    network: NetworkSettings = UNSET
+    network: Annotated[NetworkSettings, Meta(extra=LATE)] = UNSET
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
@@ -331,7 +386,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         ),
     ] = "observe"
     lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
-    project: Annotated[str, Meta(description="the folder that relative paths start from")] = "."
+    project: Annotated[str, Meta(description="the folder that relative paths start from", extra=ADVANCED)] = "."
     parts: dict[str, Any] = {}
     """The sections of parts that are set, by name; read one by its `Section`."""
 
@@ -363,19 +418,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return parse_address(self.http.listen)
 
     def token(self) -> str | None:
-        """Read the token from TOOLPOST_TOKEN, else from its file; None if there is none."""
+        """Read the token from TOOLPOST_TOKEN, else from `http.token`; None if there is none."""
         if token := os.environ.get("TOOLPOST_TOKEN"):
             return token
-        if self.http.token_file is None:
+        if self.http.token is None:
             return None
-        return read_token_file(Path(self.project) / self.http.token_file, "http.token_file")
+        return read_secret(self.http.token, project=Path(self.project), place="http.token")
 
     def caller_tokens(self) -> dict[str, str | None]:
         """Read the token of every caller; None for one that is identified by claims. Raises if two share one."""
         tokens = {
             name: read_caller_token(name, caller, project=Path(self.project)) for name, caller in self.callers.items()
         }
-        owner = {self.token(): "TOOLPOST_TOKEN or http.token_file"}
+        owner = {self.token(): "TOOLPOST_TOKEN or http.token"}
         for name, token in tokens.items():
             if token is not None and (other := owner.setdefault(token, f"callers.{name}")) != f"callers.{name}":
                 raise BadConfiguration(
@@ -386,18 +441,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     @property
     def requires_token(self) -> bool:
         """Whether clients over HTTP must authenticate."""
-        has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token_file is not None
+        has_token = bool(os.environ.get("TOOLPOST_TOKEN")) or self.http.token is not None
         return has_token or bool(self.callers) or self.http.oauth is not None
 
     @property
     def secret_files(self) -> list[Path]:
         """The files that decide who may call: tokens, passphrases, signing keys and secrets of clients."""
         callers = self.callers.values()
-        named = [self.http.token_file, *(name for each in callers for name in (each.token_file, each.passphrase_file))]
+        named = files_of(self.http.token)
+        named += [name for each in callers for text in (each.token, each.passphrase_hash) for name in files_of(text)]
         if self.http.oauth is not None:
             for issuer in self.http.oauth.all_issuers.values():
-                named += [issuer.jwks_file, issuer.introspection_secret_file]
-        return [Path(self.project) / name for name in named if name is not None]
+                named += [*files_of(issuer.introspection_secret), *([issuer.jwks_file] if issuer.jwks_file else [])]
+        return [Path(self.project) / Path(name).expanduser() for name in named]
 
     def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
         """Return the enabled servers with variables replaced; raises `BadConfiguration` for one that is not set."""

@@ -10,30 +10,42 @@ from msgspec import Meta
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.net.network import FROM_ENVIRONMENT, NOT_BY_PROXY, Network, Trust, check_proxy
+from toolpost.settings.marks import ADVANCED
 
 
 class NetworkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How outgoing connections are made: certificates and proxies."""
 
-    ca_file: Annotated[str | None, Meta(description="PEM file of certificate authorities to trust in addition")] = None
-    client_cert: Annotated[str | None, Meta(description="PEM file of the certificate that is shown to servers")] = None
-    client_key: Annotated[str | None, Meta(description="PEM file of its private key; the same file, if not set")] = None
+    ca_file: Annotated[
+        str | None, Meta(description="PEM file of certificate authorities to trust in addition", extra=ADVANCED)
+    ] = None
+    client_cert: Annotated[
+        str | None, Meta(description="PEM file of the certificate that is shown to servers", extra=ADVANCED)
+    ] = None
+    client_key: Annotated[
+        str | None, Meta(description="PEM file of its private key; the same file, if not set", extra=ADVANCED)
+    ] = None
     trust: Annotated[
         Trust | None,
-        Meta(description="authorities that are trusted: those of `openssl` (if not set), or of the operating `system`"),
+        Meta(
+            description="authorities that are trusted: those of `openssl` (if not set), or of the operating `system`",
+            extra=ADVANCED,
+        ),
     ] = None
     proxy: Annotated[
         str | None,
         Meta(
             description="http://, socks4://, socks5:// or socks5h:// URL of a proxy; ${VAR} is replaced; `env`: that of"
-            " HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY; empty: none"
+            " HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY; empty: none",
+            extra=ADVANCED,
         ),
     ] = None
     no_proxy: Annotated[
         list[str] | None,
         Meta(
             description="hosts, domains, addresses and networks that are reached without the proxy; if not set: "
-            + ", ".join(NOT_BY_PROXY)
+            + ", ".join(NOT_BY_PROXY),
+            extra=ADVANCED,
         ),
     ] = None
 

@@ -39,8 +39,6 @@ class Section(Generic[Value]):
     as_server: "Callable[[Any], ServerSettings] | None" = None
     """Of a table of what is reached over HTTP with credentials: the settings by which a server would be reached like that. Then
     `toolpost auth` and `toolpost login` know its entries by name."""
-    secrets: tuple[str, ...] = ()
-    """Keys of its entries whose texts are secret, whatever they are called: `toolpost config show` leaves them out."""
     relocate: Callable[[Value, Path], Value] | None = None
     """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
 

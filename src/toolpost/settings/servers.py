@@ -14,6 +14,7 @@ from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.values import OwnValue, Template
 from toolpost.net.network import DIRECT, Network
+from toolpost.settings.marks import ADVANCED, LATE
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
 from toolpost.settings.variables import expand_variables, split_own_values, split_references
 from toolpost.upstreams.spec import AuthSpec, AuthType, ClientAuth, Subject
@@ -57,70 +58,89 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         str | None,
         Meta(
             description="the authorization server; if not set, the one that the server names. Required with a secret, which"
-            " would go there: `client_secret`, and every `type` but `oauth` and `id_jag`"
+            " would go there: `client_secret`, and every `type` but `oauth` and `id_jag`",
+            extra=ADVANCED,
         ),
     ] = None
     authorization_url: Annotated[
         str | None,
         Meta(
-            description="page for logins of an authorization server without metadata; needs `token_url` and `client_id`"
+            description="page for logins of an authorization server without metadata; needs `token_url` and `client_id`",
+            extra=ADVANCED,
         ),
     ] = None
-    token_url: Annotated[str | None, Meta(description="where that one issues tokens")] = None
+    token_url: Annotated[str | None, Meta(description="where that one issues tokens", extra=ADVANCED)] = None
     client_id: Annotated[
         str | None, Meta(description="client that was registered by hand; if not set, the gateway registers itself")
     ] = None
     client_secret: Annotated[str | None, Meta(description="its secret")] = None
     client_auth: Annotated[
         ClientAuth | None,
-        Meta(description="how the client authenticates; if not set, as the authorization server supports"),
+        Meta(
+            description="how the client authenticates; if not set, as the authorization server supports", extra=ADVANCED
+        ),
     ] = None
     client_metadata_url: Annotated[
-        str | None, Meta(description="URL of a client ID metadata document, the client id where that is supported")
+        str | None,
+        Meta(description="URL of a client ID metadata document, the client id where that is supported", extra=ADVANCED),
     ] = None
-    private_key: Annotated[str | None, Meta(description="private key (PEM) for `private_key_jwt`")] = None
+    private_key: Annotated[str | None, Meta(description="private key (PEM) for `private_key_jwt`", extra=ADVANCED)] = (
+        None
+    )
     signing_algorithm: Annotated[
-        str | None, Meta(description="its algorithm; if not set, the usual one for the key")
+        str | None, Meta(description="its algorithm; if not set, the usual one for the key", extra=ADVANCED)
     ] = None
     scopes: Annotated[
         list[str] | None, Meta(description="scopes to ask for; if not set, those that the server names")
     ] = None
     resource: Annotated[
-        str | None, Meta(description="resource indicator (RFC 8707), if not the server's own; empty to send none")
+        str | None,
+        Meta(description="resource indicator (RFC 8707), if not the server's own; empty to send none", extra=ADVANCED),
     ] = None
     parameters: Annotated[
-        dict[str, str], Meta(description="more parameters of the login's URL, such as `access_type` for Google")
+        dict[str, str],
+        Meta(description="more parameters of the login's URL, such as `access_type` for Google", extra=ADVANCED),
     ] = {}
     redirect_port: Annotated[
         Annotated[int, Meta(ge=1, le=65_535)] | None,
-        Meta(description="port of `toolpost login`, for clients that were registered with a fixed one"),
+        Meta(description="port of `toolpost login`, for clients that were registered with a fixed one", extra=ADVANCED),
     ] = None
     assume_pkce: Annotated[
-        bool, Meta(description="use an authorization server that supports PKCE without saying so in its metadata")
+        bool,
+        Meta(
+            description="use an authorization server that supports PKCE without saying so in its metadata",
+            extra=ADVANCED,
+        ),
     ] = False
     subject: Annotated[
         Subject,
         Meta(
             description="which token `token_exchange` exchanges: `configured` is `subject_token`, `caller` the access token"
-            " with which each caller comes (`[http.oauth]`)"
+            " with which each caller comes (`[http.oauth]`)",
+            extra=ADVANCED,
         ),
     ] = "configured"
     subject_issuer: Annotated[
-        str | None, Meta(description="whose tokens of callers are exchanged; if not set, those of `issuer`")
+        str | None,
+        Meta(description="whose tokens of callers are exchanged; if not set, those of `issuer`", extra=ADVANCED),
     ] = None
-    subject_token: Annotated[str | None, Meta(description="token to exchange, for `token_exchange` and `id_jag`")] = (
-        None
-    )
+    subject_token: Annotated[
+        str | None, Meta(description="token to exchange, for `token_exchange` and `id_jag`", extra=ADVANCED)
+    ] = None
     subject_token_type: Annotated[
-        str | None, Meta(description="its type, such as `access_token`, `id_token` or `jwt`, or a URN")
+        str | None, Meta(description="its type, such as `access_token`, `id_token` or `jwt`, or a URN", extra=ADVANCED)
     ] = None
-    audience: Annotated[str | None, Meta(description="whom the exchanged token is for, if it must be named")] = None
-    idp_token_url: Annotated[str | None, Meta(description="token endpoint of the identity provider, for `id_jag`")] = (
+    audience: Annotated[
+        str | None, Meta(description="whom the exchanged token is for, if it must be named", extra=ADVANCED)
+    ] = None
+    idp_token_url: Annotated[
+        str | None, Meta(description="token endpoint of the identity provider, for `id_jag`", extra=ADVANCED)
+    ] = None
+    idp_client_id: Annotated[str | None, Meta(description="client at the identity provider", extra=ADVANCED)] = None
+    idp_client_secret: Annotated[str | None, Meta(description="its secret", extra=ADVANCED)] = None
+    assertion: Annotated[str | None, Meta(description="signed assertion (JWT), for `jwt_bearer`", extra=ADVANCED)] = (
         None
     )
-    idp_client_id: Annotated[str | None, Meta(description="client at the identity provider")] = None
-    idp_client_secret: Annotated[str | None, Meta(description="its secret")] = None
-    assertion: Annotated[str | None, Meta(description="signed assertion (JWT), for `jwt_bearer`")] = None
 
     def __repr__(self) -> str:
         """Leave out values that may be secrets."""
@@ -130,25 +150,30 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An MCP server behind the gateway: started by `command`, or reached at `url`. `${VAR}` is replaced at the start."""
 
-    command: Annotated[str | None, Meta(description="program that serves MCP on stdio")] = None
-    args: Annotated[list[str], Meta(description="its arguments")] = []
-    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
-    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
-    url: Annotated[str | None, Meta(description="URL of a remote or already running server")] = None
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    command: Annotated[str | None, Meta(description="program that serves MCP on stdio", extra=LATE)] = None
+    args: Annotated[list[str], Meta(description="its arguments", extra=LATE)] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables", extra=LATE)] = {}
+    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set", extra=LATE)] = None
+    url: Annotated[str | None, Meta(description="URL of a remote or already running server", extra=LATE)] = None
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it", extra=LATE)] = {}
     credentials: Annotated[
         Credentials | None,
         Meta(
             description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
-            " the caller's where a value refers to `${caller:KEY}` or `auth.subject` is `caller`"
+            " the caller's where a value refers to `${caller:KEY}` or `auth.subject` is `caller`",
+            extra=ADVANCED,
         ),
     ] = None
     network: Annotated[
-        NetworkSettings, Meta(description="certificates and proxy for this server, over those of `[network]`")
+        NetworkSettings,
+        Meta(description="certificates and proxy for this server, over those of `[network]`", extra=LATE),
     ] = UNSET
-    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
+    auth: Annotated[
+        AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)", extra=LATE)
+    ] = None
     transport: Annotated[
-        Transport | None, Meta(description="if not set: stdio for a command; for a url http, and sse where that fails")
+        Transport | None,
+        Meta(description="if not set: stdio for a command; for a url http, and sse where that fails", extra=ADVANCED),
     ] = None
     tags: Annotated[list[str], Meta(description="tags to select its tools by")] = []
     allow: Annotated[
@@ -161,42 +186,60 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = None
     unknown_arguments: Annotated[
         UnknownArguments,
-        Meta(description="what to do with arguments that a tool's schema neither declares nor forbids"),
+        Meta(description="what to do with arguments that a tool's schema neither declares nor forbids", extra=ADVANCED),
     ] = "allow"
-    results: Annotated[Results, Meta(description="what to do with results that violate the output schema")] = "enforce"
+    results: Annotated[
+        Results, Meta(description="what to do with results that violate the output schema", extra=ADVANCED)
+    ] = "enforce"
     contracts: Annotated[
-        Contracts | None, Meta(description="overrides `contracts` for this server: `observe` or `enforce`")
+        Contracts | None,
+        Meta(description="overrides `contracts` for this server: `observe` or `enforce`", extra=ADVANCED),
     ] = None
     extensions: Annotated[
         bool,
         Meta(
             description="pass its extensions on: what it declares, and methods and notifications that MCP itself does not know,"
-            " in both directions; a rule of `[approvals]` that matches refuses them"
+            " in both directions; a rule of `[approvals]` that matches refuses them",
+            extra=ADVANCED,
         ),
     ] = True
     client_meta: Annotated[
         bool,
         Meta(
-            description="pass the `_meta` of clients' requests on, as a direct connection would; false: the trace context alone"
+            description="pass the `_meta` of clients' requests on, as a direct connection would; false: the trace context alone",
+            extra=ADVANCED,
         ),
     ] = True
     client_extensions: Annotated[
         dict[str, dict[str, Any]],
-        Meta(description="extensions, with their settings, that are declared to it as the client's in a handshake"),
+        Meta(
+            description="extensions, with their settings, that are declared to it as the client's in a handshake",
+            extra=ADVANCED,
+        ),
     ] = {}
     unlisted_resources: Annotated[
         bool,
-        Meta(description="ask it for resources that no server lists; for a server that does not list all of its own"),
+        Meta(
+            description="ask it for resources that no server lists; for a server that does not list all of its own",
+            extra=ADVANCED,
+        ),
     ] = False
-    strategy: Annotated[Strategy, Meta(description="which clients share a running server")] = "shared"
+    strategy: Annotated[Strategy, Meta(description="which clients share a running server", extra=ADVANCED)] = "shared"
     era: Annotated[
-        Era, Meta(description="MCP era to use with a server that supports both; auto: the calling client's")
+        Era,
+        Meta(description="MCP era to use with a server that supports both; auto: the calling client's", extra=ADVANCED),
     ] = "auto"
     min_ready: Annotated[
-        int, Meta(ge=0, le=100, description="instances kept running without calls; more than 1 only with `per_session`")
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="instances kept running without calls; more than 1 only with `per_session`",
+            extra=ADVANCED,
+        ),
     ] = 0
     idle_s: Annotated[
-        float, Meta(gt=0, le=86_400 * 365, description="idle time after which an instance is stopped")
+        float, Meta(gt=0, le=86_400 * 365, description="idle time after which an instance is stopped", extra=ADVANCED)
     ] = 300.0
     relist_s: Annotated[
         float,
@@ -205,6 +248,7 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             le=86_400,
             description="how often its tools are listed again while it runs, since a server need not say that they have"
             " changed; 0: only when it says so",
+            extra=ADVANCED,
         ),
     ] = 60.0
     enabled: Annotated[bool, Meta(description="false turns it off")] = True

@@ -1,5 +1,8 @@
 """`${VAR}` and similar references in settings. Replaced once: a value that contains `${` is not expanded again.
 
+Any text of `toolpost.toml` may have them. They are replaced when the file is read (`fill_texts`), except in fields that are
+marked as `LATE` or `SECRET`: there a missing variable matters only to what uses the field (`read_secret`, `resolve_server`).
+
 ${VAR}                   from the environment; an error if not set
 ${VAR:-default}          the default if VAR is not set or empty
 ${env:VAR}               the same as ${VAR}, as VS Code and Cursor write it
@@ -16,12 +19,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration, OperatorError
 from toolpost.credentials.keychain import read_keychain
 from toolpost.credentials.values import OwnValue
+from toolpost.settings.marks import entry_type, is_late, section_type
 
 _DEPTH: Final = 8
 """How deep defaults may be nested."""
@@ -59,6 +65,12 @@ class Reference:
     def own_name(self) -> str | None:
         """The name of the caller's value in a `${caller:KEY}`, else None."""
         found = None if self.is_escaped else _CALLER.fullmatch(self.body)
+        return found[1] if found else None
+
+    @property
+    def file(self) -> str | None:
+        """The path of a `${file:PATH}`, else None."""
+        found = None if self.is_escaped else _FILE.fullmatch(self.body)
         return found[1] if found else None
 
     @property
@@ -136,8 +148,8 @@ def expand_variables(text: str, *, environment: Mapping[str, str], project: Path
 
 def _read_secret(reference: Reference, project: Path, place: str) -> str | None:
     """Return what a `${file:…}` or `${keychain:…}` refers to, None for any other reference; raises `BadConfiguration`."""
-    if (file := _FILE.fullmatch(reference.body)) is not None:
-        return _read_file(file[1], project, place)
+    if (file := reference.file) is not None:
+        return _read_file(file, project, place)
     if (entry := _KEYCHAIN.fullmatch(reference.body)) is None:
         return None
     try:
@@ -159,6 +171,57 @@ def _read_file(name: str, project: Path, place: str) -> str:
         raise BadConfiguration(
             f"{place}: cannot read the file {name}: {reason}.", hint="check its path and rights"
         ) from error
+
+
+def fill_texts(values: Any, kind: type[msgspec.Struct], fill: Callable[[str, str], str], place: str = "") -> Any:
+    """Replace the references in the texts of a table of settings, but for late fields; `fill` is given a text and its place."""
+    if not isinstance(values, Mapping):
+        return values
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    return {
+        key: _fill_text(value, types[key], fill, f"{place}{key}") if key in types and not is_late(types[key]) else value
+        for key, value in values.items()
+    }
+
+
+def _fill_text(value: Any, kind: Any, fill: Callable[[str, str], str], place: str) -> Any:
+    if isinstance(value, str):
+        return fill(value, place) if "${" in value else value
+    if isinstance(value, list):
+        return [_fill_text(item, None, fill, f"{place}[{number}]") for number, item in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    if (section := section_type(kind)) is not None:
+        return fill_texts(value, section, fill, f"{place}.")
+    if (entry := entry_type(kind)) is not None:
+        return {name: fill_texts(held, entry, fill, f"{place}.{name}.") for name, held in value.items()}
+    return {key: _fill_text(held, None, fill, f"{place}.{key}") for key, held in value.items()}
+
+
+def read_secret(text: str, *, project: Path, place: str) -> str:
+    """Replace the references of a secret text; raises `BadConfiguration` where something is missing, or nothing is left."""
+    secret = expand_variables(text, environment=os.environ, project=project.absolute(), place=place).strip()
+    if not secret:
+        raise BadConfiguration(f"{place} is empty.", hint="set it, or what it refers to, before starting Toolpost")
+    return secret
+
+
+def has_references(text: str) -> bool:
+    """Whether anything in a text is replaced."""
+    return any(not isinstance(piece, str) for piece in split_references(text))
+
+
+def depends_on_user(text: str | None) -> bool:
+    """Whether a text may be another one for each user of this machine: by their environment, home folder or keychain."""
+    return any(
+        isinstance(piece, Reference) and not piece.is_escaped and (piece.file is None or piece.file.startswith("~"))
+        for piece in split_references(text or "")
+    )
+
+
+def files_of(text: str | None) -> list[str]:
+    """Return the paths of the files whose text is in this one."""
+    return [piece.file for piece in split_references(text or "") if isinstance(piece, Reference) and piece.file]
 
 
 def split_own_values(text: str) -> list[str | OwnValue]:

@@ -38,7 +38,7 @@ _KINDS: Final[dict[ErrorCode, type[ToolpostError]]] = {
 """The class of an error answer, which decides the exit code; any other code counts as a bug."""
 
 _HINTS: Final = {
-    ErrorCode.UNAUTHORIZED: "set TOOLPOST_TOKEN, or http.token_file in toolpost.toml, to the token of that gateway"
+    ErrorCode.UNAUTHORIZED: "set TOOLPOST_TOKEN, or http.token in toolpost.toml, to the token of that gateway"
 }
 
 

@@ -314,7 +314,7 @@ async def test_another_agent_does_not_inherit_the_model_of_the_one_before() -> N
 async def test_nobody_sees_the_conversations_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADA_TOKEN", "ada-secret")
     monkeypatch.setenv("BOB_TOKEN", "bob-secret")
-    callers = {"ada": CallerSettings(token_env="ADA_TOKEN"), "bob": CallerSettings(token_env="BOB_TOKEN")}
+    callers = {"ada": CallerSettings(token="${ADA_TOKEN}"), "bob": CallerSettings(token="${BOB_TOKEN}")}
     config = msgspec.structs.replace(IN_MEMORY, callers=callers)
     agent = ScriptedAgent()
     async with web(config, token="ada-secret", main=agent) as site:

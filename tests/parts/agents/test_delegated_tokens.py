@@ -28,7 +28,7 @@ def with_callers(**callers: CallerSettings) -> Config:
 def ada(monkeypatch: pytest.MonkeyPatch) -> CallerSettings:
     monkeypatch.setenv("ADA_TOKEN", "ada-secret")
     monkeypatch.setenv("BOB_TOKEN", "bob-secret")
-    return CallerSettings(token_env="ADA_TOKEN", tools=["desk__add", "desk__whoami"])
+    return CallerSettings(token="${ADA_TOKEN}", tools=["desk__add", "desk__whoami"])
 
 
 async def tools_through(door: GatewayAccess, mode: str = "auto") -> list[str]:
@@ -77,12 +77,12 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
 )
 async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: CallerSettings) -> None:
     agent = ScriptedAgent()
-    bob = CallerSettings(token_env="BOB_TOKEN")
+    bob = CallerSettings(token="${BOB_TOKEN}")
     async with web(with_callers(ada=ada, bob=bob), token="ada-secret", main=agent) as site:
         await site.say(await site.thread(), "hello")
         door = agent.sessions[0].order.gateway
         assert door is not None
-        less = CallerSettings(token_env="ADA_TOKEN", tools=["desk__whoami", "desk__fail"])
+        less = CallerSettings(token="${ADA_TOKEN}", tools=["desk__whoami", "desk__fail"])
         site.app.roster.replace(members_of(with_callers(ada=less, bob=bob)))
         seen = await tools_through(door)
         site.app.roster.replace(members_of(with_callers(bob=bob)))

@@ -567,24 +567,19 @@ def test_hints_of_a_server_count_where_they_are_confirmed(
     tool = ToolInfo(name=ToolName("up__drop"), provider=PluginName("up"), is_upstream=is_upstream, annotations=hints)
 
     found = ApprovalRules(ApprovalSettings(rules=rules), lambda _: frozenset(), confirmed=confirmed)
-    former = ApprovalRules(ApprovalSettings(rules=rules, confirmed=confirmed), lambda _: frozenset())
-    assert bool(found.for_tool(tool)) is bool(former.for_tool(tool)) is is_caught
+    assert bool(found.for_tool(tool)) is is_caught
 
 
 @pytest.mark.wire
-async def test_one_setting_confirms_a_server_for_modes_and_for_rules(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_setting_confirms_a_server_for_modes_and_for_rules(tmp_path: Path) -> None:
     rules = {"r": RuleSettings(tools=["*__look"], annotations={"readOnlyHint": False})}
-    settings = ApprovalSettings(rules=rules, confirmed=["old"])
-    config = requiring(settings=settings)
+    config = requiring(settings=ApprovalSettings(rules=rules))
     config = msgspec.structs.replace(config, modes=ModeSettings(confirmed=["good"]))
-    config = with_servers(tmp_path, config, good=[], old=[], other=[])
+    config = with_servers(tmp_path, config, good=[], other=[])
     async with served(config) as (_, client):
-        answers = {name: await client.call_tool(f"{name}__look", {}) for name in ("good", "old", "other")}
+        answers = {name: await client.call_tool(f"{name}__look", {}) for name in ("good", "other")}
 
     assert {name for name, answer in answers.items() if answer.is_error} == {"other"}
-    assert "deprecated setting" in caplog.text
 
 
 async def test_a_renamed_tool_stays_under_its_rule() -> None:

@@ -23,7 +23,7 @@ class LinkedPeers(Peers):
     other: Peers
     sizes: list[int]
 
-    async def _post(self, peer: PeerSettings, message: PeerMessage) -> PeerMessage:
+    async def _post(self, name: str, message: PeerMessage) -> PeerMessage:
         raw = msgspec.json.encode(message)
         self.sizes.append(len(raw))
         return msgspec.json.decode(

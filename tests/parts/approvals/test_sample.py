@@ -13,7 +13,6 @@ from tests.upstreams.behind import hostile
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import Plugin
 from toolpost.cli import main
-from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import CheckedResult
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import vrf
@@ -176,13 +175,6 @@ async def test_on_the_fast_path_it_keeps_the_same_calls(monkeypatch: pytest.Monk
 def test_what_is_large_is_cut() -> None:
     assert len(write({"text": "x" * 1_000_000})) < 70_000
     assert "too large" in write_result(CheckedResult(b'"' + b"x" * 2_000_000 + b'"'))
-
-
-async def test_a_gateway_that_cannot_select_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolpost.parts.approvals.part.find_spec", lambda _: None)
-    with pytest.raises(BadConfiguration, match="PyNaCl"):
-        async with served(sampling(0.1), bank([])):
-            pass
 
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

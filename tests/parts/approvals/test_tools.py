@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from nacl.signing import VerifyKey
 
-from tests.parts.approvals.bank import MEMORY, approvals_of, bank, requiring, served
+from tests.parts.approvals.bank import approvals_of, bank, requiring, served
 from tests.parts.approvals.test_vrf import VECTORS
 from tests.parts.tasks.asking import Tasks
 from tests.proofs import proves
@@ -315,17 +315,3 @@ async def test_an_agent_is_held_to_the_rules_and_may_not_vote(*, has_thread: boo
     assert (refused["code"], vote["code"], posted) == ("FORBIDDEN", "FORBIDDEN", 403)
     assert "agent may not vote" in vote["message"]
     assert paid == [5]
-
-
-async def test_without_pynacl_the_consensus_tools_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.delitem(sys.modules, "toolpost.parts.approvals.vrf", raising=False)
-    import toolpost.parts.approvals
-
-    monkeypatch.delattr(toolpost.parts.approvals, "vrf", raising=False)
-    monkeypatch.setitem(sys.modules, "nacl", None)
-    async with served(IN_MEMORY, way=MEMORY) as (_, client):
-        names = {tool.name for tool in (await client.list_tools()).tools if tool.name.startswith("approvals__")}
-
-    assert names == {f"approvals__consensus_{verb}" for verb in ("propose", "vote", "finality", "gossip")}

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -23,9 +24,12 @@ from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requir
 from tests.ways import STATELESS
 from toolpost.base.passphrase import hash_passphrase
 from toolpost.base.signing import SigningKey
+from toolpost.contracts.errors import Forbidden
 from toolpost.parts.approvals.service import parse_round_id
+from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
 from toolpost.parts.approvals.subject import message_of_vote
-from toolpost.settings import CallerSettings, Config
+from toolpost.parts.approvals.voter import find_hash
+from toolpost.settings import CallerSettings, Config, load_config
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -38,17 +42,17 @@ url = "sqlite:store.db"
 bundled = ["approvals"]
 
 [callers.ann]
-token_file = "ann"
+token = "${{file:ann}}"
 
 [callers.ben]
 passphrase_hash = "{ben}"
 
 [callers.root]
-token_file = "root"
+token = "${{file:root}}"
 admin = true
 
 [callers.absent]
-token_env = "TOKEN_THAT_IS_NOT_SET_HERE"
+token = "${{TOKEN_THAT_IS_NOT_SET_HERE}}"
 
 [approvals]
 passphrase_hash = "{cli}"
@@ -239,7 +243,7 @@ def guarded(folder: Path) -> Config:
     """A gateway of three callers with tokens."""
     for name in ("ann", "ben", "eve"):
         (folder / name).write_text(f"token-of-{name}")
-    callers = {name: CallerSettings(token_file=name, admin=name == "ben") for name in ("ann", "ben", "eve")}
+    callers = {name: CallerSettings(token=f"${{file:{name}}}", admin=name == "ben") for name in ("ann", "ben", "eve")}
     config = requiring(url=f"sqlite:{folder / 'store.db'}", voters=["ann", "ben"], votes=1)
     return msgspec.structs.replace(config, callers=callers, project=str(folder))
 
@@ -338,3 +342,16 @@ async def test_who_signs_with_a_key_of_their_own_votes_at_the_command_line(proje
 
     assert "--signature" in unsigned
     assert (vote["vote"]["choice"], vote["round"]["level"]) == ("approve", "ABSOLUTE")
+
+
+async def test_a_passphrase_from_the_environment_of_who_votes_proves_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project / "toolpost.toml"
+    file.write_text(re.sub(r'(\[approvals\][^\[]*?passphrase_hash = )"[^"]*"', r'\1"${MADE_UP}"', file.read_text()))
+    monkeypatch.setenv("MADE_UP", hash_passphrase("made up"))
+    config = load_config(file)
+
+    assert APPROVALS.of(config).passphrase_hash == "${MADE_UP}"
+    with pytest.raises(Forbidden, match="proves nothing here"):
+        find_hash(config, OPERATOR_VOTER)

@@ -153,7 +153,7 @@ def test_settings_that_cannot_work_are_refused(changes: dict[str, object], messa
 
 
 async def test_passphrases_without_a_login_are_pointed_out() -> None:
-    callers = {"ada": CallerSettings(passphrase_file="x")}
+    callers = {"ada": CallerSettings(passphrase_hash="${file:x}")}
     findings = await LoginDoctor().check_setup(Config(callers=callers))
 
     assert [each.level for each in findings] == [Level.WARNING]

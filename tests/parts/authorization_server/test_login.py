@@ -512,7 +512,7 @@ async def test_invented_names_are_not_counted(open_gateway: OpenGateway) -> None
 
 async def test_a_caller_can_log_in_with_its_token(open_gateway: OpenGateway, tmp_path: Path) -> None:
     (tmp_path / "bob").write_text("token-of-bob")
-    async with open_gateway(callers='[callers.bob]\ntoken_file = "bob"\n') as gateway:
+    async with open_gateway(callers='[callers.bob]\ntoken = "${file:bob}"\n') as gateway:
         client = (await gateway.register())["client_id"]
         page = await gateway.sign_in(await gateway.open_page(client, Pkce()), name="bob", text="token-of-bob")
 
@@ -667,7 +667,7 @@ def test_the_pace_has_windows_and_a_limit_for_all(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_login_of_an_administrator_does_not_administrate(open_gateway: OpenGateway, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text(PASSPHRASE.replace(" ", "-"))
-    async with open_gateway(callers='[callers.ada]\ntoken_file = "ada"\nadmin = true\n') as gateway:
+    async with open_gateway(callers='[callers.ada]\ntoken = "${file:ada}"\nadmin = true\n') as gateway:
         client, pkce = (await gateway.register())["client_id"], Pkce()
         page = await gateway.sign_in(await gateway.open_page(client, pkce), text=PASSPHRASE.replace(" ", "-"))
         done = await gateway.send_form(page, action="allow")

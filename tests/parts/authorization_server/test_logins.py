@@ -107,9 +107,9 @@ async def test_callers_see_and_end_their_own_logins(open_gateway: OpenGateway, t
     for name in ("ada", "bob", "root"):
         (tmp_path / f"{name}.token").write_text(f"token-of-{name}")
     callers = "".join(
-        f'[callers.{name}]\npassphrase_hash = "{hashed}"\ntoken_file = "{name}.token"\n' for name in ("ada", "bob")
+        f'[callers.{name}]\npassphrase_hash = "{hashed}"\ntoken = "${{file:{name}.token}}"\n' for name in ("ada", "bob")
     )
-    callers += '[callers.root]\ntoken_file = "root.token"\nadmin = true\n'
+    callers += '[callers.root]\ntoken = "${file:root.token}"\nadmin = true\n'
 
     async def ask(token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         headers = {"authorization": f"Bearer {token}"}

@@ -50,7 +50,7 @@ def provided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[
     monkeypatch.setattr(conftest, "free_port", lambda: port)
     (tmp_path / "secret").write_text("secret: of the gateway, at least 32 bytes")
     with provider_for(f"http://127.0.0.1:{port}/authorize/callback") as issuer:
-        text = f'[login.provider]\nissuer = "{issuer}"\nclient_id = "gateway"\nclient_secret_file = "secret"\n'
+        text = f'[login.provider]\nissuer = "{issuer}"\nclient_id = "gateway"\nclient_secret = "${{file:secret}}"\n'
         callers = f'[callers.staff]\nissuer = "{issuer}"\ngroups = ["staff"]\ntools = ["does__echo"]\n'
         yield issuer, {"text": text, "callers": callers}
 

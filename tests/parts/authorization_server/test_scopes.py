@@ -104,7 +104,7 @@ async def test_the_page_says_what_a_scope_allows_and_a_person_can_allow_less(ope
 @attack("agent", "votes in the name of the person who logged in", "FORBIDDEN: a login is for tools, and a vote is not")
 async def test_a_client_that_logged_in_does_not_vote(open_gateway: OpenGateway, tmp_path: Path) -> None:
     (tmp_path / "ada").write_text("token-of-ada")
-    people = f'[callers.ada]\npassphrase_hash = "{hash_passphrase(PASSPHRASE)}"\ntoken_file = "ada"\n'
+    people = f'[callers.ada]\npassphrase_hash = "{hash_passphrase(PASSPHRASE)}"\ntoken = "${{file:ada}}"\n'
     settings = f'[plugins]\nbundled = ["approvals"]\n{people}'
     async with open_gateway(callers=settings, plugins=[shop], bundled=True) as gateway:
         opened = await gateway.app.service(Approvals).open_proposal(
@@ -139,7 +139,7 @@ async def test_a_session_belongs_to_the_scopes_it_was_opened_with(open_gateway: 
         },
     }
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "shop__buy", "arguments": {}}}
-    async with open_gateway(callers=f'{callers()}token_file = "ada"\n', plugins=[shop]) as gateway:
+    async with open_gateway(callers=f'{callers()}token = "${{file:ada}}"\n', plugins=[shop]) as gateway:
         (_, whole), (_, reading) = await gateway.log_in(), await gateway.log_in(scope="tools:read")
 
         async def send(token: str, message: object, **headers: str) -> httpx2.Response:

@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 CALLERS = """
 [callers.ann]
-token_file = "ann.token"
+token = "${file:ann.token}"
 admin = true
 [callers.bob]
-token_file = "bob.token"
+token = "${file:bob.token}"
 """
 ANN, BOB = "the-token-of-ann-with-32-characters", "the-token-of-bob-with-32-characters"
 

@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 CALLERS = """
 [callers.ann]
-token_env = "TOKEN_ANN"
+token = "${TOKEN_ANN}"
 admin = true
 [callers.ben]
-token_env = "TOKEN_BEN"
+token = "${TOKEN_BEN}"
 tools = ["shop__list_*"]
 [callers.cal]
-token_env = "TOKEN_CAL"
+token = "${TOKEN_CAL}"
 mode = "readonly"
 """
 TOKENS = {name: f"the-token-of-{name}-with-32-characters" for name in ("ann", "ben", "cal")}

@@ -214,7 +214,7 @@ def _with_base64_ids(body: Any) -> str:
     ("toml", "words"),
     [
         ('kind = "file"', "needs `path`"),
-        ('kind = "webhook"\nurl = "https://x.example"', "needs `secret_env`"),
+        ('kind = "webhook"\nurl = "https://x.example"', "needs `secret`"),
         ('kind = "otlp"\nurl = "nowhere"', "needs `url`"),
     ],
 )
@@ -230,7 +230,7 @@ def _has_record(receiver: Receiver, seq: int) -> bool:
 
 async def test_a_gateway_that_is_killed_loses_no_record(tmp_path: Path, receiver: Receiver) -> None:
     (tmp_path / "toolpost.toml").write_text(
-        f'[plugins]\nbundled = ["time"]\n[export.siem]\nkind = "webhook"\nurl = "{receiver.url}"\nsecret_env = "HOOK"\n'
+        f'[plugins]\nbundled = ["time"]\n[export.siem]\nkind = "webhook"\nurl = "{receiver.url}"\nsecret = "${{HOOK}}"\n'
     )
     environment = server_environment() | {"HOOK": SECRET.decode()}
     call = loaded_toolpost("call", "time__current_time", "--json")
@@ -258,14 +258,16 @@ async def test_a_gateway_that_is_killed_loses_no_record(tmp_path: Path, receiver
 
 
 def test_a_secret_may_be_written_as_libraries_for_webhooks_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ExportSettings(kind="webhook", url="https://x.example", secret_env="HOOK")
+    settings = ExportSettings(kind="webhook", url="https://x.example", secret="${HOOK}")
     # The example of the specification.
     monkeypatch.setenv("HOOK", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    signed = sign(settings.secret("siem"), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+    signed = sign(
+        settings.read_secret("siem", Path()), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
+    )
     monkeypatch.setenv("HOOK", "whsec_not base64 at all")
     with pytest.raises(BadConfiguration, match="is not base64"):
-        settings.secret("siem")
+        settings.read_secret("siem", Path())
     monkeypatch.setenv("HOOK", SECRET.decode())
 
     assert signed == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-    assert settings.secret("siem") == SECRET
+    assert settings.read_secret("siem", Path()) == SECRET

@@ -112,7 +112,7 @@ async def test_an_agent_at_work_for_a_caller_is_not_asked_a_second_time_at_once(
 
 async def test_an_agent_has_the_limits_of_its_caller(endpoint: FakeEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIMITED_TOKEN", "t" * 32)
-    limited = CallerSettings(token_env="LIMITED_TOKEN", tools=["models__*"])
+    limited = CallerSettings(token="${LIMITED_TOKEN}", tools=["models__*"])
     config = msgspec.structs.replace(config_of(endpoint), callers={"limited": limited})
     agent = ScriptedAgent()
     async with open_app(config, parts=parts_with({"scripted": agent})) as app, open_http(app) as url:

@@ -26,7 +26,7 @@ from toolpost.contracts.errors import BadConfiguration, Forbidden
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.models.groups import Groups
 from toolpost.parts.models.router import Router
-from toolpost.parts.models.settings import GROUPS, ROUTER, GroupSettings, RouterSettings
+from toolpost.parts.models.settings import GROUPS, GroupSettings
 from toolpost.parts.models.stats import Stats
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
@@ -154,10 +154,10 @@ async def test_a_call_that_is_cancelled_goes_to_no_other_server(twins: Twins) ->
     assert twins.calls == ["a read"]
 
 
-async def test_a_circuit_opens_and_is_shown_reset_and_counted(twins: Twins) -> None:
+async def test_a_circuit_opens_and_is_shown_reset_and_counted(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     twins.set(a="crash")
-    config = ROUTER.put(twins.config(), RouterSettings(failures=1))
-    async with opened(config) as (_, client):
+    monkeypatch.setattr("toolpost.parts.models.groups.FAILURES", 1)
+    async with opened(twins.config()) as (_, client):
         answers = [text_of(await client.call_tool("pair__read", {})) for _ in range(3)]
         state: Any = data_of(await client.call_tool("models__router_fallback", {}))
         twins.set(a="ok")

@@ -16,7 +16,7 @@ EVERYTHING = """\
 url = "http://127.0.0.1:11434/v1"
 model = "qwen3:4b"
 api = "responses"
-key_env = "SMALL_KEY"
+key = "${SMALL_KEY}"
 context = 32000
 input_price = 0.1
 output_price = 0.4
@@ -74,8 +74,7 @@ def test_everything_that_is_set_is_read_and_shown(tmp_path: Path) -> None:
     [
         ("[models.x]\n", "either a `url` or an `agent`"),
         ('[models.x]\nurl = "http://h/v1"\nagent = "a"\n', "either a `url` or an `agent`"),
-        ('[models.x]\nurl = "http://h/v1"\nkey_env = "A"\nkey_file = "b"\n', "both `key_env` and `key_file`"),
-        ('[models.x]\nagent = "a"\nkey_env = "A"\n', "takes no key"),
+        ('[models.x]\nagent = "a"\nkey = "${A}"\n', "takes no key"),
         ('[models."a b"]\nurl = "http://h/v1"\n', "name may contain"),
         ('[models.x]\nurl = "http://h/v1"\ncontxt = 5\n', "contxt"),
         ('[models.x]\nurl = "http://h/v1"\ninput_price = -1\n', "input_price"),
@@ -92,18 +91,20 @@ def test_settings_that_do_not_go_together(text: str, said: str, tmp_path: Path) 
     assert said in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_keys_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+def test_keys_come_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K", "sk-2")
     (tmp_path / "key").write_text(" sk-1\n")
-    of_file = ModelSettings(url="http://h", key_file="key")
-    of_variable = ModelSettings(url="http://h", key_env="K")
+    of_file = ModelSettings(url="http://h", key="${file:key}")
+    of_variable = ModelSettings(url="http://h", key="${K}")
 
     assert read_key("m", of_file, project=tmp_path) == "sk-1"
-    assert read_key("m", of_variable, project=tmp_path, environment={"K": "sk-2"}) == "sk-2"
+    assert read_key("m", of_variable, project=tmp_path) == "sk-2"
     assert read_key("m", ModelSettings(url="http://h"), project=tmp_path) is None
+    monkeypatch.delenv("K")
     with pytest.raises(BadConfiguration, match="K is not set"):
-        read_key("m", of_variable, project=tmp_path, environment={})
+        read_key("m", of_variable, project=tmp_path)
     with pytest.raises(BadConfiguration, match="cannot read"):
-        read_key("m", ModelSettings(url="http://h", key_file="nokey"), project=tmp_path)
+        read_key("m", ModelSettings(url="http://h", key="${file:nokey}"), project=tmp_path)
 
 
 @pytest.mark.anyio
@@ -112,10 +113,10 @@ async def test_the_doctor_looks_at_keys_agents_and_groups(tmp_path: Path, monkey
     text = """
 [models.keyless]
 url = "http://127.0.0.1:1/v1"
-key_env = "NO_SUCH_KEY"
+key = "${NO_SUCH_KEY}"
 [models.open]
 url = "http://models.example/v1"
-key_env = "PLAIN_KEY"
+key = "${PLAIN_KEY}"
 [models.fine]
 url = "https://models.example/v1"
 [models.helper]

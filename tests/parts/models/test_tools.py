@@ -207,8 +207,8 @@ async def test_a_deadline_of_the_task_ends_the_call(endpoint: FakeEndpoint) -> N
 async def test_a_model_without_its_key_is_there_and_says_so(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("sk-from-a-file\n")
     entries = {
-        "keyless": ModelSettings(url=endpoint.url, key_env="NO_SUCH_KEY", preference=1.0),
-        "good": ModelSettings(url=endpoint.url, key_file="key", preference=0.0),
+        "keyless": ModelSettings(url=endpoint.url, key="${NO_SUCH_KEY}", preference=1.0),
+        "good": ModelSettings(url=endpoint.url, key="${file:key}", preference=0.0),
     }
     config = msgspec.structs.replace(MODELS.put(IN_MEMORY, entries), project=str(tmp_path))
     async with open_app(config) as app, QUICK_WAYS[0].client_of(app) as client:
@@ -224,7 +224,7 @@ async def test_a_key_that_an_endpoint_repeats_is_concealed(
     key = "sk-0123456789-0123456789-0123456789"
     (tmp_path / "key").write_text(key)
     entries = {
-        "echoes_key": ModelSettings(url=endpoint.url, key_file="key", preference=1.0),
+        "echoes_key": ModelSettings(url=endpoint.url, key="${file:key}", preference=1.0),
         "good": ModelSettings(url=endpoint.url, preference=0.0),
     }
     config = msgspec.structs.replace(MODELS.put(IN_MEMORY, entries), project=str(tmp_path))

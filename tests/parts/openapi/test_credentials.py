@@ -143,7 +143,7 @@ async def test_each_caller_uses_its_own_value(api: FakeApi, tmp_path: Path, monk
     settings = {
         "headers": {"X-Team": "${caller:TEAM}"},
         "security": {"bearer": "${caller:TOKEN}", "head": "shared"},
-        "callers": {name: CallerSettings(token_env=f"{name}_TOKEN") for name in ("ann", "bob")},
+        "callers": {name: CallerSettings(token=f"${{{name}_TOKEN}}") for name in ("ann", "bob")},
     }
     async with open_gateway(DOCUMENT, api.url, tmp_path, store=f"sqlite:{tmp_path / 'a.db'}", **settings) as app:
         vault = Vault(app.store, key_place_of(app.config))

@@ -8,7 +8,6 @@ import pytest
 
 from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
 from tests.parts.openapi.fake_api import answers, describe, takes
-from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.openapi import tools
 from toolpost.parts.openapi.document import BadDocument, Document, Unusable, parse_document
 from toolpost.parts.openapi.operations import find_base, find_operations
@@ -321,16 +320,6 @@ paths:
 def test_what_is_no_document_is_refused(text: bytes) -> None:
     with pytest.raises(BadDocument):
         parse_document(text, "test")
-
-
-def test_without_its_extra_yaml_is_refused_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(CapabilityMissing) as refused:
-        parse_document(b"openapi: 3.0.0\npaths: {}\n", "test")
-    assert refused.value.hint == "pip install 'toolpost[apis]'"
-    assert parse_document(b'{"openapi": "3.0.0", "paths": {}}', "test").version == "3.0.0"
 
 
 def test_references_that_lead_to_themselves_end() -> None:

@@ -85,11 +85,12 @@ async def test_a_receiver_that_is_away_slows_no_call(
     monkeypatch.setattr(exporters, "FLUSH_LIMIT_S", 0.3)
     monkeypatch.setattr(observers, "TOGETHER", 2)
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "40")
     caplog.set_level(logging.INFO, logger="toolpost.telemetry")
     with deaf_receiver() as receiver:
         if not is_deaf:
             receiver.url = "http://127.0.0.1:9"
-        async with open_gateway(receiver, up(), queue=40) as app, Way("memory", STATELESS).client_of(app) as client:
+        async with open_gateway(receiver, up()) as app, Way("memory", STATELESS).client_of(app) as client:
             began = time.monotonic()
             for number in range(30):
                 result = await client.call_tool("up__meta", {"number": number})

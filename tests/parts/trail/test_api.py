@@ -28,7 +28,7 @@ def shared(folder: Path, url: str) -> Config:
     """Make a gateway of three callers with tokens, of whom ben is an administrator."""
     for name in ("ann", "ben", "eve"):
         (folder / name).write_text(f"token-of-{name}")
-    callers = {name: CallerSettings(token_file=name, admin=name == "ben") for name in ("ann", "ben", "eve")}
+    callers = {name: CallerSettings(token=f"${{file:{name}}}", admin=name == "ben") for name in ("ann", "ben", "eve")}
     return msgspec.structs.replace(IN_MEMORY, callers=callers, project=str(folder), store=StoreSettings(url=url))
 
 

@@ -34,15 +34,15 @@ def token(name: str | None, path: Path | None) -> ExitCode:
         table, variable = "http", "TOOLPOST_TOKEN"
     else:
         variable = f"TOOLPOST_TOKEN_{re.sub(r'[^A-Z0-9]', '_', name.upper())}"
-        check_caller(name, CallerSettings(token_env=variable))
+        check_caller(name, CallerSettings(token=f"${{{variable}}}"))
         table = f"callers.{name if re.fullmatch(r'[A-Za-z0-9_-]+', name) else _quote(name)}"
     made = secrets.token_urlsafe(32)
-    setting = None if name is None else f'token_env = "{variable}"'
+    setting = None if name is None else f'token = "${{{variable}}}"'
     if path is None:
         click.echo(made)
     else:
         _write_new(path, made)
-        setting = f"token_file = {_quote(str(path))}"
+        setting = f"token = {_quote(f'${{file:{path}}}')}"
     if setting is not None:
         click.echo(f"\nadd to toolpost.toml:\n\n[{table}]\n{setting}", err=True)
     if path is None:

@@ -94,7 +94,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 @click.option(
     "--url",
     metavar="URL",
-    help="Call it through the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token_file.",
+    help="Call it through the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token.",
 )
 @config_option
 @plugin_option

@@ -104,7 +104,7 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[D
                 "access",
                 f"{setting} says that there is a proxy, and no token is required: everyone who can reach it may call "
                 "every tool",
-                hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME])",
+                hint="set TOOLPOST_TOKEN (or http.token, or [callers.NAME])",
             )
     except ToolpostError as error:
         yield problem("access", error)

@@ -54,7 +54,7 @@ def complete_server_names(
 def servers(context: click.Context, url: str | None, config_path: Path | None, *, as_json: bool) -> ExitCode:
     """Show the servers behind the running gateway, or start, stop and restart one.
 
-    A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
+    A gateway's token comes from TOOLPOST_TOKEN or http.token.
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK

@@ -60,7 +60,7 @@ _WHAT_ROOM: Final = 48
 @click.option(
     "--url",
     metavar="URL",
-    help="List the tools of the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token_file.",
+    help="List the tools of the running gateway at this URL; its token comes from TOOLPOST_TOKEN or http.token.",
 )
 @config_option
 @plugin_option

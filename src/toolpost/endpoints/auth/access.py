@@ -115,7 +115,7 @@ def check_exposure(host: str, *, is_open: bool) -> None:
     if is_open and host not in LOCAL_HOSTS:
         raise BadConfiguration(
             f"Listening on `{host}` requires a token: everyone who can reach it could call every tool.",
-            hint="set TOOLPOST_TOKEN (or http.token_file, or [callers.NAME]), or listen on 127.0.0.1",
+            hint="set TOOLPOST_TOKEN (or http.token, or [callers.NAME]), or listen on 127.0.0.1",
         )
 
 
@@ -136,7 +136,7 @@ def _check_forwarding(headers: Mapping[bytes, bytes]) -> None:
     """
     if not _FORWARDING.isdisjoint(headers):
         raise forbidden(
-            "Through a proxy this address needs a token: set TOOLPOST_TOKEN (or http.token_file, or callers) where the "
+            "Through a proxy this address needs a token: set TOOLPOST_TOKEN (or http.token, or callers) where the "
             "gateway runs"
         )
 

@@ -57,7 +57,7 @@ def _make_agent(spec: AgentSpec) -> Agent:
             raise
         raise CapabilityMissing(
             f"agents of the kind `{spec.kind}` need the package {error.name}, which is not installed",
-            hint="pip install 'toolpost[harness]'",
+            hint="pip install 'toolpost[agents]'",
         ) from error
 
 

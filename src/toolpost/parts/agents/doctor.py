@@ -30,7 +30,7 @@ class ConversationsDoctor(PartDoctor):
         findings = []
         if not all(map(is_installed, ("acp", "cronsim"))):
             what = "conversations with agents, and prompts on a schedule"
-            findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[harness]' brings it"))
+            findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[agents]' brings it"))
         agents, default = AGENTS.of(config), HARNESS.of(config).default
         if default is not None and default not in agents:
             near = nearest_name(default, sorted(agents))

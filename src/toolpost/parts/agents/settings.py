@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED, LATE
 from toolpost.settings.callers import Tags, Tools, check_patterns
 from toolpost.settings.model import Config, Seconds
 from toolpost.settings.section import Section
@@ -24,17 +25,17 @@ AgentName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An agent that answers in conversations. `${VAR}` is replaced at the start."""
+    """An agent that answers in conversations."""
 
     kind: Annotated[
         AgentKind, Meta(description="protocol: Agent Client Protocol (acp), or the Claude Agent SDK (claude)")
     ] = "acp"
-    command: Annotated[str | None, Meta(description="program to start; for `claude`, found by its SDK if not set")] = (
-        None
-    )
-    args: Annotated[list[str], Meta(description="its arguments")] = []
-    env: Annotated[dict[str, str], Meta(description="its environment variables")] = {}
-    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set")] = None
+    command: Annotated[
+        str | None, Meta(description="program to start; for `claude`, found by its SDK if not set", extra=LATE)
+    ] = None
+    args: Annotated[list[str], Meta(description="its arguments", extra=LATE)] = []
+    env: Annotated[dict[str, str], Meta(description="its environment variables", extra=LATE)] = {}
+    cwd: Annotated[str | None, Meta(description="working directory; the project, if not set", extra=LATE)] = None
     model: Annotated[str | None, Meta(description="model to use; the agent's default, if not set")] = None
     permissions: Annotated[
         AgentPermissions,
@@ -58,16 +59,27 @@ class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     default: Annotated[
         str | None, Meta(description="agent that answers if none is given; the first one, if not set")
     ] = None
-    sessions: Annotated[int, Meta(ge=1, le=1_000, description="agent sessions open at once")] = 8
-    idle_s: Annotated[Seconds, Meta(description="how long a session stays open after its last turn")] = 480.0
-    open_s: Annotated[Seconds, Meta(description="how long an agent may take to start")] = 60.0
-    cancel_s: Annotated[Seconds, Meta(description="how long an agent may take to stop after a cancellation")] = 2.0
-    waiting: Annotated[int, Meta(ge=1, le=100_000, description="turns that may wait for a session")] = 100
-    waiting_in_thread: Annotated[int, Meta(ge=1, le=10_000, description="messages that may wait in one thread")] = 20
+    sessions: Annotated[int, Meta(ge=1, le=1_000, description="agent sessions open at once", extra=ADVANCED)] = 8
+    idle_s: Annotated[
+        Seconds, Meta(description="how long a session stays open after its last turn", extra=ADVANCED)
+    ] = 480.0
+    open_s: Annotated[Seconds, Meta(description="how long an agent may take to start", extra=ADVANCED)] = 60.0
+    cancel_s: Annotated[
+        Seconds, Meta(description="how long an agent may take to stop after a cancellation", extra=ADVANCED)
+    ] = 2.0
+    waiting: Annotated[int, Meta(ge=1, le=100_000, description="turns that may wait for a session", extra=ADVANCED)] = (
+        100
+    )
+    waiting_in_thread: Annotated[
+        int, Meta(ge=1, le=10_000, description="messages that may wait in one thread", extra=ADVANCED)
+    ] = 20
     history_messages: Annotated[
-        int, Meta(ge=0, le=10_000, description="messages of the conversation that a new session is given")
+        int,
+        Meta(ge=0, le=10_000, description="messages of the conversation that a new session is given", extra=ADVANCED),
     ] = 50
-    history_tokens: Annotated[int, Meta(ge=0, le=10_000_000, description="their total length, in tokens")] = 8_000
+    history_tokens: Annotated[
+        int, Meta(ge=0, le=10_000_000, description="their total length, in tokens", extra=ADVANCED)
+    ] = 8_000
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -1,10 +1,7 @@
 """What `toolpost doctor` says of approvals: which rules there are, and whether the VRF is there."""
 
-import os
 from collections.abc import Sequence
-from importlib.util import find_spec
-
-import msgspec
+from pathlib import Path
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.part import PartDoctor
@@ -16,8 +13,8 @@ from toolpost.parts.approvals.settings import (
     check_approvals,
     voters_of,
 )
-from toolpost.settings import Config
-from toolpost.terminal.findings import Finding, note, ok, problem, warning
+from toolpost.settings import Config, read_secret
+from toolpost.terminal.findings import Finding, ok, problem, warning
 
 
 class ApprovalsDoctor(PartDoctor):
@@ -33,9 +30,6 @@ class ApprovalsDoctor(PartDoctor):
             return [problem("approvals", error.message.removesuffix("."), hint=error.hint or "")]
         if settings.rules:
             findings.append(ok("approvals", f"rules: {', '.join(settings.rules)}"))
-        if settings.confirmed:
-            hint = f"write [modes] confirmed = {msgspec.json.encode(settings.confirmed).decode()} instead"
-            findings.append(warning("approvals", "approvals.confirmed is deprecated, and gone in 0.3.0", hint=hint))
         self_approved = [name for name, rule in settings.rules.items() if rule.requester_may_vote]
         if self_approved and not config.requires_token:
             hint = "add [callers.NAME] with tokens: without them, an agent that leaves its token out is `local` as well"
@@ -43,16 +37,13 @@ class ApprovalsDoctor(PartDoctor):
             findings.append(warning("approvals", message, hint=hint))
         findings += _find_mute_voters(config, settings)
         for name, peer in PEERS.of(config).items():
-            if peer.token_env is not None and not os.environ.get(peer.token_env):
-                hint = "set it to our token there, or remove token_env"
-                message = f"peers.{name}.token_env: the environment variable {peer.token_env} is not set"
-                findings.append(problem("peers", message, hint=hint))
+            try:
+                if peer.token is not None:
+                    read_secret(peer.token, project=Path(config.project), place=f"peers.{name}.token")
+            except BadConfiguration as error:
+                findings.append(problem("peers", error.message, hint=error.hint or ""))
             else:
                 findings.append(ok("peers", f"`{name}`: {peer.url}"))
-        if "approvals" in config.plugins.bundled and find_spec("nacl") is None:
-            findings.append(
-                note("vrf", "vrf_eval and vrf_verify are not installed; pip install 'toolpost[approvals]' brings them")
-            )
         return findings
 
 

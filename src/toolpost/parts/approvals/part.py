@@ -3,12 +3,10 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolpost.base.events import event
 from toolpost.base.ids import PluginName
-from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
 
 if TYPE_CHECKING:
@@ -58,14 +56,13 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
         PEERS.of(host.config),
         host.config.resolve_network(),
         keep_s=settings.keep_days * 86_400,
+        project=Path(host.config.project),
     )
 
     def tags_of(provider: str) -> frozenset[str]:
         return host.gateway.catalog.tags.get(PluginName(provider), frozenset())
 
     rules = ApprovalRules(settings, tags_of, confirmed=host.config.modes.confirmed)
-    if settings.confirmed:
-        event(_log, logging.WARNING, "deprecated setting", setting="approvals.confirmed", use="modes.confirmed")
 
     guard = ApprovalGuard(
         approvals,
@@ -105,10 +102,6 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
 async def _open_sample(host: "Host") -> "SampleGuard | None":
     if host.config.audit.sample <= 0:
         return None
-    if find_spec("nacl") is None:
-        raise BadConfiguration(
-            "audit.sample needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]', or set it to 0"
-        )
     from toolpost.parts.approvals.sample import SAMPLE_KEY, SampleGuard
 
     return SampleGuard(host.store, host.config.audit, await host.store.keys.of(SAMPLE_KEY))
@@ -120,4 +113,4 @@ def make_approvals(config: "Config", store: "Store", **options: Any) -> "Approva
 
     settings = APPROVALS.of(config)
     keys = {voter: read_public_key(key, f"approvals.keys.{voter}") for voter, key in settings.keys.items()}
-    return Approvals(store, limit=settings.limit, keys=keys, keep_s=settings.keep_days * 86_400, **options)
+    return Approvals(store, keys=keys, keep_s=settings.keep_days * 86_400, **options)

@@ -13,13 +13,13 @@ last ones that it has itself: so both catch up, also where only one of them can 
 import base64
 import binascii
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import anyio
@@ -37,6 +37,7 @@ from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS
 from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
+from toolpost.settings import read_secret
 from toolpost.store import AuditFilter, Store
 from toolpost.store.scripts import NOW, Row, Script, Statement
 
@@ -48,6 +49,8 @@ BATCH: Final = 500
 """Rounds, and votes, of one exchange at most; what is left goes with the next."""
 BATCH_BYTES: Final = 1024 * 1024
 """How large the events of one exchange may be: a peer refuses a body that is larger than its `http.body_limit`."""
+EXCHANGE_S: Final = 60.0
+"""How often events are exchanged with a peer."""
 TIMEOUT_S: Final = 15.0
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Of an answer, which has one batch: signatures are of the whole message, and verified on the event loop."""
@@ -137,8 +140,10 @@ class Peers:
         network: Network = DIRECT,
         *,
         keep_s: float = 90 * 86_400.0,
+        project: Path = Path(),
     ) -> None:
-        """`keep_s` is for how long rounds and votes of peers are kept."""
+        """`keep_s` is for how long rounds and votes of peers are kept, `project` where files of their tokens are."""
+        self._project = project
         self._network = network
         self._approvals = approvals
         self._keep_s = keep_s
@@ -157,7 +162,7 @@ class Peers:
             return []
         return [
             self._prune_often,
-            *(partial(self._exchange_often, name, peer.interval_s) for name, peer in self._settings.items()),
+            *(partial(self._exchange_often, name) for name in self._settings),
         ]
 
     async def exchange(self, name: str) -> Exchanged:
@@ -169,7 +174,7 @@ class Peers:
         asked = await self._store.scripts.read(lambda: _last_head(name))
         message = await self._write(name, outgoing, asked=asked, since=got)
         try:
-            answer = await self._post(self._settings[name], message)
+            answer = await self._post(name, message)
         except (HttpFailed, TimeoutError, UnusableAnswer, msgspec.MsgspecError) as error:
             event(
                 _log,
@@ -177,7 +182,7 @@ class Peers:
                 "peer not reached",
                 peer=name,
                 reason=f"{type(error).__name__}: {error}",
-                hint=f"check peers.{name}.url and token_env; it gets what it missed with the next exchange",
+                hint=f"check peers.{name}.url and token; it gets what it missed with the next exchange",
             )
             return Exchanged(sent=0, received=0, peer="unreachable")
         # First: what someone else answers in its place is no sign that the peer has them.
@@ -254,18 +259,20 @@ class Peers:
             self._received.clear()
             await anyio.sleep(PRUNE_S)
 
-    async def _exchange_often(self, name: str, interval_s: float) -> None:
+    async def _exchange_often(self, name: str) -> None:
         while True:
-            await anyio.sleep(interval_s)
+            await anyio.sleep(EXCHANGE_S)
             try:
                 await self.exchange(name)
             except Exception as error:  # noqa: BLE001 (what a peer sends must not end the gateway)
                 event(_log, logging.WARNING, "gossip failed", peer=name, exception=error)
 
-    async def _post(self, peer: PeerSettings, message: PeerMessage) -> PeerMessage:
+    async def _post(self, name: str, message: PeerMessage) -> PeerMessage:
+        peer = self._settings[name]
         headers = {"content-type": "application/json"}
-        if peer.token_env is not None:
-            headers["authorization"] = f"Bearer {os.environ.get(peer.token_env, '')}"
+        if peer.token is not None:
+            token = read_secret(peer.token, project=self._project, place=f"peers.{name}.token")
+            headers["authorization"] = f"Bearer {token}"
         async with HttpClient(
             peer.url.rstrip("/") + PATH,
             headers=headers,

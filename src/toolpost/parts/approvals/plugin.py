@@ -92,13 +92,11 @@ class Verified(BaseModel):
 
 
 def approvals_plugin(approvals: Approvals, peers: "Peers", host: "Host") -> Plugin:
-    """Make the plugin; the tools of the VRF are there where PyNaCl is installed."""
+    """Make the plugin."""
+    from toolpost.parts.approvals import vrf
+
     plugin = Plugin("approvals", version=__version__)
     _add_consensus(plugin, approvals, peers, host)
-    try:
-        from toolpost.parts.approvals import vrf
-    except ImportError:
-        return plugin
     _add_vrf(plugin, host, vrf)
     return plugin
 

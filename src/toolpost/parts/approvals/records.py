@@ -59,7 +59,7 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
     if kept >= limit:
         raise QueueOverloaded(
             f"{limit} rounds are open already.",
-            hint="wait until some of them are voted on or expire; an operator can raise approvals.limit",
+            hint="wait until some of them are voted on or expire",
         )
     if share < limit:
         ((own,),) = yield Statement(
@@ -69,7 +69,7 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
         if own >= share:
             raise QueueOverloaded(
                 f"`{new.caller}` has {share} open rounds already, the share of one caller.",
-                hint="wait until they are voted on or expire; an operator can raise approvals.limit",
+                hint="wait until they are voted on or expire",
             )
     if new.kind == "proposal":
         # Whatever became of them: each is kept for long, also one that expired at once or that its proposer approved.

@@ -69,9 +69,7 @@ class ApprovalRules:
 
     def __init__(self, settings: ApprovalSettings, tags_of: TagsOf, *, confirmed: Iterable[str] = ()) -> None:
         """`confirmed` names the servers whose annotations count (`modes.confirmed`)."""
-        # `approvals.confirmed` is the deprecated name of the same list; it counts for rules alone, as it always did: to add
-        # it to `modes.confirmed` could let a caller in the mode `readonly` call more than before.
-        self._confirmed = frozenset(settings.confirmed).union(confirmed)
+        self._confirmed = frozenset(confirmed)
         self._tags_of = tags_of
         self.rules: Sequence[ApprovalRule] = [
             ApprovalRule(

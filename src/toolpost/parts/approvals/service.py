@@ -39,6 +39,8 @@ LEASE_S: Final = 10.0
 RENEW_S: Final = 3.0
 LOOK_S: Final = 2.0
 """How often a waiting call looks at its round, besides being woken: a wake-up may get lost."""
+ROUNDS_LIMIT: Final = 20_000
+"""Rounds that may be open at once."""
 PRUNE_S: Final = 60.0
 PRUNE_BATCH: Final = 500
 """Rounds that one transaction removes, so that votes need not wait for long."""
@@ -100,7 +102,7 @@ class Approvals:
         self,
         store: Store,
         *,
-        limit: int = 20_000,
+        limit: int = ROUNDS_LIMIT,
         keys: Mapping[str, bytes] | None = None,
         keep_s: float = 90 * 86_400.0,
         share_of: Callable[[int], int] = lambda total: total,

@@ -2,13 +2,13 @@
 
 import base64
 import binascii
-from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED, LATE, SECRET
 from toolpost.settings.callers import check_passphrase_hash, is_trustworthy
 from toolpost.settings.model import Count, Seconds
 from toolpost.settings.section import Section
@@ -34,7 +34,9 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         ),
     ] = {}
     arguments: Annotated[
-        dict[str, Any], Meta(description="a JSON Schema; calls whose arguments are valid against it match")
+        dict[str, Any],
+        # A pattern of a schema may have `${` in it.
+        Meta(description="a JSON Schema; calls whose arguments are valid against it match", extra=LATE | ADVANCED),
     ] = {}
     voters: Annotated[
         list[str],
@@ -45,18 +47,26 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = msgspec.field(default_factory=lambda: [OPERATOR_VOTER])
     draw: Annotated[
         Count | None,
-        Meta(description="draw so many of the voters for each call, verifiably at random; all of them, if not set"),
+        Meta(
+            description="draw so many of the voters for each call, verifiably at random; all of them, if not set",
+            extra=ADVANCED,
+        ),
     ] = None
     votes: Annotated[
         Count | None, Meta(description="how many approvals are needed; more than two thirds, if not set")
     ] = None
-    expires_s: Annotated[Seconds, Meta(description="how long a round is open, and its approval can be used")] = 3_600.0
-    requester_may_vote: Annotated[bool, Meta(description="whether who calls may vote on the call")] = False
+    expires_s: Annotated[
+        Seconds, Meta(description="how long a round is open, and its approval can be used", extra=ADVANCED)
+    ] = 3_600.0
+    requester_may_vote: Annotated[bool, Meta(description="whether who calls may vote on the call", extra=ADVANCED)] = (
+        False
+    )
     elicit: Annotated[
         bool,
         Meta(
             description="ask the client of the caller (elicitation), and count its answer as the vote of the caller, if it may "
-            "vote: a client may answer without a person"
+            "vote: a client may answer without a person",
+            extra=ADVANCED,
         ),
     ] = False
     wait: Annotated[
@@ -69,35 +79,39 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     rules: Annotated[dict[str, RuleSettings], Meta(description="which calls need approval, in this order")] = {}
     roles: Annotated[dict[str, list[str]], Meta(description="groups of callers, by name")] = {}
-    confirmed: Annotated[
-        list[str], Meta(description="deprecated, and gone in 0.3.0: use `modes.confirmed`, which counts for rules too")
-    ] = []
     keys: Annotated[
         dict[str, str],
         Meta(
-            description="public keys (Ed25519, base64) of voters who sign themselves; others sign with a key of the store"
+            description="public keys (Ed25519, base64) of voters who sign themselves; others sign with a key of the store",
+            extra=ADVANCED,
         ),
     ] = {}
     passphrase_hash: Annotated[
         str | None,
         Meta(
             description="hash of the passphrase with which `cli`, the person at the command line, votes;"
-            " `toolpost auth passphrase` makes one"
+            " `toolpost auth passphrase` makes one",
+            extra=SECRET | ADVANCED,
         ),
     ] = None
-    limit: Annotated[Count, Meta(description="rounds that may be open at once")] = 20_000
     keep_days: Annotated[
-        float, Meta(gt=0, le=3650, description="how long rounds and votes are kept after they ended or expired")
+        float,
+        Meta(
+            gt=0, le=3650, description="how long rounds and votes are kept after they ended or expired", extra=ADVANCED
+        ),
     ] = 90.0
 
 
 class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A gateway with a store of its own."""
 
-    url: Annotated[str, Meta(description="where it serves HTTP, `https://…`")] = ""
-    key: Annotated[str, Meta(description="its public key, as `toolpost approvals peers` prints it there")] = ""
-    token_env: Annotated[str | None, Meta(description="environment variable with our token there")] = None
-    interval_s: Annotated[Seconds, Meta(description="how often events are exchanged")] = 60.0
+    url: Annotated[str, Meta(description="where it serves HTTP, `https://…`", extra=ADVANCED)] = ""
+    key: Annotated[
+        str, Meta(description="its public key, as `toolpost approvals peers` prints it there", extra=ADVANCED)
+    ] = ""
+    token: Annotated[
+        str | None, Meta(description="our token there, such as `${PEER_TOKEN}`", extra=SECRET | ADVANCED)
+    ] = None
 
 
 def voters_of(names: list[str], roles: dict[str, list[str]]) -> tuple[str, ...]:
@@ -166,10 +180,6 @@ def _check_draw(draw: int, voters: int, place: str) -> None:
     if draw > voters:
         raise BadConfiguration(
             f"{place}.draw: {draw} voters cannot be drawn from {voters}.", hint="name more voters, or draw fewer"
-        )
-    if find_spec("nacl") is None:
-        raise BadConfiguration(
-            f"{place}.draw needs PyNaCl.", hint="install the extra: pip install 'toolpost[approvals]'"
         )
 
 

@@ -21,7 +21,7 @@ from toolpost.endpoints.auth.delegated_tokens import PREFIX
 from toolpost.endpoints.auth.roster import Admission, Roster
 from toolpost.endpoints.http.refusal import Refused
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import CallerSettings, Config, depends_on_user
 from toolpost.settings.callers import read_caller_token, read_passphrase
 
 TOKEN_LIMIT: Final = 16 * 1024
@@ -48,7 +48,7 @@ async def identify_voter(config: Config, asked: str | None) -> ProvenVoter:
     if not sys.stdin.isatty():
         return await _identify_by_token(config, asked, sys.stdin.readline(TOKEN_LIMIT).strip())
     voter = asked or OPERATOR_VOTER
-    hashed = _hash_of(config, voter)
+    hashed = find_hash(config, voter)
     if hashed is not None:
         if not is_passphrase(click.prompt(f"Passphrase of {voter}", hide_input=True, err=True), hashed):
             raise Forbidden(f"This is not the passphrase of `{voter}`.", hint="try again")
@@ -61,11 +61,19 @@ async def identify_voter(config: Config, asked: str | None) -> ProvenVoter:
     return await _identify_by_token(config, asked, click.prompt(f"Token of {voter}", hide_input=True, err=True).strip())
 
 
-def _hash_of(config: Config, voter: str) -> str | None:
-    if voter == OPERATOR_VOTER:
-        return APPROVALS.of(config).passphrase_hash
+def find_hash(config: Config, voter: str) -> str | None:
+    """Return the hash of a voter's passphrase, None without one; raises `Forbidden` for one that the voter could have chosen."""
     caller = config.callers.get(voter)
-    return read_passphrase(voter, caller, project=Path(config.project)) if caller is not None else None
+    if voter == OPERATOR_VOTER:
+        text, place = APPROVALS.of(config).passphrase_hash, "approvals.passphrase_hash"
+    else:
+        text, place = caller.passphrase_hash if caller is not None else None, f"callers.{voter}.passphrase_hash"
+    if depends_on_user(text):
+        raise Forbidden(
+            f"{place} refers to the environment, which proves nothing here: who votes could have set it.",
+            hint="write the hash itself, or ${file:PATH}, or vote over HTTP",
+        )
+    return read_passphrase(text, project=Path(config.project), place=place)
 
 
 async def _identify_by_token(config: Config, asked: str | None, token: str) -> ProvenVoter:
@@ -89,7 +97,7 @@ async def _identify_by_token(config: Config, asked: str | None, token: str) -> P
 
 
 def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
-    if caller.token_env is not None:
+    if depends_on_user(caller.token) or depends_on_user(caller.passphrase_hash):
         return False
     try:
         read_caller_token(name, caller, project=Path(config.project))
@@ -99,14 +107,14 @@ def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
 
 
 async def _admit(config: Config, token: str) -> Admission:
-    """Authenticate a token as `/api/approvals/vote` does, but for tokens that gateways issue, and those of the environment.
+    """Authenticate a token as `/api/approvals/vote` does, but for tokens that gateways issue, and those by a user's environment.
 
     Who runs the command chooses its environment: such a token would be compared with itself.
     """
     kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
     unproven = [name for name in config.callers if name not in kept]
     members = members_of(msgspec.structs.replace(config, callers=kept))
-    if os.environ.get("TOOLPOST_TOKEN"):
+    if os.environ.get("TOOLPOST_TOKEN") or depends_on_user(config.http.token):
         members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
         unproven.append("token")
     roster = Roster(members)

@@ -33,8 +33,7 @@ def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
         return
     for name, caller in config.callers.items():
         if caller.has_passphrase:
-            key = "passphrase_hash" if caller.passphrase_hash is not None else "passphrase_file"
-            yield make_idle(f"callers.{name}.{key}", "no one can log in here", hint)
+            yield make_idle(f"callers.{name}.passphrase_hash", "no one can log in here", hint)
 
 
 @asynccontextmanager

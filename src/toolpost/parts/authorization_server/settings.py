@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import Config
-from toolpost.settings.callers import is_trustworthy, read_secret
+from toolpost.settings import ADVANCED, SECRET, Config, read_secret
+from toolpost.settings.callers import is_trustworthy
 from toolpost.settings.section import Section
 
 
@@ -18,11 +18,16 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     issuer: Annotated[str, Meta(description="the provider, exactly as in its metadata; without it there is none")] = ""
     client_id: Annotated[str, Meta(description="the client id of this gateway at the provider")] = ""
-    client_secret_env: Annotated[str | None, Meta(description="environment variable with the client's secret")] = None
-    client_secret_file: Annotated[str | None, Meta(description="file with the client's secret instead")] = None
+    client_secret: Annotated[str | None, Meta(description="its secret, such as `${CLIENT_SECRET}`", extra=SECRET)] = (
+        None
+    )
     scopes: Annotated[
         list[str],
-        Meta(description="scopes that the provider is asked for", extra_json_schema={"default": ["openid", "profile"]}),
+        Meta(
+            description="scopes that the provider is asked for",
+            extra_json_schema={"default": ["openid", "profile"]},
+            extra=ADVANCED,
+        ),
     ] = msgspec.field(default_factory=lambda: ["openid", "profile"])
 
 
@@ -33,20 +38,32 @@ class LoginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         bool | None, Meta(description="let clients log in at this gateway; required with other settings of `[login]`")
     ] = None
     url: Annotated[
-        str, Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty")
+        str,
+        Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty", extra=ADVANCED),
     ] = ""
-    registration: Annotated[bool, Meta(description="let clients register themselves (RFC 7591)")] = True
+    registration: Annotated[bool, Meta(description="let clients register themselves (RFC 7591)", extra=ADVANCED)] = True
     client_documents: Annotated[
-        bool, Meta(description="accept client ids that are the URL of a document about the client")
+        bool, Meta(description="accept client ids that are the URL of a document about the client", extra=ADVANCED)
     ] = True
-    access_s: Annotated[int, Meta(ge=5, le=86_400, description="how long an access token is valid")] = 3600
+    access_s: Annotated[int, Meta(ge=5, le=86_400, description="how long an access token is valid", extra=ADVANCED)] = (
+        3600
+    )
     refresh_s: Annotated[
-        int, Meta(ge=60, le=31_536_000, description="how long a refresh token is valid; each use gives a new one")
+        int,
+        Meta(
+            ge=60,
+            le=31_536_000,
+            description="how long a refresh token is valid; each use gives a new one",
+            extra=ADVANCED,
+        ),
     ] = 2_592_000
     login_s: Annotated[
         int,
         Meta(
-            ge=60, le=31_536_000, description="how long after a login its tokens end, however often they are refreshed"
+            ge=60,
+            le=31_536_000,
+            description="how long after a login its tokens end, however often they are refreshed",
+            extra=ADVANCED,
         ),
     ] = 604_800
     provider: ProviderSettings = ProviderSettings()
@@ -101,11 +118,6 @@ def check_login(config: Config) -> None:
 def read_client_secret(config: Config) -> str | None:
     """Read the secret of this gateway at the OpenID Connect provider; None for a public client."""
     provider = LOGIN.of(config).provider
-    if provider.client_secret_env is None and provider.client_secret_file is None:
+    if provider.client_secret is None:
         return None
-    return read_secret(
-        "login.provider.client_secret",
-        provider.client_secret_env,
-        provider.client_secret_file,
-        project=Path(config.project),
-    )
+    return read_secret(provider.client_secret, project=Path(config.project), place="login.provider.client_secret")

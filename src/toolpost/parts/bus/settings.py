@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from toolpost.settings import ADVANCED
 from toolpost.settings.model import Count, Seconds
 from toolpost.settings.section import Section
 
@@ -12,28 +13,38 @@ from toolpost.settings.section import Section
 class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Tasks for agents: leases, retries, capacity."""
 
-    offer_s: Annotated[Seconds, Meta(description="from the answer of a poll until the task must be acknowledged")] = (
-        15.0
-    )
+    offer_s: Annotated[
+        Seconds, Meta(description="from the answer of a poll until the task must be acknowledged", extra=ADVANCED)
+    ] = 15.0
     lease_s: Annotated[
         Seconds, Meta(description="lease of a task whose worker's process renews it, as `bus connect` does")
     ] = 300.0
     stuck_s: Annotated[
-        Seconds, Meta(description="lease of a task that is not renewed: a client without `bus connect`")
+        Seconds, Meta(description="lease of a task that is not renewed: a client without `bus connect`", extra=ADVANCED)
     ] = 1_800.0
     attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is started before it is dead")] = 3
-    retry_s: Annotated[Seconds, Meta(description="delay before the second attempt; twice that before the third")] = 5.0
-    retry_limit_s: Annotated[Seconds, Meta(description="the longest delay between two attempts")] = 600.0
+    retry_s: Annotated[
+        Seconds, Meta(description="delay before the second attempt; twice that before the third", extra=ADVANCED)
+    ] = 5.0
+    retry_limit_s: Annotated[Seconds, Meta(description="the longest delay between two attempts", extra=ADVANCED)] = (
+        600.0
+    )
     age_s: Annotated[
-        Seconds, Meta(description="a task that waited this long comes before new ones of the next higher priority")
+        Seconds,
+        Meta(
+            description="a task that waited this long comes before new ones of the next higher priority", extra=ADVANCED
+        ),
     ] = 600.0
-    capacity: Annotated[Count, Meta(description="how many tasks may be queued or waiting at once")] = 10_000
+    capacity: Annotated[Count, Meta(description="how many tasks may be queued or waiting at once", extra=ADVANCED)] = (
+        10_000
+    )
     idle_s: Annotated[
-        Seconds, Meta(description="a server that `bus connect` started stops after being unused for this long")
+        Seconds,
+        Meta(description="a server that `bus connect` started stops after being unused for this long", extra=ADVANCED),
     ] = 3_600.0
     beads: Annotated[
         Literal["auto", "on", "off"],
-        Meta(description="update the beads tracker; auto: if there are `bd` and a folder `.beads`"),
+        Meta(description="update the beads tracker; auto: if there are `bd` and a folder `.beads`", extra=ADVANCED),
     ] = "auto"
 
 

@@ -53,9 +53,10 @@ def open_destination(name: str, export: ExportSettings, *, project: Path, networ
     """Make the destination that is configured; raises `BadConfiguration`."""
     if export.kind == "file":
         return FileDestination(project / export.path)
+    headers = export.read_headers(name, project)
     if export.kind == "webhook":
-        return Webhook(export.url, secret=export.secret(name), headers=export.headers(name), network=network)
-    return OtlpLogs(export.url, headers=export.headers(name), network=network)
+        return Webhook(export.url, secret=export.read_secret(name, project), headers=headers, network=network)
+    return OtlpLogs(export.url, headers=headers, network=network)
 
 
 class FileDestination:

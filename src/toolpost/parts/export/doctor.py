@@ -1,6 +1,7 @@
 """What `toolpost doctor` says of exports: whether their secrets can be read, which a gateway does not start without."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts import Config, Finding, PartDoctor, ok, problem, warning
@@ -17,12 +18,12 @@ class ExportDoctor(PartDoctor):
         for name, export in EXPORTS.of(config).items():
             try:
                 if export.kind == "webhook":
-                    export.secret(name)
-                export.headers(name)
+                    export.read_secret(name, Path(config.project))
+                export.read_headers(name, Path(config.project))
             except BadConfiguration as error:
                 findings.append(problem("export", error))
                 continue
-            if export.headers_env is not None and not is_trustworthy(export.url):
+            if export.headers and not is_trustworthy(export.url):
                 hint = "use an https:// URL"
                 findings.append(
                     warning("export", f"`{name}`: its headers are sent to {export.url} without encryption", hint=hint)

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-import os
+from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from toolpost.base.redaction import remember_secrets
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED, SECRET, read_secret
 from toolpost.settings.section import Section
 
 _STANDARD: Final = "whsec_"
@@ -29,28 +30,30 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     url: Annotated[
         str, Meta(description="where to send it to; for OTLP the whole path, such as http://localhost:4318/v1/logs")
     ] = ""
-    secret_env: Annotated[
-        str | None, Meta(description="environment variable with the secret that signs a webhook's requests")
-    ] = None
-    headers_env: Annotated[
+    secret: Annotated[
         str | None,
-        Meta(description="environment variable with headers of requests, as in `Authorization=Bearer x,X-Team=y`"),
+        Meta(description="the secret that signs a webhook's requests, such as `${SECRET}`", extra=SECRET | ADVANCED),
     ] = None
+    headers: Annotated[
+        dict[str, str], Meta(description="HTTP headers of every request to it", extra=SECRET | ADVANCED)
+    ] = {}
     begin: Annotated[
-        Literal["first", "now"], Meta(description="with which entry a new destination begins: the first, or the next")
+        Literal["first", "now"],
+        Meta(description="with which entry a new destination begins: the first, or the next", extra=ADVANCED),
     ] = "first"
-    batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most")] = 500
+    batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most", extra=ADVANCED)] = 500
 
-    def secret(self, name: str) -> bytes:
+    def read_secret(self, name: str, project: Path) -> bytes:
         """Read the key of the webhook's signatures; raises `BadConfiguration` if it is not set.
 
         `whsec_` and base64 is how Standard Webhooks writes a secret, and how its libraries read one; any other is taken as it is.
         """
-        found = os.environ.get(self.secret_env or "", "").strip()
+        place = f"export.{name}.secret"
+        found = read_secret(self.secret or "", project=project, place=place)
         if len(found) < 16:
             raise BadConfiguration(
-                f"export.{name}.secret_env: {self.secret_env or 'no variable'} has no secret of at least 16 characters.",
-                hint="a receiver cannot tell our requests from others without one: set it, as in `openssl rand -hex 32`",
+                f"{place} has fewer than 16 characters.",
+                hint="a receiver could not tell our requests from others: make one with `openssl rand -hex 32`",
             )
         remember_secrets([found])
         if not found.startswith(_STANDARD):
@@ -59,23 +62,18 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             return base64.b64decode(found.removeprefix(_STANDARD), validate=True)
         except binascii.Error as error:
             raise BadConfiguration(
-                f"export.{name}.secret_env: {self.secret_env} begins with {_STANDARD}, and what follows is not base64.",
+                f"{place} begins with {_STANDARD}, and what follows is not base64.",
                 hint=f"as in `echo {_STANDARD}$(openssl rand -base64 32)`",
             ) from error
 
-    def headers(self, name: str) -> dict[str, str]:
-        """Read the headers of requests; raises `BadConfiguration` if the variable is not set."""
-        if self.headers_env is None:
-            return {}
-        text = os.environ.get(self.headers_env, "")
-        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-        if not pairs or not all(key.strip() and equals for key, equals, _ in pairs):
-            raise BadConfiguration(
-                f"export.{name}.headers_env: {self.headers_env} has no headers.",
-                hint="write them as in `Authorization=Bearer x,X-Team=y`",
-            )
-        remember_secrets([value.strip() for _, _, value in pairs if len(value.strip()) >= 8])
-        return {key.strip(): value.strip() for key, _, value in pairs}
+    def read_headers(self, name: str, project: Path) -> dict[str, str]:
+        """Read the headers of requests; raises `BadConfiguration` for one that is missing."""
+        found = {
+            key: read_secret(text, project=project, place=f"export.{name}.headers.{key}")
+            for key, text in self.headers.items()
+        }
+        remember_secrets([value for value in found.values() if len(value) >= 8])
+        return found
 
 
 def _check(name: str, export: ExportSettings) -> None:
@@ -83,9 +81,9 @@ def _check(name: str, export: ExportSettings) -> None:
     if export.kind == "file":
         if not export.path or export.url:
             raise BadConfiguration(f"{place}: a file needs `path`, and has no `url`.", hint='path = "audit.jsonl"')
-        if export.secret_env is not None or export.headers_env is not None:
+        if export.secret is not None or export.headers:
             raise BadConfiguration(
-                f"{place}: `secret_env` and `headers_env` are for requests, and not for a file.", hint="remove them"
+                f"{place}: `secret` and `headers` are for requests, and not for a file.", hint="remove them"
             )
         return
     url = urlsplit(export.url)
@@ -93,15 +91,15 @@ def _check(name: str, export: ExportSettings) -> None:
         raise BadConfiguration(
             f"{place}: {export.kind} needs `url`, and has no `path`.", hint='url = "https://collector.example/v1/logs"'
         )
-    if export.kind == "otlp" and export.secret_env is not None:
+    if export.kind == "otlp" and export.secret is not None:
         raise BadConfiguration(
-            f"{place}: `secret_env` signs the requests of a webhook alone.",
-            hint="authenticate with headers_env, or remove it",
+            f"{place}: `secret` signs the requests of a webhook alone.",
+            hint="authenticate with `headers`, or remove it",
         )
-    if export.kind == "webhook" and export.secret_env is None:
+    if export.kind == "webhook" and export.secret is None:
         raise BadConfiguration(
-            f"{place}: a webhook needs `secret_env`.",
-            hint="name an environment variable with a secret: requests are signed with it",
+            f"{place}: a webhook needs `secret`.",
+            hint='requests are signed with it: secret = "${WEBHOOK_SECRET}"',
         )
 
 
@@ -122,11 +120,14 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     ] = None
     mb: Annotated[
         Annotated[float, Meta(gt=0, le=1_000_000)] | None,
-        Meta(description="remove the oldest entries beyond so many megabytes, as JSON"),
+        Meta(description="remove the oldest entries beyond so many megabytes, as JSON", extra=ADVANCED),
     ] = None
     archive: Annotated[
         str | None,
-        Meta(description="folder for what is removed, relative to the project; without one it is not kept"),
+        Meta(
+            description="folder for what is removed, relative to the project; without one it is not kept",
+            extra=ADVANCED,
+        ),
     ] = None
 
     @property

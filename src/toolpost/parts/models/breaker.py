@@ -10,6 +10,12 @@ No I/O, and the clock is passed in: `steady_s` in a gateway, a number in a test.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+FAILURES: Final = 3
+"""Failures in a row that open a circuit."""
+PAUSE_S: Final = 60.0
+"""How long an open circuit lets nothing through."""
 
 
 class CircuitState(StrEnum):
@@ -32,7 +38,7 @@ class CircuitReport:
 class Breaker:
     """The circuit of one candidate."""
 
-    def __init__(self, clock: Callable[[], float], *, limit: int = 3, pause_s: float = 60.0) -> None:
+    def __init__(self, clock: Callable[[], float], *, limit: int = FAILURES, pause_s: float = PAUSE_S) -> None:
         self._clock = clock
         self._limit = limit
         self._pause_s = pause_s

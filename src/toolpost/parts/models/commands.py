@@ -47,7 +47,7 @@ def models(
 ) -> ExitCode:
     """Show the models and groups of the running gateway, their statistics, or reset a circuit.
 
-    A gateway's token comes from TOOLPOST_TOKEN or http.token_file.
+    A gateway's token comes from TOOLPOST_TOKEN or http.token.
     """
     if context.invoked_subcommand is not None:
         return ExitCode.OK

@@ -31,7 +31,7 @@ from toolpost.contracts.errors import (
 from toolpost.discovery.views import FilteredProvider, tags_of
 from toolpost.gateway import Gateway
 from toolpost.middleware import ProgressNotification
-from toolpost.parts.models.breaker import Breaker, CircuitPass
+from toolpost.parts.models.breaker import FAILURES, Breaker, CircuitPass
 from toolpost.parts.models.settings import GroupSettings
 from toolpost.parts.models.stats import ModelAttempt, Stats
 from toolpost.protocol.rpc import Resumption
@@ -63,14 +63,12 @@ class Groups:
     stats: Stats
     find_gateway: Callable[[], Gateway]
     """Returns the gateway, once tools can be called."""
-    failures: int = 3
-    pause_s: float = 60.0
     clock: Callable[[], float] = steady_s
     breakers: dict[str, Breaker] = field(init=False)
 
     def __post_init__(self) -> None:
         self.breakers = {
-            f"{name}/{server}": Breaker(self.clock, limit=self.failures, pause_s=self.pause_s)
+            f"{name}/{server}": Breaker(self.clock, limit=FAILURES)
             for name, group in self.settings.items()
             for server in group.servers
         }

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, enabled_models, read_key
+from toolpost.parts.models.settings import (
+    CALL_TIMEOUT_S,
+    GROUPS,
+    MODELS,
+    ROUTER,
+    ModelSettings,
+    enabled_models,
+    read_key,
+)
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
@@ -56,14 +64,12 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
     groups = Groups(
         settings=GROUPS.of(config),
         stats=stats,
-        failures=settings.failures,
-        pause_s=settings.pause_s,
         find_gateway=lambda: host.gateway,
     )
     async with AsyncExitStack() as stack:
         router = _make_router(config, stats, pool, stack)
         router.breakers.update(groups.breakers)
-        plugin = models_plugin(router, timeout_s=settings.timeout_s)
+        plugin = models_plugin(router)
         pool.attach(plugin)
 
         def read_gauges() -> "GaugeValues":
@@ -83,7 +89,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
             names = {name: model.model or name for name, model in enabled_models(config).items()}
             # Not agents: they act, and a server asks for a text alone.
             answering = {name: names[name] for name, model in router.models.items() if not model.acts}
-            sampler = RouterSampler(router=router, timeout_s=settings.timeout_s, models=answering)
+            sampler = RouterSampler(router=router, timeout_s=CALL_TIMEOUT_S, models=answering)
             contributions.append(SamplingModel(sampler))
         if config.discovery.reranker.models:
             contributions.append(_make_reranking_model(config, router))
@@ -116,9 +122,9 @@ def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel
             routed = await router.call(
                 ModelPrompt.of_text(prompt, system=system, temperature=0),
                 # Scored by what a search needs, not by what it is about.
-                ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=settings.timeout_s),
+                ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=CALL_TIMEOUT_S),
                 caller=caller,
-                timeout_s=settings.timeout_s,
+                timeout_s=CALL_TIMEOUT_S,
                 only=settings.models,
             )
         except ToolpostError as error:
@@ -155,8 +161,6 @@ def _make_router(config: "Config", stats: "Stats", pool: "AgentPool", stack: Asy
         Scorer(candidates, ScoreWeights(asdict(settings.weights))),
         stats,
         attempt_s=settings.attempt_s,
-        failures=settings.failures,
-        pause_s=settings.pause_s,
     )
 
 

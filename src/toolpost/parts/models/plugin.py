@@ -10,6 +10,7 @@ from toolpost.parts.models.breaker import Breaker
 from toolpost.parts.models.endpoint import ModelPrompt
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.score import FACTORS, ScoreRequest
+from toolpost.parts.models.settings import CALL_TIMEOUT_S
 from toolpost.parts.models.stats import Totals
 
 PROMPT_LIMIT: Final = 4_000_000
@@ -96,7 +97,7 @@ _MODEL_STATS: Final = _object(
 )
 
 
-def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
+def models_plugin(router: Router) -> Plugin:
     """Make the plugin that runs the tools on a router."""
     plugin = Plugin(
         "models",
@@ -154,11 +155,11 @@ def models_plugin(router: Router, *, timeout_s: float) -> Plugin:
             ErrorCode.TOOL_TIMEOUT,
             ErrorCode.HANDLER_ERROR,
         ],
-        timeout_s=timeout_s,
+        timeout_s=CALL_TIMEOUT_S,
     )
     async def router_call(arguments: JsonObject, context: Context) -> JsonObject:
         request = _read_request(arguments)
-        limit_s = max(timeout_s - MARGIN_S, timeout_s / 2)
+        limit_s = CALL_TIMEOUT_S - MARGIN_S
         prompt = ModelPrompt.of_text(
             arguments["prompt"],
             system=arguments.get("system"),

@@ -34,7 +34,7 @@ from toolpost.contracts.errors import (
     UpstreamUnavailable,
 )
 from toolpost.discovery.search import estimate_tokens
-from toolpost.parts.models.breaker import Breaker, CircuitPass
+from toolpost.parts.models.breaker import FAILURES, PAUSE_S, Breaker, CircuitPass
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelPrompt, TextListener
 from toolpost.parts.models.score import Score, Scorer, ScoreRequest, ScoreWeights, estimate_cost
 from toolpost.parts.models.stats import ModelAttempt, Stats
@@ -118,8 +118,8 @@ class Router:
         stats: Stats,
         *,
         attempt_s: float = 30.0,
-        failures: int = 3,
-        pause_s: float = 60.0,
+        failures: int = FAILURES,
+        pause_s: float = PAUSE_S,
         clock: Callable[[], float] = steady_s,
     ) -> None:
         self.models = models

@@ -1,8 +1,6 @@
 """`[models.NAME]`, `[router]` and `[groups.NAME]`: which models there are, how one is chosen, which servers are alike."""
 
-import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -11,13 +9,16 @@ from msgspec import Meta
 
 from toolpost.base.redaction import remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings.callers import read_token_file
+from toolpost.settings import ADVANCED, SECRET, read_secret
 from toolpost.settings.model import Config, Seconds
 from toolpost.settings.section import Section
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]*"
 ModelName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 GroupName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$", max_length=32)]
+
+CALL_TIMEOUT_S: Final = 120.0
+"""Time limit of `router_call`, with all attempts."""
 
 Tokens = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -30,19 +31,25 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     url: Annotated[str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1")] = None
     model: Annotated[str, Meta(description="the endpoint's name of the model; the name of the entry, if not set")] = ""
-    api: Annotated[Literal["chat", "responses"], Meta(description="chat completions, or the Responses API")] = "chat"
-    key_env: Annotated[str | None, Meta(description="environment variable with the API key")] = None
-    key_file: Annotated[str | None, Meta(description="file with the API key, relative to the project")] = None
+    api: Annotated[
+        Literal["chat", "responses"], Meta(description="chat completions, or the Responses API", extra=ADVANCED)
+    ] = "chat"
+    key: Annotated[
+        str | None, Meta(description="the API key, such as `${API_KEY}` or `${file:api.key}`", extra=SECRET)
+    ] = None
     agent: Annotated[str | None, Meta(description="instead of a URL: an agent of `[agents]` that answers")] = None
-    context: Annotated[Tokens | None, Meta(description="context window, in tokens")] = None
-    input_price: Annotated[Price, Meta(description="price of a million input tokens")] = 0.0
-    output_price: Annotated[Price, Meta(description="price of a million output tokens")] = 0.0
+    context: Annotated[Tokens | None, Meta(description="context window, in tokens", extra=ADVANCED)] = None
+    input_price: Annotated[Price, Meta(description="price of a million input tokens", extra=ADVANCED)] = 0.0
+    output_price: Annotated[Price, Meta(description="price of a million output tokens", extra=ADVANCED)] = 0.0
     skills: Annotated[list[str], Meta(description="what it is good at, such as `code` or `summaries`")] = []
-    domains: Annotated[list[str], Meta(description="fields that it knows, such as `law`")] = []
-    description: Annotated[str, Meta(description="what it is for, in a sentence; prompts are compared with it")] = ""
+    domains: Annotated[list[str], Meta(description="fields that it knows, such as `law`", extra=ADVANCED)] = []
+    description: Annotated[
+        str, Meta(description="what it is for, in a sentence; prompts are compared with it", extra=ADVANCED)
+    ] = ""
     preference: Annotated[Share, Meta(description="how much it is preferred to others, from 0 to 1")] = 0.5
     max_output_tokens: Annotated[
-        Tokens | None, Meta(description="the longest answer, where a call sets no limit; the endpoint's, if not set")
+        Tokens | None,
+        Meta(description="the longest answer, where a call sets no limit; the endpoint's, if not set", extra=ADVANCED),
     ] = None
     enabled: Annotated[bool, Meta(description="false turns it off")] = True
 
@@ -50,24 +57,24 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class WeightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What counts how much in a score; only the proportions matter."""
 
-    domain: Annotated[Weight, Meta(description="how well its domains fit")] = 2.0
-    skill: Annotated[Weight, Meta(description="how well its skills fit")] = 2.0
-    context: Annotated[Weight, Meta(description="how much room its context window leaves")] = 1.0
-    cost: Annotated[Weight, Meta(description="its price")] = 1.0
-    latency: Annotated[Weight, Meta(description="how soon it has answered")] = 1.0
-    reliability: Annotated[Weight, Meta(description="how often it has answered")] = 2.0
-    preference: Annotated[Weight, Meta(description="the preference of the operator or of the call")] = 1.0
+    domain: Annotated[Weight, Meta(description="how well its domains fit", extra=ADVANCED)] = 2.0
+    skill: Annotated[Weight, Meta(description="how well its skills fit", extra=ADVANCED)] = 2.0
+    context: Annotated[Weight, Meta(description="how much room its context window leaves", extra=ADVANCED)] = 1.0
+    cost: Annotated[Weight, Meta(description="its price", extra=ADVANCED)] = 1.0
+    latency: Annotated[Weight, Meta(description="how soon it has answered", extra=ADVANCED)] = 1.0
+    reliability: Annotated[Weight, Meta(description="how often it has answered", extra=ADVANCED)] = 2.0
+    preference: Annotated[Weight, Meta(description="the preference of the operator or of the call", extra=ADVANCED)] = (
+        1.0
+    )
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a model is chosen, and what happens when it fails."""
 
-    timeout_s: Annotated[Seconds, Meta(description="time limit of `router_call`, with all attempts")] = 120.0
-    attempt_s: Annotated[Seconds, Meta(description="time limit of one attempt")] = 30.0
-    failures: Annotated[int, Meta(ge=1, le=100, description="failures in a row that open a model's circuit")] = 3
-    pause_s: Annotated[Seconds, Meta(description="how long an open circuit lets nothing through")] = 60.0
+    attempt_s: Annotated[Seconds, Meta(description="time limit of one attempt", extra=ADVANCED)] = 30.0
     sampling: Annotated[
-        bool, Meta(description="answer sampling requests of servers where the client of the call does not")
+        bool,
+        Meta(description="answer sampling requests of servers where the client of the call does not", extra=ADVANCED),
     ] = False
     weights: WeightSettings = WeightSettings()
 
@@ -77,10 +84,12 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     servers: Annotated[list[str], Meta(description="servers of `[servers]`, the preferred one first")] = []
     idempotent: Annotated[
-        list[str], Meta(description="tools that may be called twice, besides those whose servers say so")
+        list[str],
+        Meta(description="tools that may be called twice, besides those whose servers say so", extra=ADVANCED),
     ] = []
     tags: Annotated[
-        list[str] | None, Meta(description="tags to select its tools by; those that all its servers have, if not set")
+        list[str] | None,
+        Meta(description="tags to select its tools by; those that all its servers have, if not set", extra=ADVANCED),
     ] = None
 
 
@@ -97,9 +106,7 @@ def check_model(name: str, model: ModelSettings) -> None:
             f"{place} needs either a `url` or an `agent`.",
             hint="set `url` to an OpenAI-compatible API, or `agent` to a name of [agents]",
         )
-    if model.key_env is not None and model.key_file is not None:
-        raise BadConfiguration(f"{place} has both `key_env` and `key_file`.", hint="keep one of them")
-    if model.agent is not None and (model.key_env or model.key_file):
+    if model.agent is not None and model.key is not None:
         raise BadConfiguration(f"{place}: an agent takes no key here.", hint="set it in the agent's own `env`")
 
 
@@ -111,22 +118,12 @@ def check_group(name: str, group: GroupSettings) -> None:
         )
 
 
-def read_key(
-    name: str, model: ModelSettings, *, project: Path, environment: Mapping[str, str] | None = None
-) -> str | None:
+def read_key(name: str, model: ModelSettings, *, project: Path) -> str | None:
     """Read a model's key, None if it needs none; logs and errors conceal it from now on. Raises `BadConfiguration`."""
-    key = None
-    if model.key_env is not None:
-        key = (os.environ if environment is None else environment).get(model.key_env, "").strip()
-        if not key:
-            raise BadConfiguration(
-                f"models.{name}.key_env: the environment variable {model.key_env} is not set.",
-                hint="set it before starting Toolpost, or remove key_env",
-            )
-    elif model.key_file is not None:
-        key = read_token_file(project / model.key_file, f"models.{name}.key_file")
-    if key is not None:
-        remember_secrets([key])
+    if model.key is None:
+        return None
+    key = read_secret(model.key, project=project, place=f"models.{name}.key")
+    remember_secrets([key])
     return key
 
 

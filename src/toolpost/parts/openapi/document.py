@@ -31,7 +31,7 @@ from anyio.abc import ByteReceiveStream
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.state_folder import OWN_FOLDER
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, ToolpostError
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.net.client import HttpClient, HttpFailed
 from toolpost.net.network import DIRECT, Network
 from toolpost.parts.openapi.settings import is_url
@@ -172,13 +172,9 @@ def _parse_json(data: bytes, place: str) -> Json:
 
 
 def parse_yaml(data: bytes, place: str) -> Json:
-    """Parse YAML here; raises `BadDocument`, or `CapabilityMissing` without the extra."""
-    try:
-        import yaml
-    except ImportError:
-        raise CapabilityMissing(
-            f"{place} is not JSON, and YAML cannot be read here.", hint="pip install 'toolpost[apis]'"
-        ) from None
+    """Parse YAML here; raises `BadDocument`."""
+    import yaml
+
     try:
         text = data.decode("utf-8-sig")
         _check_depth(yaml.parse(text, Loader=_make_loader()))
@@ -273,7 +269,7 @@ def _to_plain(node: Any, depth: int, nodes: "itertools.count[int]") -> Json:
 async def load_document(
     source: str, *, project: Path, place: str, network: Network = DIRECT, accepts_copy: bool = False
 ) -> Document:
-    """Read and parse a document beside the event loop; raises `BadDocument`, or `CapabilityMissing` for YAML without its extra.
+    """Read and parse a document beside the event loop; raises `BadDocument`.
 
     One that is fetched is kept once it could be read, and used when it cannot be fetched another time. With `accepts_copy` it is
     used as well when the one that is fetched cannot be read.
@@ -288,7 +284,7 @@ async def load_document(
         return await _use_copy(kept, place, folder, error)
     try:
         document = await _parse_or_recall(data, place, folder)
-    except (BadDocument, CapabilityMissing) as error:
+    except BadDocument as error:
         if not accepts_copy:
             raise
         return await _use_copy(kept, place, folder, error)
@@ -357,8 +353,7 @@ async def _parse_yaml_apart(data: bytes, place: str) -> bytes:
             answer = msgspec.json.decode(received if process.returncode == 0 else b"", type=YamlAnswer)
             if answer.problem is None:
                 return bytes(answer.document)
-            kind = CapabilityMissing if answer.hint else BadDocument
-            raise kind(answer.problem, hint=answer.hint)
+            raise BadDocument(answer.problem, hint=answer.hint)
     raise BadDocument(f"{place} cannot be read: it takes too much memory or time to parse.", hint="write it as JSON")
 
 

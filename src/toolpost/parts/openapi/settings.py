@@ -14,6 +14,7 @@ from msgspec import Meta
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.values import OwnValue, Template
+from toolpost.settings import ADVANCED, LATE, SECRET
 from toolpost.settings.masking import find_secrets
 from toolpost.settings.model import Config
 from toolpost.settings.network import UNSET, NetworkSettings
@@ -34,32 +35,36 @@ ApiName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=32)]
 
 
 class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An HTTP API whose operations are tools. `${VAR}` is replaced in its URLs, headers and keys."""
+    """An HTTP API whose operations are tools."""
 
     document: Annotated[
         str, Meta(description="its OpenAPI document (3.0, 3.1, or Swagger 2.0): a file of the project, or a URL")
     ] = ""
     base: Annotated[
-        str, Meta(description="URL that the paths of its operations are below; nothing else is requested")
+        str, Meta(description="URL that the paths of its operations are below; nothing else is requested", extra=LATE)
     ] = ""
-    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it")] = {}
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers of every request to it", extra=SECRET)] = {}
     security: Annotated[
         dict[str, str],
         Meta(
             description="keys for the document's security schemes, by their names: an API key, a bearer token, or"
-            " `user:password`; sent where the operation asks for them"
+            " `user:password`; sent where the operation asks for them",
+            extra=SECRET,
         ),
     ] = {}
     credentials: Annotated[
         Credentials | None,
         Meta(
             description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
-            " the caller's where a value refers to `${caller:KEY}`"
+            " the caller's where a value refers to `${caller:KEY}`",
+            extra=ADVANCED,
         ),
     ] = None
-    auth: Annotated[AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)")] = None
+    auth: Annotated[
+        AuthSettings | None, Meta(description="how the gateway gets access tokens for it (OAuth)", extra=SECRET)
+    ] = None
     network: Annotated[
-        NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`")
+        NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`", extra=LATE)
     ] = UNSET
     allow: Annotated[
         list[str],
@@ -73,22 +78,25 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Literal["enforce", "off"],
         Meta(
             description="`enforce` lists what operations answer and holds the API to it; `off` does neither, which more than"
-            " halves the listing"
+            " halves the listing",
+            extra=ADVANCED,
         ),
     ] = "enforce"
     contracts: Annotated[
-        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`")
+        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`", extra=ADVANCED)
     ] = None
-    description: Annotated[str, Meta(description="what it is for: words by which a search finds its tools")] = ""
+    description: Annotated[
+        str, Meta(description="what it is for: words by which a search finds its tools", extra=ADVANCED)
+    ] = ""
     timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)] | None,
         Meta(description="time limit of its tools, instead of `limits.timeout_s`"),
     ] = None
     response_limit_bytes: Annotated[
-        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes")
+        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes", extra=ADVANCED)
     ] = 8 * 1024 * 1024
     budget_tokens: Annotated[
-        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns")
+        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns", extra=ADVANCED)
     ] = 25_000
     refresh_s: Annotated[
         float,
@@ -97,6 +105,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             le=86_400,
             description="how often a document at a URL is fetched again, in seconds; 0 fetches it at the start only. A file is"
             " read again when it changes",
+            extra=ADVANCED,
         ),
     ] = 300
     enabled: Annotated[bool, Meta(description="false turns it off")] = True
@@ -165,7 +174,6 @@ APIS: Final[Section[dict[str, ApiSettings]]] = Section(
     default={},
     check_entry=check_api,
     as_server=as_server,
-    secrets=("headers", "security", "auth"),
 )
 
 

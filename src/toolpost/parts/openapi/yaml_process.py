@@ -7,7 +7,6 @@ import sys
 
 import msgspec
 
-from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.openapi.document import BadDocument, YamlAnswer, parse_yaml
 from toolpost.upstreams.validation.process import limit_resources
 
@@ -16,7 +15,7 @@ def main() -> None:
     limit_resources()
     try:
         document = msgspec.Raw(msgspec.json.encode(parse_yaml(sys.stdin.buffer.read(), sys.argv[1])))
-    except (BadDocument, CapabilityMissing) as error:
+    except BadDocument as error:
         answer = YamlAnswer(problem=error.message, hint=error.hint)
     else:
         answer = YamlAnswer(document=document)

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED
 from toolpost.settings.model import Seconds
 from toolpost.settings.section import Section
 
@@ -28,9 +29,11 @@ class LimitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     )
     callers: Annotated[list[str] | None, Meta(description="callers by name, as the audit has them")] = None
     limit_tokens: Annotated[LimitTokens | None, Meta(description="as `results.limit_tokens`")] = None
-    limit_bytes: Annotated[LimitBytes | None, Meta(description="as `results.limit_bytes`")] = None
-    blob_bytes: Annotated[LimitBytes | None, Meta(description="as `results.blob_bytes`, which it is if not set")] = None
-    whole: Annotated[bool, Meta(description="send results whole, whatever their size")] = False
+    limit_bytes: Annotated[LimitBytes | None, Meta(description="as `results.limit_bytes`", extra=ADVANCED)] = None
+    blob_bytes: Annotated[
+        LimitBytes | None, Meta(description="as `results.blob_bytes`, which it is if not set", extra=ADVANCED)
+    ] = None
+    whole: Annotated[bool, Meta(description="send results whole, whatever their size", extra=ADVANCED)] = False
 
 
 class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,15 +43,23 @@ class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         LimitTokens | None, Meta(description="the text of a result, and its structured content, in tokens of 4 bytes")
     ] = None
     limit_bytes: Annotated[
-        LimitBytes | None, Meta(description="the same in bytes; of both limits, the smaller one counts")
+        LimitBytes | None, Meta(description="the same in bytes; of both limits, the smaller one counts", extra=ADVANCED)
     ] = None
     blob_bytes: Annotated[
-        LimitBytes, Meta(description="images, audio and files of a result together, in base64; others become links")
+        LimitBytes,
+        Meta(
+            description="images, audio and files of a result together, in base64; others become links", extra=ADVANCED
+        ),
     ] = 4_000_000
-    keep_s: Annotated[Seconds, Meta(description="how long the whole result can be read")] = 3_600.0
+    keep_s: Annotated[Seconds, Meta(description="how long the whole result can be read", extra=ADVANCED)] = 3_600.0
     keep_mb: Annotated[
         int,
-        Meta(ge=1, le=100_000, description="how much is kept for one caller, in MB; the oldest results go first"),
+        Meta(
+            ge=1,
+            le=100_000,
+            description="how much is kept for one caller, in MB; the oldest results go first",
+            extra=ADVANCED,
+        ),
     ] = 256
     rules: Annotated[
         dict[str, LimitRule], Meta(description="other limits for some tools and callers, in this order")

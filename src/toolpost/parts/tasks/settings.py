@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from toolpost.settings import ADVANCED
 from toolpost.settings.model import Seconds
 from toolpost.settings.section import Section
 
@@ -12,10 +13,15 @@ from toolpost.settings.section import Section
 class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
 
-    ttl_s: Annotated[Seconds, Meta(description="how long the outcome of a task can be read")] = 3_600.0
+    ttl_s: Annotated[Seconds, Meta(description="how long the outcome of a task can be read", extra=ADVANCED)] = 3_600.0
     after_s: Annotated[
         float,
-        Meta(ge=0, le=60, description="a call that ends sooner is answered directly; with 0 every call becomes a task"),
+        Meta(
+            ge=0,
+            le=60,
+            description="a call that ends sooner is answered directly; with 0 every call becomes a task",
+            extra=ADVANCED,
+        ),
     ] = 0.5
 
 

@@ -22,5 +22,4 @@ PART = Part(
     opens="toolpost.parts.telemetry.part:open_telemetry",
     settings=("toolpost.parts.telemetry.settings:TELEMETRY",),
     doctor="toolpost.parts.telemetry.doctor:TelemetryDoctor",
-    find_idle="toolpost.parts.telemetry.part:find_idle",
 )

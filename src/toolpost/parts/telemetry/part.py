@@ -6,12 +6,12 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from toolpost.base.events import event
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
+from toolpost.contracts.errors import CapabilityMissing
 from toolpost.parts.telemetry.settings import (
     OFF_HINT,
     TELEMETRY,
@@ -20,24 +20,13 @@ from toolpost.parts.telemetry.settings import (
     is_enabled,
     resolve,
 )
-from toolpost.settings import changed_keys, make_idle
 
 if TYPE_CHECKING:
     from toolpost.host.host import Host
-    from toolpost.settings import Config
 
 _log = logging.getLogger("toolpost.telemetry")
 
 _FLUSH_S = 1.0
-
-
-def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
-    """Find settings of what is not sent."""
-    settings = TELEMETRY.of(config)
-    for key in changed_keys(settings, "sample", "content", "queue") if not settings.traces else ():
-        yield make_idle(f"telemetry.{key}", "no spans are sent", f"remove traces = false, or {key}")
-    for key in changed_keys(settings, "interval_s") if not settings.metrics else ():
-        yield make_idle(f"telemetry.{key}", "no metrics are sent", f"remove metrics = false, or {key}")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings import ADVANCED
 from toolpost.settings.section import Section
 
 Signal = Literal["traces", "metrics"]
@@ -31,23 +32,23 @@ class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     endpoint: Annotated[
         str, Meta(description="URL of an OTLP receiver, without `/v1/traces`; port 4318 here if empty")
     ] = ""
-    protocol: Annotated[Protocol, Meta(description="`http/protobuf` or `grpc`")] = "http/protobuf"
-    service_name: Annotated[str, Meta(min_length=1, description="`service.name` of everything that is sent")] = (
-        "toolpost"
-    )
-    traces: Annotated[bool, Meta(description="send spans")] = True
-    metrics: Annotated[bool, Meta(description="send histograms of durations")] = True
+    protocol: Annotated[Protocol, Meta(description="`http/protobuf` or `grpc`", extra=ADVANCED)] = "http/protobuf"
     sample: Annotated[
-        float, Meta(ge=0, le=1, description="share of the traces that begin here; others keep their caller's decision")
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="share of the traces that begin here; others keep their caller's decision",
+            extra=ADVANCED,
+        ),
     ] = 1.0
     content: Annotated[
         bool,
-        Meta(description="put arguments, results and error messages on spans; secrets are redacted by their names"),
+        Meta(
+            description="put arguments, results and error messages on spans; secrets are redacted by their names",
+            extra=ADVANCED,
+        ),
     ] = False
-    interval_s: Annotated[float, Meta(ge=1, description="how often metrics are sent")] = 60.0
-    queue: Annotated[
-        int, Meta(ge=1, description="spans that wait to be sent; while a receiver is away, further ones are dropped")
-    ] = 16_384
 
 
 TELEMETRY: Final = Section(name="telemetry", struct=TelemetrySettings, default=TelemetrySettings())
@@ -116,14 +117,14 @@ def resolve(
     """Combine the section with the variables; raises BadConfiguration for a value that makes no sense."""
     is_parent_based, ratio = _read_sampler(settings, variables)
     return TelemetrySpec(
-        traces=_find_destination("traces", settings, variables) if settings.traces else None,
-        metrics=_find_destination("metrics", settings, variables) if settings.metrics else None,
-        resource=_find_resource(settings, variables, resource or {}),
+        traces=_find_destination("traces", settings, variables),
+        metrics=_find_destination("metrics", settings, variables),
+        resource=_find_resource(variables, resource or {}),
         is_parent_based=is_parent_based,
         ratio=ratio,
         has_content=settings.content or variables.get(_CAPTURE, "").strip().lower() == "true",
-        interval_s=_read_number(variables, "OTEL_METRIC_EXPORT_INTERVAL", settings.interval_s * 1000) / 1000,
-        queue_limit=int(_read_number(variables, "OTEL_BSP_MAX_QUEUE_SIZE", settings.queue)),
+        interval_s=_read_number(variables, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
+        queue_limit=int(_read_number(variables, "OTEL_BSP_MAX_QUEUE_SIZE", 16_384)),
         batch_size=int(_read_number(variables, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_048)),
         delay_s=_read_number(variables, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
     )
@@ -166,10 +167,8 @@ def _find_destination(signal: Signal, settings: TelemetrySettings, variables: Ma
     )
 
 
-def _find_resource(
-    settings: TelemetrySettings, variables: Mapping[str, str], known: Mapping[str, str]
-) -> dict[str, str]:
-    found = {**known, "service.name": settings.service_name}
+def _find_resource(variables: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    found = {**known, "service.name": "toolpost"}
     found |= _split_pairs(variables.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     if name := variables.get("OTEL_SERVICE_NAME", "").strip():
         found["service.name"] = name

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from toolpost.settings import ADVANCED
 from toolpost.settings.section import Section
 
 ALL_AGENTS: Final = "*"
@@ -25,14 +26,16 @@ class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         dict[str, str],
         Meta(
             description="tools that are refused until their caller has recorded a decision for a task, each with the argument"
-            ' that has its `task_id`, such as `bus__worker_done = "bead_id"`'
+            ' that has its `task_id`, such as `bus__worker_done = "bead_id"`',
+            extra=ADVANCED,
         ),
     ] = {}
     deciding_agents: Annotated[
         list[str],
         Meta(
             description="agents of `[agents]` that must record a decision in each turn, `*` for all: one that has not is asked"
-            " for it once more, and then the turn fails"
+            " for it once more, and then the turn fails",
+            extra=ADVANCED,
         ),
     ] = []
 
@@ -40,7 +43,8 @@ class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Annotated[float, Meta(gt=0, le=36_500)] | None,
         Meta(
             description="remove the records of a session so many days after it was finalized; root, size and signature are kept."
-            " Without it, all are kept"
+            " Without it, all are kept",
+            extra=ADVANCED,
         ),
     ] = None
 

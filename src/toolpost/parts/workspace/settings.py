@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from toolpost.settings import ADVANCED
 from toolpost.settings.model import Count, Seconds
 from toolpost.settings.section import Section
 
@@ -13,23 +14,27 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """The `workspace` plugin: the folders whose code is indexed and may be read."""
 
     roots: Annotated[list[str], Meta(description="folders, each a repository; the project unless given")] = []
-    index_dir: Annotated[str, Meta(description="where indexes are kept, relative to the project")] = (
+    index_dir: Annotated[str, Meta(description="where indexes are kept, relative to the project", extra=ADVANCED)] = (
         ".toolpost/workspace"
     )
-    file_limit_bytes: Annotated[int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed")] = (
-        2 * 1024 * 1024
-    )
-    files: Annotated[Count, Meta(description="files of one repository that are indexed")] = 250_000
-    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build")] = 600.0
+    file_limit_bytes: Annotated[
+        int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed", extra=ADVANCED)
+    ] = 2 * 1024 * 1024
+    files: Annotated[Count, Meta(description="files of one repository that are indexed", extra=ADVANCED)] = 250_000
+    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build", extra=ADVANCED)] = 600.0
     allow_secret_files: Annotated[
         list[str],
-        Meta(description="globs of files that may be read although their names say that they hold secrets"),
+        Meta(
+            description="globs of files that may be read although their names say that they hold secrets",
+            extra=ADVANCED,
+        ),
     ] = []
     watch: Annotated[
         bool, Meta(description="whether a running server indexes changes by itself, in the background")
     ] = False
     settle_s: Annotated[
-        Seconds, Meta(description="how long files that are watched must be left alone before they are indexed")
+        Seconds,
+        Meta(description="how long files that are watched must be left alone before they are indexed", extra=ADVANCED),
     ] = 1.0
 
 

@@ -51,7 +51,7 @@ function empty() {
         element("h3", {}, "No agent is configured"),
         element("p", {}, "An agent is the program that answers. Add one to the gateway's toolpost.toml:"),
         element("pre", { tabindex: "0" }, element("code", {}, EXAMPLE)),
-        element("p", {}, "Then install the extra harness, if it is not there (pip install 'toolpost[harness]'), and restart toolpost serve."),
+        element("p", {}, "Then install the extra agents, if it is not there (pip install 'toolpost[agents]'), and restart toolpost serve."),
       ];
   return element("div", { class: "empty body" }, ...parts);
 }

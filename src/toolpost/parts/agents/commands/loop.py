@@ -237,7 +237,7 @@ def explain_agents() -> None:
     indented = "".join(f"    {line}" if line.strip() else line for line in EXAMPLE.splitlines(keepends=True))
     click.echo(
         f"\nAdd one to the gateway's {CONFIG_NAME}:\n\n{indented}\n"
-        "Both need the extra `harness`: pip install 'toolpost[harness]' adds it to an installation.\n"
+        "Both need the extra `agents`: pip install 'toolpost[agents]' adds it to an installation.\n"
         "`toolpost doctor` tries each agent. Restart a gateway that runs already, to have it use the agent.",
         err=True,
     )

@@ -69,7 +69,7 @@ class Schedule:
 def make() -> Plugin:
     """Raise `CapabilityMissing` without cronsim, since tools that cannot run are not listed."""
     if importlib.util.find_spec("cronsim") is None:
-        raise CapabilityMissing("`schedule` needs cronsim, which is not installed: pip install 'toolpost[harness]'")
+        raise CapabilityMissing("`schedule` needs cronsim, which is not installed: pip install 'toolpost[agents]'")
     plugin = Plugin(NAME, version=__version__)
     scheduler = _Scheduler(ConversationsHandle(plugin))
     plugin.on_start(scheduler.start)

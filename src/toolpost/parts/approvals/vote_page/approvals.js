@@ -4,7 +4,7 @@ import { ask, element, guarded, Refused, visible } from "/kit/api.js";
 import { showBar } from "/kit/bar.js";
 
 const LOOK_MS = 2000;
-const PARTS_LIMIT = 25; // parts of the list that are asked for: approvals.limit is 20,000 by default, and one part looks at 1,000
+const PARTS_LIMIT = 25; // parts of the list that are asked for: 20,000 rounds may be open, and one part looks at 1,000
 const DECIDED_LIMIT = 20; // decided rounds that stay on the page
 
 const $ = (id) => document.getElementById(id);
