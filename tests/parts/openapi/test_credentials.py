@@ -231,11 +231,11 @@ def test_commands_know_apis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     write_config(tmp_path)
     run = CliRunner()
-    done = run.invoke(main, ["credentials", "set", "pets", "TOKEN"], input="value")
+    done = run.invoke(main, ["auth", "set", "pets", "TOKEN"], input="value")
     assert (done.exit_code, "warning" in done.stderr) == (0, False), done.output
-    listed = run.invoke(main, ["credentials", "list", "--json"])
+    listed = run.invoke(main, ["auth", "list", "--json"])
     assert json.loads(listed.stdout)["credentials"][0]["server"] == "pets"
-    unused = run.invoke(main, ["credentials", "set", "pets", "TOKN"], input="value")
+    unused = run.invoke(main, ["auth", "set", "pets", "TOKN"], input="value")
     assert "apis.pets refers to ${caller:TOKN} yet; did you mean TOKEN?" in unused.stderr
     login = run.invoke(main, ["login", "pets", "--caller", "nobody"])
     assert "unknown caller" in login.stderr
