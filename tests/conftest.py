@@ -24,7 +24,7 @@ from tests.postgres import NoPostgres, Postgres, open_postgres
 LONGEST_S = 300.0
 """What takes half a minute on a machine that does nothing else has taken ten times as long on one that does much."""
 
-PATIENCE_S = 60.0
+TASK_AFTER_S = 60.0
 """How long a test's own HTTP client waits, unless it says something else: five seconds are few on a busy machine."""
 
 # An example that takes long has failed nothing: on a busy machine any of them takes more than Hypothesis' 200 ms.
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _be_patient() -> None:
     patience = inspect.signature(httpx2.AsyncClient).parameters["timeout"].default
-    patience.connect = patience.read = patience.write = patience.pool = PATIENCE_S
+    patience.connect = patience.read = patience.write = patience.pool = TASK_AFTER_S
 
 
 def pytest_collection_finish() -> None:

@@ -32,7 +32,7 @@ async def test_an_is_error_of_a_server_is_logged_once_with_and_without_a_task(
     way: Way, is_fast: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_fast:
-        monkeypatch.setattr(fast_path, "PATIENCE_S", 20.0)
+        monkeypatch.setattr(fast_path, "TASK_AFTER_S", 20.0)
     else:
         monkeypatch.setattr(FastPath, "start", lambda *_: False)
     caplog.set_level(logging.INFO)

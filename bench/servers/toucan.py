@@ -9,7 +9,7 @@ from typing import Any
 from bench.processes import ROOT
 from toolpost import Plugin, Tool
 from toolpost.base.ids import JsonObject
-from toolpost.contracts.contract import Terms
+from toolpost.contracts.contract import ToolDefinition
 
 DEFINITIONS = ROOT.parent / "shared" / "data" / "tools" / "toucan.jsonl"
 
@@ -37,7 +37,7 @@ def _slug(name: str) -> str:
 
 
 def _tool(definition: dict[str, Any]) -> Tool:
-    terms = Terms(
+    terms = ToolDefinition(
         name=definition["name"],
         description=definition.get("description") or "Not described.",
         input_schema=definition["inputSchema"],

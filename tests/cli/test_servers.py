@@ -66,7 +66,7 @@ def test_servers_are_shown_as_they_are(gateway: Server, invoke: Run) -> None:
     assert [(refusal["tool"], refusal["place"]) for refusal in reports["broken"]["refused"]] == [
         ("bad", "inputSchema/properties/a/type")
     ]
-    assert set(reports["dies"]) >= {"transport", "pids", "inFlight", "restarts", "lastError", "lastWords", "tools"}
+    assert set(reports["dies"]) >= {"transport", "pids", "inFlight", "restarts", "lastError", "stderrTail", "tools"}
 
 
 def test_a_degraded_server_is_shown_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tests.postgres import Postgres
 from tests.ways import OURS, STATELESS
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
@@ -354,7 +354,7 @@ async def test_a_session_does_not_keep_an_administrator_s_rights(config: Config)
         await begun(company)
         await company.boss.ask("reset_worker", worker_name="w")
         callers = {name: msgspec.structs.replace(caller, admin=False) for name, caller in config.callers.items()}
-        company.app.roster.replace(members_of(msgspec.structs.replace(config, callers=callers)))
+        company.app.roster.replace(read_callers(msgspec.structs.replace(config, callers=callers)))
         code = await company.boss.refused("reset_worker", worker_name="w")
 
     assert code == "FORBIDDEN"

@@ -20,7 +20,7 @@ from toolpost.app.reload import apply_config
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.roster import Claims, KnownCaller, Members, Roster
+from toolpost.endpoints.auth.roster import CallerTable, Claims, KnownCaller, Roster
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -129,17 +129,17 @@ def subject(name: str, *subjects: str) -> KnownCaller:
 
 async def test_streams_of_access_tokens_end_when_their_claims_fit_nobody_or_somebody_else() -> None:
     issuer = Issuer()
-    roster = Roster(Members(callers=(subject("ada", "u1"), subject("bob", "u2")), verifier=issuer))
+    roster = Roster(CallerTable(callers=(subject("ada", "u1"), subject("bob", "u2")), verifier=issuer))
     left: list[str] = []
     with ExitStack() as stack:
         for token in (b"u1", b"u2"):
             admission = await roster.verify(token)
             stack.enter_context(roster.on_removal(admission, partial(left.append, str(admission.caller.id))))
-        roster.replace(Members(callers=(subject("ada", "u1"), subject("bob", "u2", "u3")), verifier=issuer))
+        roster.replace(CallerTable(callers=(subject("ada", "u1"), subject("bob", "u2", "u3")), verifier=issuer))
         assert left == [], "the same tokens still stand for the same callers"
-        roster.replace(Members(callers=(subject("ada", "u1"), subject("carol", "u2")), verifier=issuer))
+        roster.replace(CallerTable(callers=(subject("ada", "u1"), subject("carol", "u2")), verifier=issuer))
         assert left == ["bob"]
-        roster.replace(Members(callers=(subject("ada", "u1"),)))
+        roster.replace(CallerTable(callers=(subject("ada", "u1"),)))
         assert left == ["bob", "ada"], "there is no authorization server any more"
 
 
@@ -150,7 +150,7 @@ async def test_what_was_opened_with_a_lent_token_ends_when_that_is_taken_back() 
     admission = roster.find(b"delegated")
     assert admission is not None
     with roster.on_removal(admission, lambda: left.append("delegated")):
-        roster.replace(Members())
+        roster.replace(CallerTable())
         assert left == []
         roster.revoke(b"delegated")
         assert left == ["delegated"]

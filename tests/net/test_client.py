@@ -1444,7 +1444,7 @@ async def test_an_answer_that_is_taken_ahead_leaves_the_connection_as_it_was() -
             client.release(first)
             return True
 
-        first.connection.on_result = take
+        first.connection.on_answer = take
         await until(lambda: taken == [b"{}"])
         assert not first.answer.done()
         await client.finish(second)

@@ -27,7 +27,7 @@ from tests.upstreams.servers.proxies import PASSWORD, USER, Proxy, server_contex
 from tests.upstreams.test_sse import sse_server
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost.app import open_app, open_http
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth_keys import fetch_json
@@ -270,7 +270,7 @@ async def test_models_and_signing_keys_are_reached_through_the_proxy() -> None:
                 oauth=OAuthSettings(issuer="https://a.example", resource="https://b.example", others="allow")
             ),
         )
-        verifier = members_of(config).verifier
+        verifier = read_callers(config).verifier
         assert verifier is not None
         assert verifier.rules.issuers[0].network == network
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.collected import DEFINITION_SETS, load_definitions
 from toolpost import Tool
-from toolpost.contracts.contract import Terms
+from toolpost.contracts.contract import ToolDefinition
 from toolpost.discovery import Catalog
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import STATELESS
@@ -22,7 +22,7 @@ def test_real_definitions_are_held_or_refused_by_name(name: str) -> None:
     definitions = load_definitions(name)
     for definition in definitions.listed:
         slug = re.sub(r"[^A-Za-z0-9-]+", "-", definition["server"]).strip("-") or "server"
-        terms = Terms(
+        terms = ToolDefinition(
             name=definition["name"],
             description=definition.get("description") or "Not described.",
             input_schema=definition["inputSchema"],

@@ -15,7 +15,7 @@ from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.keychain import write_keychain
-from toolpost.credentials.values import OwnValue
+from toolpost.credentials.values import CallerValue
 from toolpost.net.network import DIRECT
 from toolpost.settings import Config, ResolvedServer, ServerSettings, config_schema, load_config
 from toolpost.upstreams.spec import ServerSpec
@@ -75,7 +75,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         cwd=tmp_path / "sub",
         url=None,
         headers={},
-        own_env={"OWN": ("a ", OwnValue("KEY"), " z")},
+        own_env={"OWN": ("a ", CallerValue("KEY"), " z")},
         own_headers={},
         credentials="caller",
         network=DIRECT,
@@ -98,7 +98,7 @@ def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
         idle_s=10.0,
         relist_s=30.0,
     )
-    assert servers["remote"].own_headers == {"X-Key": (OwnValue("KEY"),)}
+    assert servers["remote"].own_headers == {"X-Key": (CallerValue("KEY"),)}
     assert servers["remote"].credentials == "caller"
     assert servers["remote"].headers == {"Authorization": "Bearer t0ps3cret"}
     assert (servers["remote"].command, servers["remote"].transport) == (None, "sse")
@@ -365,7 +365,7 @@ def test_values_of_callers_are_for_headers_and_variables(tmp_path: Path) -> None
     )
     # What is escaped, or comes out of a variable, is text.
     assert server.env == {"A": "${caller:K}"}
-    assert server.own_env == {"B": ("${caller:Z}", "-", OwnValue("K.1"))}
+    assert server.own_env == {"B": ("${caller:Z}", "-", CallerValue("K.1"))}
     for text in (
         'command = "x"\nargs = ["${caller:K}"]',
         'url = "http://localhost/${caller:K}"',

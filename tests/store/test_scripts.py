@@ -14,7 +14,7 @@ import pytest
 
 from toolpost.contracts.errors import GatewayError, InvalidRequest
 from toolpost.store import open_store
-from toolpost.store.scripts import NOW, Script, Statement, Together, change, lock_name
+from toolpost.store.scripts import NOW, Batch, Script, Statement, change, lock_name
 from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -58,9 +58,9 @@ async def test_what_is_asked_together_is_done_together(url: str) -> None:
     def script() -> Script[tuple[int, int, int, list[str]]]:
         first = yield change(_ADD, ("a", "x"))
         again = yield change(_ADD, ("a", "x"))
-        rows = yield Together((change(_ADD, ("b", "x")), Statement(_ADD, ("c", "x")), Statement(_ADD, ("d", "y"))))
+        rows = yield Batch((change(_ADD, ("b", "x")), Statement(_ADD, ("c", "x")), Statement(_ADD, ("d", "y"))))
         yield lock_name("the only one")
-        found = yield Together(
+        found = yield Batch(
             (
                 Statement("SELECT task FROM bus_needs WHERE needs = ?1 ORDER BY task", ("x",)),
                 Statement("DELETE FROM bus_needs WHERE task = ?1", ("d",)),

@@ -49,7 +49,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave calls without a task until something happens to them."""
-    monkeypatch.setattr(fast_path, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(fast_path, "TASK_AFTER_S", 20.0)
 
 
 @pytest.fixture
@@ -103,13 +103,13 @@ async def test_a_server_that_takes_its_time_is_hardly_ever_watched_for_its_answe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched: list[bool] = []
-    poll_briefly = PipeReader.poll_briefly
+    spin = PipeReader.spin
 
     def counted(self: PipeReader, limit_s: float) -> bool:
-        watched.append(poll_briefly(self, limit_s))
+        watched.append(spin(self, limit_s))
         return watched[-1]
 
-    monkeypatch.setattr(PipeReader, "poll_briefly", counted)
+    monkeypatch.setattr(PipeReader, "spin", counted)
     async with gateway(hostile()) as (_, client):
         for _ in range(100):
             await client.call_tool("up__sleep", {"seconds": 0.002})
@@ -120,13 +120,13 @@ async def test_a_server_that_takes_its_time_is_hardly_ever_watched_for_its_answe
 
 async def test_a_server_that_answers_while_it_is_watched_is_watched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[bool] = []
-    poll_briefly = PipeReader.poll_briefly
+    spin = PipeReader.spin
 
     def patient(self: PipeReader, _limit_s: float) -> bool:
-        watched.append(poll_briefly(self, 0.5))
+        watched.append(spin(self, 0.5))
         return watched[-1]
 
-    monkeypatch.setattr(PipeReader, "poll_briefly", patient)
+    monkeypatch.setattr(PipeReader, "spin", patient)
     async with gateway(hostile()) as (_, client):
         for _ in range(30):
             # Not so quick that the answer is there before anybody could watch for it.
@@ -458,7 +458,7 @@ STEPS = ("accepts_quickly", "is_open_to", "read_plain_result", "append_now")
 @pytest.mark.parametrize(
     ("step", "raised", "back"),
     [
-        *[("send_ahead", raised, back) for raised, back in zip(RAISED, BACKS, strict=True)],
+        *[("try_send", raised, back) for raised, back in zip(RAISED, BACKS, strict=True)],
         *[(step, "a bug", "stdio") for step in STEPS],
     ],
 )
@@ -475,7 +475,7 @@ async def test_whatever_the_fast_path_raises_goes_the_ordinary_way(
     async with behind(back) as spec, gateway(spec, config=on_disk(path)) as (app, client):
         assert text_of(await client.call_tool("up__echo", {"text": "a"})) == "a"
         holders: dict[str, Any] = {
-            "send_ahead": app.servers.providers["up"].supervisor,
+            "try_send": app.servers.providers["up"].supervisor,
             "accepts_quickly": Contract,
             "is_open_to": Lock,
             "read_plain_result": fast_path,

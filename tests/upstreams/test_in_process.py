@@ -16,7 +16,7 @@ from tests.upstreams.servers.objects import MAKERS, Seen
 from tests.waiting import until
 from tests.ways import STATELESS, Way, stdio_server
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.providers.plugin_host import PluginHost, candidates_from
+from toolpost.providers.plugin_host import Plugins, candidates_from
 from toolpost.settings import PluginSettings
 from toolpost.testing import IN_MEMORY, Config, client_of, error_of, open_test_app
 
@@ -183,7 +183,7 @@ async def test_tools_that_are_added_while_it_runs_are_listed() -> None:
 
 
 async def test_the_name_is_the_authors_else_that_of_the_module() -> None:
-    host = PluginHost()
+    host = Plugins()
     for candidate in candidates_from([f"{OBJECTS}:mcp", f"{OBJECTS}:unnamed", f"{OBJECTS}:fast"]):
         host.load(candidate)
     assert list(host.servers) == ["things", "objects"]

@@ -194,7 +194,7 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         "evil__maps_lookup": ["shadowing"],
         "evil__lookup": ["instruction"],
     }
-    assert "toolpost_tools_suspicious 2" in shown
+    assert "toolpost_tools_with_findings 2" in shown
     assert sorted(still) == ["evil__lookup", "evil__maps_lookup"]
 
 
@@ -206,7 +206,7 @@ async def test_changed_and_withheld_tools_are_counted(tmp_path: Path) -> None:
         shown = app.metrics()
 
     assert "toolpost_tools_changed 1" in shown
-    assert "toolpost_tools_withheld 1" in shown
+    assert "toolpost_tools_quarantined 1" in shown
 
 
 async def test_whoever_lists_at_once_misses_no_tool_that_changed_harmlessly(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_what_a_server_starts_before_its_call_is_awaited_counts(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "CANCELLATION_GRACE_S", 0.1)
-    log, send = tmp_path / "log", Peer.send_ahead
+    log, send = tmp_path / "log", Peer.try_send
 
     def be_slow(transport: Peer, *arguments: Any, **options: Any) -> Any:
         pending = send(transport, *arguments, **options)
@@ -145,7 +145,7 @@ async def test_what_a_server_starts_before_its_call_is_awaited_counts(
             time.sleep(0.1)  # older than a clock tick
         return pending
 
-    monkeypatch.setattr(Peer, "send_ahead", be_slow)
+    monkeypatch.setattr(Peer, "try_send", be_slow)
     async with gateway(hostile(log=log), way=way) as (app, client):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "up__family", {"stays": True})

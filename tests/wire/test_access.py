@@ -14,7 +14,7 @@ from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth.access import Access, Refused
-from toolpost.endpoints.auth.roster import KnownCaller, Members, Roster, digest_of
+from toolpost.endpoints.auth.roster import CallerTable, KnownCaller, Roster, digest_of
 from toolpost.settings import HttpSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
@@ -57,7 +57,7 @@ async def test_off_localhost_a_token_is_mandatory(host: str) -> None:
         Access(host=host, roster=Roster())
 
     known = KnownCaller(name="token", token=digest_of(b"t"))
-    access = Access(host=host, roster=Roster(Members(callers=(known,))))
+    access = Access(host=host, roster=Roster(CallerTable(callers=(known,))))
     admission = access.find_admission({b"host": b"any", b"authorization": b"Bearer t"})
     assert admission is not None
     assert admission.caller.id == "token"

@@ -28,7 +28,7 @@ from tests.wire.test_callers import LISTING, OPENING
 from tests.wire.test_callers import ask as send
 from tests.wire.test_visibility import small
 from toolpost.app import open_app, open_http
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.app.reload import apply_config
 from toolpost.app.running import App
 from toolpost.contracts.errors import BadConfiguration
@@ -398,7 +398,7 @@ def test_a_file_without_keys_is_refused_at_the_start(text: str | None, project: 
     if text is not None:
         (project.folder / "keys.json").write_text(text)
     with pytest.raises(BadConfiguration, match=r"http\.oauth\.jwks_file"):
-        members_of(project.load(ROLES, more='jwks_file = "keys.json"'))
+        read_callers(project.load(ROLES, more='jwks_file = "keys.json"'))
 
 
 async def test_a_token_that_expires_is_refused_on_an_open_connection(

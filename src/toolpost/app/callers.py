@@ -7,7 +7,14 @@ from typing import Final, Protocol
 from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth.oauth_rules import IntrospectionRules, IssuerRules, OAuthRules
-from toolpost.endpoints.auth.roster import UNMAPPED_CALLER, KnownCaller, Members, TokenIssuer, TokenVerifier, digest_of
+from toolpost.endpoints.auth.roster import (
+    UNMAPPED_CALLER,
+    CallerTable,
+    KnownCaller,
+    TokenIssuer,
+    TokenVerifier,
+    digest_of,
+)
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config, OAuthSettings
 from toolpost.settings.callers import IssuerSettings, Mode, read_passphrase
@@ -49,7 +56,7 @@ def mode_scope(config: Config, mode: Mode) -> Scope:
     return Scope(tools=tuple(config.modes.minimal)) if mode == "minimal" else UNLIMITED
 
 
-def members_of(config: Config, before: Members | None = None, login: TokenIssuer | None = None) -> Members:
+def read_callers(config: Config, before: CallerTable | None = None, login: TokenIssuer | None = None) -> CallerTable:
     """Read the callers and their tokens; keep the token verifier of `before`, with its cached keys, if its rules are the same."""
     tokens = config.caller_tokens()
     callers = [_make_known_caller(config, name, caller, tokens[name], login) for name, caller in config.callers.items()]
@@ -63,7 +70,7 @@ def members_of(config: Config, before: Members | None = None, login: TokenIssuer
             )
         )
     oauth = config.http.oauth
-    return Members(
+    return CallerTable(
         callers=tuple(callers),
         endpoint=scope_of(config.http),
         read_only=mode_scope(config, "readonly"),
@@ -104,7 +111,7 @@ def _hash_secrets(login: TokenIssuer | None, passphrase: str | None, token: str 
     return login.hash_secrets(f"{passphrase}\n{token}") if login is not None else ""
 
 
-def _make_verifier(config: Config, login: TokenIssuer | None, before: Members | None) -> TokenVerifier:
+def _make_verifier(config: Config, login: TokenIssuer | None, before: CallerTable | None) -> TokenVerifier:
     oauth = config.http.oauth
     if oauth is not None and login is not None and oauth.resource != login.resource:
         raise BadConfiguration(

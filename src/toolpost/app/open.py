@@ -13,14 +13,14 @@ from typing import Final
 
 from anyio import CancelScope, create_task_group
 
-from toolpost.app.callers import TEST_TAG, members_of, mode_scope, scopes_of
-from toolpost.app.running import App, ServerNotifications, ToolChanges, catalog_of, listing_of
+from toolpost.app.callers import TEST_TAG, mode_scope, read_callers, scopes_of
+from toolpost.app.running import App, CatalogRefresher, ServerNotifications, catalog_of, listing_of
 from toolpost.authoring import Middleware, Plugin
 from toolpost.authoring.middleware import NamedMiddleware
-from toolpost.base.attention import ActionItems, Attention
+from toolpost.base.attention import ActionItem, ActionItems
 from toolpost.base.caller import Caller, Principal, owner_of
 from toolpost.base.events import event
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.vault import Vault
@@ -61,15 +61,15 @@ from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers import ProviderFilter
-from toolpost.providers.contract_watch import Promises
+from toolpost.providers.contract_watch import ContractWatch
 from toolpost.providers.plugin_host import (
     PluginCandidate,
-    PluginHost,
+    Plugins,
     candidates_from,
     find_installed,
 )
 from toolpost.providers.relay import AllProviders, Relay
-from toolpost.providers.server_host import LoginTargets, ServerHost
+from toolpost.providers.server_host import LoginTargets, Servers
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
@@ -112,7 +112,7 @@ async def open_app(
     enforces_lock: bool = True,
     learn_limit_s: float | None = None,
     on_wait: Callable[[Collection[str]], None] | None = None,
-    is_brief: bool = False,
+    for_one_command: bool = False,
     tool: str | None = None,
     credentials_of: Config | None = None,
     config_path: Path | None = None,
@@ -123,16 +123,16 @@ async def open_app(
     `middleware` runs around every call, outside of what is configured. Without `bundled`, neither plugins
     that come with Toolpost nor installed ones are loaded. Servers' tools are held to the lock, unless `enforces_lock` is false.
     `learn_limit_s` is how long servers whose tools are not known yet are waited for; later their tools come by themselves;
-    `on_wait` is told their names when that takes longer than a moment. `is_brief` is for a single command, and `tool` for
+    `on_wait` is told their names when that takes longer than a moment. `for_one_command` is for a single command, and `tool` for
     one that uses this tool alone: servers that it does not need are left out. Credentials are those of the store, or with
     `credentials_of` of the store that another configuration names, if it exists. `config_path` is the file that the settings
     were read from, for parts that change it.
     """
-    changes, notifications = ToolChanges(config), ServerNotifications()
+    changes, notifications = CatalogRefresher(config), ServerNotifications()
     callers = Callers(config.limits.share)
     roster = Roster(callers=callers)
     tokens = DelegatedTokens(roster)
-    plugin_host = PluginHost(
+    plugin_host = Plugins(
         default_timeout_s=config.limits.timeout_s,
         threads=config.limits.threads,
         callers=callers,
@@ -154,7 +154,7 @@ async def open_app(
                 config.store_url,
                 pool=config.store.pool,
                 retry_s=config.store.retry_s,
-                journals=Path(config.project) / OWN_FOLDER,
+                journals=Path(config.project) / STATE_FOLDER,
             )
         )
         host = Host(
@@ -168,7 +168,7 @@ async def open_app(
             config_path=config_path,
             principal_of=partial(_principal_of, roster, config),
             loads_bundled=bundled,
-            is_brief=is_brief,
+            for_one_command=for_one_command,
         )
         contributions = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
@@ -180,7 +180,7 @@ async def open_app(
         vault = await _open_vault(store, config, specs, credentials_of, stack)
         authorizations = Authorizations(vault)
         stack.push_async_callback(authorizations.aclose)
-        behind = ServerHost(
+        behind = Servers(
             specs,
             ServerLimits(
                 callers=callers,
@@ -190,7 +190,7 @@ async def open_app(
             ),
             known=store.known_tools,
             verdicts=store.verdicts,
-            promises=Promises(
+            promises=ContractWatch(
                 pins=store.pins,
                 locked=read_lock(config.lock_path) if enforces_lock else None,
                 judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
@@ -216,12 +216,15 @@ async def open_app(
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
-        await plugin_host.hold_tools(behind)
+        await plugin_host.pin_tools(behind)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assemble(host, contributions, roster, behind, changes, reranker, rounds, validators)
         host.set_gateway(app.gateway)
         changes.app = app
-        roster.separates_owners, roster.keeps_tokens = behind.separates_owners, behind.exchanges_callers_tokens
+        roster.has_caller_credentials, roster.keeps_tokens = (
+            behind.has_caller_credentials,
+            behind.exchanges_callers_tokens,
+        )
         roster.on_verified = partial(_keep_token, authorizations)
         async with create_task_group() as tasks:
             tasks.start_soon(changes.follow, app)
@@ -242,7 +245,7 @@ async def open_app(
 async def _open_vault(
     store: Store, config: Config, specs: Sequence[ServerSpec], other: Config | None, stack: AsyncExitStack
 ) -> Vault:
-    is_needed = other is not None and any(spec.own_names or spec.url for spec in specs)
+    is_needed = other is not None and any(spec.caller_values or spec.url for spec in specs)
     if other is not None and is_needed and await store_exists(other.store_url):
         store = await stack.enter_async_context(open_store(other.store_url, pool=1))
         return Vault(store, key_place_of(other))
@@ -262,7 +265,7 @@ def _principal_of(roster: Roster, config: Config, caller: Caller) -> Principal |
     return Principal(caller=caller, scopes=scopes, is_admin=caller.is_admin)
 
 
-def _load_parts(config: Config, plugins: PluginHost, *, installed: bool) -> list[Part]:
+def _load_parts(config: Config, plugins: Plugins, *, installed: bool) -> list[Part]:
     """Load the parts that come with Toolpost, and installed ones; one of these that fails is named, and the rest serves."""
     parts = [*bundled_parts()]
     for entry in installed_parts() if installed else ():
@@ -304,7 +307,7 @@ def _find_sampler(contributions: Contributions) -> Sampler | None:
     return None if model is None else model.answer
 
 
-async def _run_in_background(contributions: Contributions, plugins: PluginHost, stack: AsyncExitStack) -> None:
+async def _run_in_background(contributions: Contributions, plugins: Plugins, stack: AsyncExitStack) -> None:
     for each in contributions.all(Background):
         if each.while_plugin is None or plugins.serves(each.while_plugin):
             await stack.enter_async_context(each.open())
@@ -314,7 +317,7 @@ def _list_login_targets(contributions: Contributions) -> dict[str, ServerSpec]:
     return {name: spec for targets in contributions.all(LoginTargets) for name, spec in targets.list().items()}
 
 
-def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
+def specs_of(config: Config, host: Plugins) -> list[ServerSpec]:
     """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
     is_test = config.modes.mode == "test"
     # Started with the gateway and never idle, as a plugin is: its author's lifespan is that of the process.
@@ -341,7 +344,7 @@ def specs_of(config: Config, host: PluginHost) -> list[ServerSpec]:
 
 
 def _servers_for(
-    tool: str | None, specs: Sequence[ServerSpec], plugins: PluginHost, contributions: Contributions
+    tool: str | None, specs: Sequence[ServerSpec], plugins: Plugins, contributions: Contributions
 ) -> Sequence[ServerSpec]:
     """Select the servers that a call of this tool needs: all of them without a tool, or where its name does not tell."""
     if tool is None:
@@ -404,8 +407,8 @@ def _assemble(
     host: Host,
     contributions: Contributions,
     roster: Roster,
-    servers: ServerHost,
-    changes: ToolChanges,
+    servers: Servers,
+    changes: CatalogRefresher,
     reranker: Reranker | None,
     rounds: MultiRoundRequests,
     validators: Validators,
@@ -568,15 +571,15 @@ def limits_of(config: Config) -> ConnectionLimits:
 
 
 @asynccontextmanager
-async def open_http(app: App, *, loads_early: bool = True) -> AsyncIterator[str]:
+async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]:
     """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
 
-    A short-lived server may leave the SDK unloaded until a request needs it (`loads_early`).
+    A short-lived server may leave the SDK unloaded until a request needs it (`preload_sdk`).
     """
     host, port = app.config.address
-    app.roster.replace(members_of(app.config, login=app.contributions.first(TokenIssuer)))
+    app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
     connections = Connections(limits_of(app.config), app.gateway.metrics)
-    endpoint = _make_endpoint(app, host, connections, loads_early=loads_early)
+    endpoint = _make_endpoint(app, host, connections, preload_sdk=preload_sdk)
     http = app.config.http
     setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
     if app.roster.members.is_open and setting is not None:
@@ -608,7 +611,7 @@ async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[Http
     of Toolpost's off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
     `is_guarded`: the application checks callers itself.
     """
-    app.roster.replace(members_of(app.config, login=app.contributions.first(TokenIssuer)))
+    app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
     _set_base_url(app, None)
     host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
     endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
@@ -627,7 +630,7 @@ def _make_endpoint(
     host: str,
     connections: Connections | None = None,
     *,
-    loads_early: bool = True,
+    preload_sdk: bool = True,
     is_guarded: bool = False,
 ) -> HttpEndpoint:
     app.changes.is_served = True
@@ -652,7 +655,7 @@ def _make_endpoint(
         attention=partial(_find_action_items, contributions.all(ActionItems)),
         pages=_list_pages(contributions),
         # An application in front of the endpoint knows its people itself.
-        **({} if is_guarded else {"check_change": partial(_check_write, contributions.all(WriteCheck))}),
+        **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [*make_page_kit(http)]
     if app.servers.logins is not None:
@@ -666,10 +669,12 @@ def _make_endpoint(
         body_limit=body_limit,
         health=app.health,
         metrics=lambda: app.scrape(connections),
-        admin=Admin(access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_change),
+        admin=Admin(
+            access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_browser_write
+        ),
         routes=[*own_routes, *part_routes],
         shares=app.shares,
-        loads_early=loads_early,
+        preload_sdk=preload_sdk,
         bare_names=app.config.http.bare_names,
         continues_traces=observer is not None,
         on_session_end=observer.end_session if observer is not None else None,
@@ -688,7 +693,7 @@ def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: 
         each.check(request, admission)
 
 
-async def _find_action_items(found: Sequence[ActionItems], principal: Principal) -> list[Attention]:
+async def _find_action_items(found: Sequence[ActionItems], principal: Principal) -> list[ActionItem]:
     return [item for each in found for item in await each.find(principal)]
 
 

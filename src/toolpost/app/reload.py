@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.app.open import specs_of
 from toolpost.app.running import EVERY_SERVER, App
 from toolpost.base.events import event
@@ -19,7 +19,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
 from toolpost.endpoints.auth.access import check_exposure
-from toolpost.endpoints.auth.roster import Members, TokenIssuer
+from toolpost.endpoints.auth.roster import CallerTable, TokenIssuer
 from toolpost.host.contributions import Reload
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
@@ -121,25 +121,25 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         )
 
 
-async def _read_members(app: App, config: Config) -> Members:
+async def _read_members(app: App, config: Config) -> CallerTable:
     """Read the callers; raises if that would open a network endpoint to everyone."""
     if not app.changes.is_served:
         return app.roster.members
     # In a thread: it reads files, and may import the OAuth code.
     members = await anyio.to_thread.run_sync(
-        members_of, config, app.roster.members, app.contributions.first(TokenIssuer)
+        read_callers, config, app.roster.members, app.contributions.first(TokenIssuer)
     )
     check_exposure(app.config.address[0], is_open=members.is_open)
     return members
 
 
-def _replace_callers(app: App, config: Config, members: Members) -> None:
+def _replace_callers(app: App, config: Config, members: CallerTable) -> None:
     app.changes.config = config
     is_same = members == app.roster.members
-    needs = app.servers.separates_owners, app.servers.exchanges_callers_tokens
-    if is_same and needs == (app.roster.separates_owners, app.roster.keeps_tokens):
+    needs = app.servers.has_caller_credentials, app.servers.exchanges_callers_tokens
+    if is_same and needs == (app.roster.has_caller_credentials, app.roster.keeps_tokens):
         return
-    app.roster.separates_owners, app.roster.keeps_tokens = needs
+    app.roster.has_caller_credentials, app.roster.keeps_tokens = needs
     before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
     app.roster.replace(members)
     app.changes.note(EVERY_SERVER)

@@ -1,6 +1,6 @@
 """A running gateway without its endpoints: health and metrics, and the loops that follow changes of servers.
 
-`ToolChanges` rebuilds catalog and listing when tools change; `ServerNotifications` forwards what servers send unasked.
+`CatalogRefresher` rebuilds catalog and listing when tools change; `ServerNotifications` forwards what servers send unasked.
 `app.py` opens all this in order.
 """
 
@@ -32,8 +32,8 @@ from toolpost.gateway import Gateway
 from toolpost.host.contributions import Contributions, Service
 from toolpost.metrics import Gauge, Gauges
 from toolpost.providers import Provider, ProviderFilter
-from toolpost.providers.plugin_host import PluginHost
-from toolpost.providers.server_host import ServerHost
+from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.server_host import Servers
 from toolpost.settings import Config
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, TOOLS_CHANGED, Notification
@@ -54,15 +54,15 @@ class App:
 
     config: Config
     store: Store
-    plugin_host: PluginHost
-    servers: ServerHost
+    plugin_host: Plugins
+    servers: Servers
     gateway: Gateway
     call_handler: CallHandler
     sdk: LazySdk
     shares: EndpointShares
     roster: Roster
     """The callers that HTTP admits; empty until HTTP is served."""
-    changes: "ToolChanges"
+    changes: "CatalogRefresher"
     finder: Finder
     contributions: Contributions
     tokens: DelegatedTokens
@@ -138,11 +138,11 @@ class App:
                     "Tools that are not as promised.",
                     sum(len(each.statuses) for each in self.servers.watched),
                 ),
-                "toolpost_tools_withheld": (
+                "toolpost_tools_quarantined": (
                     "Tools that are withheld for that.",
                     sum(len(each.quarantined) for each in self.servers.watched),
                 ),
-                "toolpost_tools_suspicious": (
+                "toolpost_tools_with_findings": (
                     "Tools of which something may be meant for the model.",
                     sum(len(self.servers.findings.of(each.name)) for each in self.servers.watched),
                 ),
@@ -188,7 +188,7 @@ def _read_memory(pids: dict[tuple[str, ...], list[int]]) -> dict[tuple[str, ...]
     return {key: sum(map(read, of)) for key, of in pids.items() if of}
 
 
-class ToolChanges:
+class CatalogRefresher:
     """Rebuilds catalog and listing after tools or callers have changed, and notifies subscribers."""
 
     def __init__(self, config: Config) -> None:
@@ -294,7 +294,7 @@ def _is_message(notification: Notification) -> bool:
     return notification.method == LOG_MESSAGE or notification.is_extension
 
 
-def catalog_of(config: Config, host: PluginHost, servers: ServerHost, contributions: Contributions) -> Catalog:
+def catalog_of(config: Config, host: Plugins, servers: Servers, contributions: Contributions) -> Catalog:
     """Return the catalog of all providers, limited by the gateway's mode."""
     catalog = _make_catalog(config, host, contributions, [*host.providers, *servers.providers.values()])
     _separate_owners(catalog, config, host, servers, contributions)
@@ -302,17 +302,17 @@ def catalog_of(config: Config, host: PluginHost, servers: ServerHost, contributi
 
 
 def _separate_owners(
-    catalog: Catalog, config: Config, host: PluginHost, servers: ServerHost, contributions: Contributions
+    catalog: Catalog, config: Config, host: Plugins, servers: Servers, contributions: Contributions
 ) -> None:
     """Let a catalog make those of single owners, if a server has credentials per caller."""
-    if servers.separates_owners:
+    if servers.has_caller_credentials:
         catalog.make_for_owner = lambda owner: _make_catalog(
             config, host, contributions, [*host.providers, *servers.list_for(owner)]
         )
 
 
 def _make_catalog(
-    config: Config, host: PluginHost, contributions: Contributions, providers: Sequence[Provider]
+    config: Config, host: Plugins, contributions: Contributions, providers: Sequence[Provider]
 ) -> Catalog:
     for each in contributions.all(ProviderFilter):
         providers = each.apply(providers)

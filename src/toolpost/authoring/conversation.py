@@ -213,6 +213,6 @@ class Conversations(Protocol):
         """Pass every event of a thread to a listener until the block is left; access is not checked."""
         ...
 
-    def standing_in(self, thread: ThreadId) -> Principal | None:
+    def acting_principal(self, thread: ThreadId) -> Principal | None:
         """Return the caller in whose name the agent of a thread acts, with its limits; None while no turn runs."""
         ...

@@ -11,7 +11,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.apps import SCHEME, URI_KEY
-from toolpost.contracts.contract import Concurrency, Terms
+from toolpost.contracts.contract import Concurrency, ToolDefinition
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ErrorCode
 
@@ -28,7 +28,7 @@ Run = Callable[[JsonObject, Context], Any]
 class Tool:
     """A function and the contract terms it runs under."""
 
-    terms: Terms
+    terms: ToolDefinition
     run: Run
     is_async: bool
     function: Function | None = None
@@ -128,7 +128,7 @@ def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
             given.setdefault("output_schema", hinted.output_schema)
         elif hinted.output_schema and "output_schema" not in options:
             given["result_schema"] = hinted.output_schema
-    terms = Terms(name=name, description=description, **given)
+    terms = ToolDefinition(name=name, description=description, **given)
     return Tool(
         terms=terms,
         run=run,
@@ -162,7 +162,10 @@ def uri_of_app(app: Any) -> str | None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = [*(field.name for field in dataclasses.fields(Terms) if field.name != "result_schema"), *_APP_OPTIONS]
+    known = [
+        *(field.name for field in dataclasses.fields(ToolDefinition) if field.name != "result_schema"),
+        *_APP_OPTIONS,
+    ]
     for name in options:
         if name not in known:
             near = nearest_name(name, known)

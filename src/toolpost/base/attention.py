@@ -7,7 +7,7 @@ from toolpost.base.caller import Principal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention:
+class ActionItem:
     """Something that waits for a person: a fact, and where to deal with it."""
 
     title: str
@@ -25,5 +25,5 @@ class Attention:
 class ActionItems:
     """A part's items that wait for a person."""
 
-    find: Callable[[Principal], Awaitable[Sequence[Attention]]]
+    find: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns the items that a caller may know of."""

@@ -55,7 +55,7 @@ async def open_quiet_app(
     with redirect_stdout(sys.stderr):
         async with open_app(
             config,
-            is_brief=True,
+            for_one_command=True,
             enforces_lock=enforces_lock,
             servers=servers,
             tool=tool,

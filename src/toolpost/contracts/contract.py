@@ -1,6 +1,6 @@
 """A contract: the promise of a tool, compiled once and enforced on every call.
 
-`contract_of` compiles what a plugin's author wrote (`Terms`), `contract_of_upstream` what a server sent. Both raise
+`contract_of` compiles what a plugin's author wrote (`ToolDefinition`), `contract_of_upstream` what a server sent. Both raise
 `ContractRefused` for what could not be enforced. Validation itself is left to `schema`, explanations to `issues`.
 """
 
@@ -56,7 +56,7 @@ KnownLimits = tuple[SchemaLimits, SchemaLimits | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class ToolDefinition:
     """A contract as its author wrote it, before it is checked."""
 
     name: str
@@ -85,7 +85,7 @@ class Contract:
     """What is listed and enforced. Make one with `contract_of` or `contract_of_upstream`."""
 
     name: ToolName
-    terms: Terms
+    terms: ToolDefinition
     arguments_schema: Schema
     result_schema: Schema | None
     timeout_s: float
@@ -210,7 +210,7 @@ class Contract:
 
 
 def contract_of(
-    terms: Terms, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
+    terms: ToolDefinition, *, plugin: PluginName, default_timeout_s: float = DEFAULT_TIMEOUT_S, is_bare: bool = False
 ) -> Contract:
     """Compile what an author wrote; raises `ContractRefused`, which names plugin, tool and place.
 
@@ -254,7 +254,7 @@ def contract_of_upstream(
     """
     known_arguments, known_result = known or (None, None)
     tool = str(definition.get("name", ""))
-    terms = Terms(
+    terms = ToolDefinition(
         name=tool,
         input_schema=definition.get("inputSchema"),  # type: ignore[arg-type]  # anything a server sends; compiling checks it
         output_schema=definition.get("outputSchema"),
@@ -318,7 +318,7 @@ def _check_name(name: str, plugin: PluginName, *, is_bare: bool = False) -> Tool
     raise _make_refusal(plugin, name, "name", reason)
 
 
-def _check_terms(terms: Terms, plugin: PluginName) -> None:
+def _check_terms(terms: ToolDefinition, plugin: PluginName) -> None:
     # Declared as `object`: an author may have written anything, whatever the hints say.
     description: object = terms.description
     if not isinstance(description, str) or not description.strip():
@@ -345,7 +345,7 @@ def _check_terms(terms: Terms, plugin: PluginName) -> None:
 def _compile_for_tool(
     raw: JsonObject,
     place: str,
-    terms: Terms,
+    terms: ToolDefinition,
     plugin: PluginName,
     *,
     root_object: bool = True,

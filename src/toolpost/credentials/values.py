@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OwnValue:
+class CallerValue:
     """A reference to one of the owner's values."""
 
     name: str
 
 
-Template = tuple[str | OwnValue, ...]
+Template = tuple[str | CallerValue, ...]
 """A text in which the owner's values are to be filled in."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -33,7 +33,7 @@ async def fill_in(spec: "ServerSpec", vault: "Vault") -> "ServerSpec":
     """
     values: dict[str, str] = {}
     missing: list[str] = []
-    for name in spec.own_names:
+    for name in spec.caller_values:
         if (stored := await vault.get(spec.name, spec.owner, name)) is None:
             missing.append(name)
         else:
@@ -97,5 +97,5 @@ def _check(spec: "ServerSpec", where: str, value: str, *, is_bad: bool) -> None:
         raise CredentialUnreadable(
             f"The server `{spec.name}`: a stored value for the {where} contains a line break, a control character, or is"
             " not UTF-8.",
-            hint=f"set it again: `{make_command(spec.name, spec.own_names[0], spec.owner)}`",
+            hint=f"set it again: `{make_command(spec.name, spec.caller_values[0], spec.owner)}`",
         )

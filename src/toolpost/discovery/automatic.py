@@ -15,7 +15,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, JsonObject, PluginName, ToolName
 from toolpost.base.version import __version__
-from toolpost.contracts.contract import Contract, Terms, contract_of
+from toolpost.contracts.contract import Contract, ToolDefinition, contract_of
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import InvalidArguments, UnknownTool
 from toolpost.discovery.catalog import Catalog
@@ -23,7 +23,7 @@ from toolpost.discovery.finder import LARGEST_TOKENS, QUERY_LIMIT, Finder, ToolS
 from toolpost.discovery.search import estimate_tokens
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
-from toolpost.providers import ProvidedTool, ToolReturn
+from toolpost.providers import ProvidedTool, RawResult
 from toolpost.store import SeenTools
 
 AUTOMATIC_MCP: Final = "automatic_mcp"
@@ -113,7 +113,7 @@ _MCP_OUTPUT_SCHEMA: Final[JsonObject] = {
 def mcp_contract(servers: tuple[PluginName, ...]) -> Contract:
     """Return the contract for a caller who sees these servers; it changes only when the servers do."""
     servers_note = f"\n\nServers here: {_enumerate(servers, MAX_SERVERS_IN_DESCRIPTION)}." if servers else ""
-    terms = Terms(
+    terms = ToolDefinition(
         name=AUTOMATIC_MCP,
         title="Find tools",
         description=f"{_MCP_DESCRIPTION}{servers_note}",
@@ -141,7 +141,7 @@ class AutomaticMcp:
             contract=mcp_contract(catalog.servers), provider=OWNER, invoke=partial(self._invoke, view=view)
         )
 
-    async def _invoke(self, arguments: JsonObject, context: Context, *, view: View) -> ToolReturn:
+    async def _invoke(self, arguments: JsonObject, context: Context, *, view: View) -> RawResult:
         query: str = arguments.get("query", "").strip()
         key = session_key(context.caller, arguments.get("sessionId"))
         seen = {} if arguments.get("forceRefresh") else await self._seen.recall(*key)
@@ -171,7 +171,7 @@ class AutomaticMcp:
         self._metrics.searches.add(of="unasked" if not query else "weak" if found.is_weak else "strong")
         self._metrics.tokens_sent.add(counts["sent"])
         self._metrics.tokens_saved.add(counts["saved"])
-        return ToolReturn(value=answer, facts={"tokens": counts})
+        return RawResult(value=answer, facts={"tokens": counts})
 
 
 class SessionKey(NamedTuple):
@@ -281,7 +281,7 @@ class ResolvedCall(NamedTuple):
 @cache
 def eval_contract() -> Contract:
     # No output schema: the result is that of any tool.
-    terms = Terms(
+    terms = ToolDefinition(
         name=AUTOMATIC_EVAL,
         title="Run a tool",
         description="Runs a tool that automatic_mcp has found, and returns that tool's own result. Arguments that break the"
@@ -330,7 +330,7 @@ def refuse_arguments(error: InvalidArguments, definition: JsonObject) -> JsonObj
 
 
 def _make_refusing_tool(error: UnknownTool | None) -> ProvidedTool:
-    async def invoke(_arguments: JsonObject, _context: Context) -> ToolReturn:
+    async def invoke(_arguments: JsonObject, _context: Context) -> RawResult:
         raise error or AssertionError("the validating middleware refuses these arguments first")
 
     return ProvidedTool(contract=eval_contract(), provider=OWNER, invoke=invoke)

@@ -194,7 +194,7 @@ class CallHandler:
     ) -> bool:
         """Answer a call through `send` without a task, or by one that `start_task` starts later; False: `answer` must follow."""
         # Only tools of servers have one: the call of a function gets a task.
-        if call.tool.early_request is None:
+        if call.tool.fast_request is None:
             return False
         client_channel = call.context.client_channel
         # A call that may outlive its request runs in a task of its own.

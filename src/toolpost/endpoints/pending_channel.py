@@ -18,7 +18,7 @@ class _PendingRequest:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
 
-class PendingChannel:
+class PolledChannel:
     """A `ClientChannel` that keeps the requests of servers until the client has answered them."""
 
     takes_input_required = False

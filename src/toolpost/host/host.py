@@ -22,7 +22,7 @@ from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
 from toolpost.protocol.rpc import encode
-from toolpost.providers.plugin_host import PluginHost
+from toolpost.providers.plugin_host import Plugins
 from toolpost.settings import Config
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
@@ -55,7 +55,7 @@ class Host:
     """All settings; a part reads its own with its `Section`."""
     store: Store
     """Scripts (transactions), key-values, wake-ups, keys, the clock."""
-    plugins: PluginHost
+    plugins: Plugins
     """Where plugins are, to run their hooks. They are loaded after all parts have opened."""
     metrics: Metrics
     """Takes counters."""
@@ -71,7 +71,7 @@ class Host:
     """Returns a caller with the limits that hold for it now; None if it may no longer call."""
     loads_bundled: bool = True
     """Whether plugins that come with Toolpost are loaded at all; tests of a plugin leave them out."""
-    is_brief: bool = False
+    for_one_command: bool = False
     """Whether the gateway is open for a single command: nothing needs to be watched or prepared for later."""
     _gateway: Gateway | None = field(default=None, init=False)
 

@@ -38,10 +38,10 @@ class AuditEnter:
 
     def __call__(self, call: Call) -> None:
         """Note that the call passed every check: from here on the tool may have an effect."""
-        if call.is_sent_early and call.journal_slot is not None:
+        if call.took_fast_path and call.journal_slot is not None:
             # The fast path has left it to a task: what its server was sent is in the journal.
             return
-        if not call.is_sent_early:
+        if not call.took_fast_path:
             call.checked_ns = time.monotonic_ns()
         if self._call_journal is not None and (
             self._unjournaled is None or not self._leaves_out(self._unjournaled, call)
@@ -49,8 +49,8 @@ class AuditEnter:
             # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
             prepare_entry(call)
-            assert call.audit_draft is not None
-            call.journal_slot = self._call_journal.enter(call.audit_draft.keywords)
+            assert call.pending_entry is not None
+            call.journal_slot = self._call_journal.enter(call.pending_entry.keywords)
             if before is not None:
                 self._call_journal.leave(before)
         call.has_entered = True
@@ -173,11 +173,11 @@ class AuditExit:
         digest: Digest | None = None,
     ) -> AuditEntry:
         """Make the entry of a call that has ended: its duration is until now. `digest` is that of the result, if it is known."""
-        if call.audit_draft is None:
+        if call.pending_entry is None:
             prepare_entry(call)
-        assert call.audit_draft is not None
+        assert call.pending_entry is not None
         call.answered_ns = time.monotonic_ns()
-        return call.audit_draft(
+        return call.pending_entry(
             outcome=outcome,
             code=code.value if code else None,
             duration_ms=round(call.duration_ms, 3),
@@ -226,7 +226,7 @@ def _format_second(second: int) -> str:
 def prepare_entry(call: Call) -> None:
     """Draft the entry of a call that has begun, while the tool runs and there is time for it."""
     contract, caller = call.tool.contract, call.caller
-    call.audit_draft = partial(
+    call.pending_entry = partial(
         AuditEntry,
         at_utc=format_time(call.at),
         call_id=call.id,

@@ -31,7 +31,6 @@ class Call:
         "answered_ns",
         "arguments",
         "at",
-        "audit_draft",
         "caller",
         "checked_ns",
         "context",
@@ -40,11 +39,11 @@ class Call:
         "id",
         "is_counted",
         "is_logged",
-        "is_sent_early",
         "journal_slot",
         "listed_definition",
         "locked_ns",
         "observed",
+        "pending_entry",
         "progress",
         "queued_ns",
         "recorded_ns",
@@ -53,6 +52,7 @@ class Call:
         "scope",
         "start_task",
         "started",
+        "took_fast_path",
         "tool",
         "via",
         "wants_whole_result",
@@ -110,7 +110,7 @@ class Call:
         """Whether it passed every check, so that the tool may have had an effect."""
         self.running_middleware: str | None = None
         """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
-        self.audit_draft: partial[AuditEntry] | None = None
+        self.pending_entry: partial[AuditEntry] | None = None
         """Makes its audit entry, given the outcome; prepared while the tool runs."""
         self.journal_slot: Slot | None = None
         """Where it is in the journal of calls in flight."""
@@ -134,7 +134,7 @@ class Call:
         """Its definition as its caller knows it: on the path of one server the name is another."""
         self.start_task: Callable[[], None] | None = None
         """Starts the task of a call that the fast path has sent without one; None for any other call."""
-        self.is_sent_early = False
+        self.took_fast_path = False
         """Whether the fast path has sent its request; a task that runs it later finds its server at work since then."""
         self.is_counted = False
         """Whether it counts as in flight, for its caller and in total."""

@@ -15,12 +15,12 @@ from toolpost.contracts.errors import ErrorCode, InvalidResult
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.validate import Validation
-from toolpost.providers import ToolReturn
+from toolpost.providers import RawResult
 
 _encode = msgspec.json.Encoder().encode
 
 
-async def check_own_result(call: Call, returned: ToolReturn, validation: Validation) -> CheckedResult:
+async def check_own_result(call: Call, returned: RawResult, validation: Validation) -> CheckedResult:
     """Check the data of such a result, if it has any, and build the result; raises `InvalidResult` if the schema is broken."""
     contract = call.tool.contract
     has_data = returned.value is not msgspec.UNSET
@@ -55,7 +55,7 @@ async def check_own_result(call: Call, returned: ToolReturn, validation: Validat
     return CheckedResult(_encode(fields), upstream_fields=fields, is_error=returned.is_error)
 
 
-def _error_payload(returned: ToolReturn, style: ResultStyle) -> bytes:
+def _error_payload(returned: RawResult, style: ResultStyle) -> bytes:
     """Return the envelope of an error; a plain tool has none, because its schema describes what it gives when it succeeds."""
     if style is ResultStyle.PLAIN:
         return b""

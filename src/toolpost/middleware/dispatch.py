@@ -23,7 +23,7 @@ from toolpost.middleware.validate import Validation
 from toolpost.protocol.era import MISSING_CAPABILITY
 from toolpost.protocol.era import has_stateless_envelope as is_stateless
 from toolpost.protocol.rpc import ProtocolError
-from toolpost.providers import ToolReturn
+from toolpost.providers import RawResult
 
 _log = logging.getLogger("toolpost.dispatch")
 _encode = msgspec.json.Encoder().encode
@@ -52,7 +52,7 @@ async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
         raise
 
 
-async def _invoke(call: Call) -> ToolReturn:
+async def _invoke(call: Call) -> RawResult:
     """Run the tool; of all cancellations only one of the call itself passes through."""
     try:
         return await call.tool.invoke(call.arguments, call.context)

@@ -27,7 +27,7 @@ from toolpost.upstreams.transport import SentRequest
 
 _log = logging.getLogger("toolpost.fast_path")
 
-PATIENCE_S: Final = 0.02
+TASK_AFTER_S: Final = 0.02
 """After how many seconds a call without an answer gets a task. Only a task has a deadline."""
 
 
@@ -61,17 +61,17 @@ class FastPath:
         tool, sent = call.tool, None
         try:
             if (
-                tool.early_request is None
+                tool.fast_request is None
                 or not call.is_plain
                 or call.scope.cancel_called
-                or tool.contract.timeout_s <= PATIENCE_S
+                or tool.contract.timeout_s <= TASK_AFTER_S
                 or not self.lock.is_open_to(call)
                 or not tool.contract.accepts_quickly(call.arguments)
             ):
                 return False
             # Before the request is sent: the server may act on it at once.
             self._audit_enter(call)
-            sent = tool.early_request.send(call.arguments, call.context)
+            sent = tool.fast_request.send(call.arguments, call.context)
         except Exception as error:  # noqa: BLE001 (nothing was sent: the task meets the same error and reports it)
             event(_log, logging.DEBUG, "fast path left", call=call.id, exception=error)
         if sent is None:
@@ -82,10 +82,10 @@ class FastPath:
         loop = asyncio.get_running_loop()
         if self._timer is None:
             # One timer for all calls: setting and clearing one for each would cost more than it saves.
-            self._timer = loop.call_later(PATIENCE_S, self._start_overdue_tasks)
+            self._timer = loop.call_later(TASK_AFTER_S, self._start_overdue_tasks)
         if self.has_single_call:
             # After whatever else is ready in this turn of the loop.
-            loop.call_soon(sent_call.poll_briefly)
+            loop.call_soon(sent_call.spin)
         return True
 
     @property
@@ -105,11 +105,11 @@ class FastPath:
             call.record()
 
     def _start_overdue_tasks(self) -> None:
-        """Start the tasks of calls that have waited for `PATIENCE_S`."""
+        """Start the tasks of calls that have waited for `TASK_AFTER_S`."""
         self._timer = None
         now = time.monotonic()
         for sent_call in list(self.sent):
-            if (left_s := sent_call.call.started + PATIENCE_S - now) > 0:
+            if (left_s := sent_call.call.started + TASK_AFTER_S - now) > 0:
                 self._timer = asyncio.get_running_loop().call_later(left_s, self._start_overdue_tasks)
                 break
             sent_call.start_task()
@@ -126,15 +126,15 @@ class _SentCall:
         self._sent = sent
         self._fast_path = fast_path
         self.is_over = False
-        call.is_sent_early = True
+        call.took_fast_path = True
         fast_path.sent[self] = None
         fast_path.audit.in_progress.add(call)
         fast_path.lock.enter(call)
         call.start_task = self.start_task
-        sent.pending.on_result = self._take
+        sent.pending.on_answer = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
-        if call.audit_draft is None:
+        if call.pending_entry is None:
             prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:
@@ -142,14 +142,14 @@ class _SentCall:
         if not self.is_over:
             self._end()
             tool = self.call.tool
-            assert tool.early_request is not None
-            self.call.tool = replace(tool, invoke=partial(tool.early_request.finish, self._sent))
+            assert tool.fast_request is not None
+            self.call.tool = replace(tool, invoke=partial(tool.fast_request.finish, self._sent))
             self._delivery.start_task()
 
-    def poll_briefly(self) -> None:
+    def spin(self) -> None:
         """Read the server's pipe at once, if the server usually answers immediately and no other call is in progress."""
         if not self.is_over and not self._sent.pending.answer.done() and self._fast_path.has_single_call:
-            self._sent.instance.poll_briefly()
+            self._sent.instance.spin()
 
     def _take(self, raw: bytes) -> bool:
         """Record a plain result and send it; False leaves it to the task."""
@@ -175,7 +175,7 @@ class _SentCall:
         self.is_over = True
         del self._fast_path.sent[self]
         self.call.start_task = None
-        self._sent.pending.on_result = None
+        self._sent.pending.on_answer = None
         self._sent.pending.answer.remove_done_callback(self.start_task)
 
 

@@ -53,7 +53,7 @@ class Lock:
         try:
             concurrency = call.tool.contract.terms.concurrency
             if concurrency == "parallel":
-                if not call.is_sent_early:
+                if not call.took_fast_path:
                     call.locked_ns = time.monotonic_ns()
                 return await proceed(call)
             key = _key_of(call, concurrency.argument if isinstance(concurrency, Keyed) else None)

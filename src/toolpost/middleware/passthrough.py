@@ -63,8 +63,8 @@ def read_plain_result(call: Call, raw: bytes) -> CheckedResult | None:
     check on the event loop, or asks for input.
     """
     tool = call.tool
-    assert tool.early_request is not None
-    returned = tool.early_request.read(raw)
+    assert tool.fast_request is not None
+    returned = tool.fast_request.read(raw)
     if returned.upstream_fields is None or is_input_required(returned.upstream_fields):
         return None
     fields = returned.upstream_fields

@@ -24,7 +24,7 @@ from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.providers.functions import to_tool_return
 from toolpost.providers.input_required import is_input_required
-from toolpost.providers.tool import ToolReturn
+from toolpost.providers.tool import RawResult
 
 _encode = msgspec.json.Encoder().encode
 _ERRORS: Final = (TypeError, ValueError, RecursionError)
@@ -72,7 +72,7 @@ class UserMiddleware:
         fields = _fields_of(call, result, returned.value, returned.content)
         return CheckedResult(_encode(fields), upstream_fields=fields, is_error=result.is_error)
 
-    async def _check(self, call: Call, returned: ToolReturn, encoded: bytes) -> None:
+    async def _check(self, call: Call, returned: RawResult, encoded: bytes) -> None:
         checking = self._validation.check_result(call, returned.value, encoded, content_of=lambda: returned.content)
         if checking is not None:
             await checking

@@ -200,7 +200,7 @@ class HttpClient:
             self._release_slot()
 
     def start(self, body: bytes, headers: HeaderLines, on_event: EventListener) -> "StartedRequest | None":
-        """Send JSON if a connection is idle, else return None; `finish` must follow, or `release` if `on_result` accepts.
+        """Send JSON if a connection is idle, else return None; `finish` must follow, or `release` if `on_answer` accepts.
 
         If other requests are in flight, it is written together with all that are started in this turn of the loop: a server that
         gets them one by one sleeps in between, and waking it each time costs more than the call.
@@ -232,7 +232,7 @@ class HttpClient:
             self._release_slot()
 
     def release(self, started: "StartedRequest") -> None:
-        """Release the connection of a request whose answer `on_result` accepted."""
+        """Release the connection of a request whose answer `on_answer` accepted."""
         self._keep(started.connection)
         self._release_slot()
 

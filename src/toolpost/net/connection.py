@@ -112,7 +112,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.answer: asyncio.Future[Response] | None = None
         """The answer to the request in flight; None if there is none."""
         self._close_timer: asyncio.TimerHandle | None = None
-        self.on_result: Callable[[Response], bool] | None = None
+        self.on_answer: Callable[[Response], bool] | None = None
         """Called with the answer before the future is resolved; True accepts it, and ends the request."""
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._acked_before: int | None = None
@@ -120,7 +120,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._reset(None, is_head_method=False)
 
     def _reset(self, on_event: EventListener | None, *, is_head_method: bool) -> None:
-        self.on_result = None
+        self.on_answer = None
         self._on_event = on_event
         self._is_head_method = is_head_method
         self._status = 0
@@ -325,7 +325,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._response = Response(self._status, self._headers, bytes(self._body))
 
     def _resolve(self) -> None:
-        """Resolve the future of the answer, or have `on_result` accept it."""
+        """Resolve the future of the answer, or have `on_answer` accept it."""
         assert self.answer is not None
         assert self._response is not None
         # A server that answers before it has read the whole request may read the rest of it as the next one.
@@ -335,7 +335,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.answer.done():
             return
         answer, self.answer = self.answer, None
-        if self.on_result is None or not self.on_result(self._response):
+        if self.on_answer is None or not self.on_answer(self._response):
             self.answer = answer
             answer.set_result(self._response)
 

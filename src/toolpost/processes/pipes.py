@@ -93,7 +93,7 @@ class PipeReader(_PipeEnd, ByteReceiveStream):
             if not self._file.closed:
                 loop.remove_reader(fileno)
 
-    def poll_briefly(self, limit_s: float) -> bool:
+    def spin(self, limit_s: float) -> bool:
         """Poll for a chunk within this time, in this turn of the loop; False if none came."""
         # A busy loop on purpose: to sleep in the selector and be woken takes longer than many servers take to answer.
         until = time.perf_counter() + limit_s

@@ -17,6 +17,6 @@ The transport to servers is left to `upstreams`, the steps of a call to `middlew
 """
 
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.tool import ProvidedTool, Provider, ProviderFilter, ToolReturn
+from toolpost.providers.tool import ProvidedTool, Provider, ProviderFilter, RawResult
 
-__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "ProviderFilter", "ToolReturn"]
+__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "ProviderFilter", "RawResult"]

@@ -20,7 +20,7 @@ OWNERS_LIMIT: Final = 1_000
 """How many owners' providers are kept for one server; those without a process that were used longest ago are dropped first."""
 
 
-class OwnedProviders:
+class CallerProviders:
     """The providers of one server, by owner. The empty owner is that of callers without a name, and always there."""
 
     def __init__(

@@ -119,7 +119,7 @@ async def _no_names() -> NameIndex:
     return NameIndex()
 
 
-class Promises:
+class ContractWatch:
     """The promises of the tools of all servers. `run` must be running, which judges changes and saves pins."""
 
     def __init__(

@@ -17,7 +17,7 @@ from toolpost.base.ids import TOOL_THREAD, JsonObject, PluginName, ToolName
 from toolpost.contracts.contract import DEFAULT_TIMEOUT_S, check_plugin_name, contract_of
 from toolpost.contracts.errors import ContractRefused, ToolFailed
 from toolpost.fairness import FairQueue
-from toolpost.providers.tool import ProvidedTool, ToolReturn
+from toolpost.providers.tool import ProvidedTool, RawResult
 
 
 class FunctionProvider:
@@ -120,7 +120,7 @@ def _with_services(invoke: Any, services: PluginServices) -> Any:
 
 
 def _make_async_invoke(tool: Tool) -> Any:
-    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+    async def invoke(arguments: JsonObject, context: Context) -> RawResult:
         return to_tool_return(await tool.run(arguments, context))
 
     return invoke
@@ -130,7 +130,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
     # anyio's own limiter does not know callers: one of them could occupy every thread.
     limiter = CapacityLimiter(math.inf) if threads is not None else None
 
-    def run(arguments: JsonObject, context: Context) -> ToolReturn:
+    def run(arguments: JsonObject, context: Context) -> RawResult:
         thread = threading.current_thread()
         before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
         try:
@@ -139,7 +139,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
         finally:
             thread.name = before
 
-    async def invoke(arguments: JsonObject, context: Context) -> ToolReturn:
+    async def invoke(arguments: JsonObject, context: Context) -> RawResult:
         # On cancellation the thread is abandoned: it cannot be stopped, and the caller must get an answer at the deadline.
         if threads is not None:
             await threads.enter(context.caller.id)
@@ -152,7 +152,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
     return invoke
 
 
-def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> ToolReturn:
+def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> RawResult:
     """Turn what a function returned into plain JSON values and content blocks; raise `ToolFailed` if it is neither."""
     is_own, is_error, meta = False, False, None
     if isinstance(value, Result):
@@ -170,9 +170,9 @@ def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = (
         # Content is recognized here, where data has failed, so that results of data alone are not searched for it.
         if not is_own and not content and is_content(value):
             blocks = [_make_block(block) for block in (value if isinstance(value, list | tuple) else (value,))]
-            return ToolReturn(value=msgspec.UNSET, content=blocks, is_own=True)
+            return RawResult(value=msgspec.UNSET, content=blocks, is_own=True)
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
-    return ToolReturn(value=plain, content=blocks, is_own=is_own, is_error=is_error, meta=meta)
+    return RawResult(value=plain, content=blocks, is_own=is_own, is_error=is_error, meta=meta)
 
 
 def is_content(value: Any) -> bool:

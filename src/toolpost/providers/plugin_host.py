@@ -30,7 +30,7 @@ from toolpost.protocol.rpc import encode
 from toolpost.providers.contract_watch import Mode
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.plugin_contents import PluginContents, takes_contexts
-from toolpost.providers.quarantine import HeldProvider
+from toolpost.providers.quarantine import PinnedPlugin
 from toolpost.providers.references import list_plugins, resolve, split_reference
 from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
@@ -38,7 +38,7 @@ from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
     from toolpost.credentials.pending_logins import Logins
-    from toolpost.providers.server_host import ServerHost
+    from toolpost.providers.server_host import Servers
 
 _log = logging.getLogger("toolpost.plugins")
 
@@ -60,7 +60,7 @@ class LoadedPlugin:
     state: str = "healthy"
     """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
     problems: list[str]
-    provider: FunctionProvider | HeldProvider | None = None
+    provider: FunctionProvider | PinnedPlugin | None = None
     contents: PluginContents | None = None
     """Its resources and prompts."""
     unwatch: Callable[[], None] | None = None
@@ -140,7 +140,7 @@ class Implementation:
     """The names of its parameters; a hook may offer more."""
 
 
-class PluginHost:
+class Plugins:
     """All plugins of one gateway."""
 
     def __init__(
@@ -166,7 +166,7 @@ class PluginHost:
         """Answers sampling for plugins whose client does not; set before plugins are loaded."""
         self.logins: Logins | None = None
         """Where people log in; set once servers are there."""
-        self._holder: ServerHost | None = None
+        self._holder: Servers | None = None
         self._chosen = chosen
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
@@ -185,7 +185,7 @@ class PluginHost:
         self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
-    def providers(self) -> list[FunctionProvider | HeldProvider]:
+    def providers(self) -> list[FunctionProvider | PinnedPlugin]:
         """The providers of the plugins that have not failed."""
         return [plugin.provider for plugin in self.plugins if plugin.provider is not None and plugin.state != "failed"]
 
@@ -338,7 +338,7 @@ class PluginHost:
                 for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
-    async def hold_tools(self, holder: "ServerHost") -> None:
+    async def pin_tools(self, holder: "Servers") -> None:
         """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""
         self._holder = holder
         for plugin in self.plugins:

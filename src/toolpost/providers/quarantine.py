@@ -15,10 +15,10 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractChanged, NotReadOnly
 from toolpost.contracts.findings import DefinitionScan, Finding
 from toolpost.contracts.schema import compile_schema
-from toolpost.providers.contract_watch import SHOWN_RULES, ContractStatus, Mode, Promises
+from toolpost.providers.contract_watch import SHOWN_RULES, ContractStatus, ContractWatch, Mode
 from toolpost.providers.findings import SHOWN_REASONS
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.tool import ProvidedTool, ToolReturn
+from toolpost.providers.tool import ProvidedTool, RawResult
 from toolpost.upstreams.lists import Slices, are_same
 
 _log = logging.getLogger("toolpost.providers")
@@ -50,7 +50,7 @@ class SortedTools:
 
 
 async def sort_tools(
-    tools: Mapping[ToolName, ProvidedTool], promises: Promises, promise_name: PluginName, mode: Mode
+    tools: Mapping[ToolName, ProvidedTool], promises: ContractWatch, promise_name: PluginName, mode: Mode
 ) -> SortedTools:
     """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
     contracts = {name: tool.contract for name, tool in tools.items()}
@@ -77,7 +77,7 @@ class CheckedText:
 
 
 async def check_text(
-    definition: Definition, scan: DefinitionScan, promises: Promises, promise_name: PluginName, mode: Mode
+    definition: Definition, scan: DefinitionScan, promises: ContractWatch, promise_name: PluginName, mode: Mode
 ) -> CheckedText:
     """Compare instructions or a skill with its lock or pin.
 
@@ -98,14 +98,14 @@ def log_quarantined(kind: str, server: PluginName, definition: Definition, findi
     event(_log, logging.WARNING, f"{kind} quarantined", server=server, reasons=reasons, hint=hint)
 
 
-class HeldProvider:
+class PinnedPlugin:
     """The tools of a plugin whose definitions are written by others, as an API's document is: held to their lock or pin.
 
     There are none before the first `recheck`: nothing can be called before it is known what changed.
     """
 
     def __init__(
-        self, provider: FunctionProvider, promises: Promises, mode: Mode, on_change: Callable[[], None]
+        self, provider: FunctionProvider, promises: ContractWatch, mode: Mode, on_change: Callable[[], None]
     ) -> None:
         """`on_change` is called when other tools are listed, or differ in another way, than at the check before."""
         self.name = provider.name
@@ -162,11 +162,11 @@ class HeldProvider:
 
 
 def _quarantine(
-    tool: ProvidedTool, status: ContractStatus, promises: Promises, promise_name: PluginName
+    tool: ProvidedTool, status: ContractStatus, promises: ContractWatch, promise_name: PluginName
 ) -> ProvidedTool:
     """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
-    async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
+    async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
         now: ContractStatus | None = status
         if status.judgement is None:
             await promises.settle(JUDGE_WAIT_S)
@@ -180,20 +180,20 @@ def _quarantine(
         tool,
         contract=contract,
         invoke=refuse,
-        early_request=None,
+        fast_request=None,
     )
 
 
 def forbid(tool: ProvidedTool) -> ProvidedTool:
     """Make the form of a tool that is not annotated read-only, where only such tools may be called."""
 
-    async def refuse(_arguments: JsonObject, _context: Context) -> ToolReturn:
+    async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
         raise NotReadOnly(
             f"`{tool.contract.name}` is not marked as read-only, and only such tools may be called in the mode `readonly`.",
             hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
         )
 
-    return replace(tool, invoke=refuse, early_request=None)
+    return replace(tool, invoke=refuse, fast_request=None)
 
 
 def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:

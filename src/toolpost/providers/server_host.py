@@ -26,12 +26,12 @@ from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.pending_logins import Logins
 from toolpost.credentials.values import fill_in
 from toolpost.credentials.vault import TOPIC, Vault
-from toolpost.providers.caller_providers import OwnedProviders
-from toolpost.providers.contract_watch import Mode, Promises
+from toolpost.providers.caller_providers import CallerProviders
+from toolpost.providers.contract_watch import ContractWatch, Mode
 from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.limits import RememberedLimits
-from toolpost.providers.quarantine import HeldProvider
+from toolpost.providers.quarantine import PinnedPlugin
 from toolpost.providers.servers import ServerProvider
 from toolpost.store import KnownServer, KnownTools, Verdicts
 from toolpost.upstreams.notifications import Notification
@@ -86,7 +86,7 @@ class LoginTargets:
     list: Callable[[], Mapping[str, ServerSpec]]
 
 
-class ServerHost:
+class Servers:
     """The servers of one gateway. Use it within `open_running`."""
 
     def __init__(
@@ -96,7 +96,7 @@ class ServerHost:
         *,
         known: KnownTools,
         verdicts: Verdicts,
-        promises: Promises,
+        promises: ContractWatch,
         contracts: Mode = "observe",
         default_timeout_s: float,
         on_change: Callable[[Collection[str]], None],
@@ -154,7 +154,7 @@ class ServerHost:
         self._applying = anyio.Lock()
         self.providers = {spec.name: self._make_provider(spec) for spec in specs}
         """By name. Changed in place, so that references to it stay valid."""
-        self._held: dict[PluginName, HeldProvider] = {}
+        self._held: dict[PluginName, PinnedPlugin] = {}
 
     async def apply(self, specs: Iterable[ServerSpec]) -> "AppliedChanges":
         """Replace the specifications, all or none: if a server does not start, its error is raised and nothing changes."""
@@ -170,21 +170,21 @@ class ServerHost:
             return self._commit(wanted, staged, await self._revise(wanted, staged))
 
     @property
-    def watched(self) -> "list[ServerProvider | HeldProvider]":
+    def watched(self) -> "list[ServerProvider | PinnedPlugin]":
         """Everything whose tools are compared with their lock or pin: servers, and plugins that are held to it too."""
         return [*self.providers.values(), *self._held.values()]
 
-    def _list_watched(self) -> "list[ServerProvider | HeldProvider]":
+    def _list_watched(self) -> "list[ServerProvider | PinnedPlugin]":
         """The same, for all owners."""
         return [*self.list_all(), *self._held.values()]
 
-    async def hold(self, provider: FunctionProvider, mode: Mode) -> HeldProvider:
+    async def hold(self, provider: FunctionProvider, mode: Mode) -> PinnedPlugin:
         """Hold the tools of a plugin to their lock or pin, in place of what was held under its name before.
 
         Returns once changes are judged, which takes a moment, or after `JUDGE_LIMIT_S`.
         """
         name = provider.name
-        held = HeldProvider(provider, self.promises, mode, partial(self._note_held_change, name))
+        held = PinnedPlugin(provider, self.promises, mode, partial(self._note_held_change, name))
         if name not in self._held:
             await self.promises.recall(name)
         self._held[name] = held
@@ -203,7 +203,7 @@ class ServerHost:
         self._on_change([name])
 
     @property
-    def separates_owners(self) -> bool:
+    def has_caller_credentials(self) -> bool:
         """Whether callers use a server with credentials of their own."""
         return any(provider.owned is not None for provider in self.providers.values())
 
@@ -223,7 +223,7 @@ class ServerHost:
     async def open_for(self, owner: str) -> None:
         """Open the providers of an owner that are not open yet; one that cannot be opened is logged, and tried by each call."""
 
-        async def open_one(owned: OwnedProviders) -> None:
+        async def open_one(owned: CallerProviders) -> None:
             try:
                 await owned.of(owner)
             except Exception as error:  # noqa: BLE001 (the tools of all other servers are listed)
@@ -260,7 +260,7 @@ class ServerHost:
             beside=beside,
         )
         if spec.credentials == "caller" and beside is None:
-            provider.owned = OwnedProviders(provider, self._open_owned, self._retire, self._forget_owner)
+            provider.owned = CallerProviders(provider, self._open_owned, self._retire, self._forget_owner)
         return provider
 
     def _forget_owner(self, provider: ServerProvider) -> None:
@@ -293,7 +293,9 @@ class ServerHost:
 
     def _start_following(self, tasks: TaskGroup) -> None:
         """Follow changes of credentials from now on, if a server uses some."""
-        is_needed = any(provider.spec.own_names or provider.owned is not None for provider in self.providers.values())
+        is_needed = any(
+            provider.spec.caller_values or provider.owned is not None for provider in self.providers.values()
+        )
         if is_needed and not self._is_following and self._vault is not None:
             self._is_following = True
             tasks.start_soon(self._follow_credentials, self._vault)
@@ -310,7 +312,7 @@ class ServerHost:
                     await listener.wait()
                     await anyio.sleep(SETTLE_S)
                 for provider in self.list_all():
-                    if provider.spec.own_names:
+                    if provider.spec.caller_values:
                         await self._renew(provider)
                     elif (provider.spec.owner or provider.owned is not None) and self._tasks is not None:
                         # Its owner may have logged in at another gateway, or at the command line. What the empty owner is

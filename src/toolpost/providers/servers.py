@@ -33,9 +33,9 @@ from toolpost.credentials.pending_logins import Logins
 from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers.caller_providers import OwnedProviders
+from toolpost.providers.caller_providers import CallerProviders
 from toolpost.providers.client_meta import select_meta
-from toolpost.providers.contract_watch import ContractStatus, Mode, Promises
+from toolpost.providers.contract_watch import ContractStatus, ContractWatch, Mode
 from toolpost.providers.input_required import (
     answer_input_requests,
     is_input_required,
@@ -51,7 +51,7 @@ from toolpost.providers.quarantine import (
     sort_tools,
 )
 from toolpost.providers.skills import HeldSkills
-from toolpost.providers.tool import EarlyRequest, ProvidedTool, ToolReturn
+from toolpost.providers.tool import FastRequest, ProvidedTool, RawResult
 from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCES_CHANGED, Notification
@@ -126,7 +126,7 @@ class ServerProvider:
         on_seen: Callable[["ServerProvider"], None],
         on_change: Callable[["ServerProvider"], None],
         on_described: Callable[[], None] = lambda: None,
-        promises: Promises,
+        promises: ContractWatch,
         contracts: Mode = "observe",
         on_notification: Callable[[Notification], None] = lambda _notification: None,
         sampler: Sampler | None = None,
@@ -157,7 +157,7 @@ class ServerProvider:
                 authorizations=authorizations,
             )
         )
-        self.owned: OwnedProviders | None = beside.owned if beside is not None else None
+        self.owned: CallerProviders | None = beside.owned if beside is not None else None
         """The providers of all owners, where callers have credentials of their own; else None."""
         self._beside = beside
         self.has_own_definitions = False
@@ -503,9 +503,9 @@ class ServerProvider:
             on_failure=self.supervisor.note_failure,
             owner=self.owner,
             is_remote=True,
-            early_request=None
+            fast_request=None
             if mirrors
-            else EarlyRequest(send=self._make_send(contract.terms.name, name), read=self._read, finish=request),
+            else FastRequest(send=self._make_send(contract.terms.name, name), read=self._read, finish=request),
         )
 
     def _refusal(self, definition: JsonObject, place: str, reason: str) -> ContractRefused:
@@ -524,7 +524,7 @@ class ServerProvider:
             meta = select_meta(context.meta, self.spec)
             client_channel = self.channel_of(context.client_channel, context.caller)
             params = head + encode(arguments)
-            return self.supervisor.send_ahead(
+            return self.supervisor.try_send(
                 "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
             )
 
@@ -536,8 +536,8 @@ class ServerProvider:
             channel = WithoutExtensions(channel)
         return channel if self._sampler is None else with_sampling(channel, caller, self._sampler)
 
-    def _read(self, raw: bytes) -> ToolReturn:
-        return ToolReturn(upstream_fields=_parse_result(raw, self.name), results=self.spec.results)
+    def _read(self, raw: bytes) -> RawResult:
+        return RawResult(upstream_fields=_parse_result(raw, self.name), results=self.spec.results)
 
     async def _check_held(self, tool: str, context: Context) -> None:
         """Raise if a tool is quarantined by now, or was not compared with its lock or pin for longer than `relist_s`.
@@ -557,10 +557,10 @@ class ServerProvider:
 
     def _make_request(
         self, tool: str, mirrors: MirroredArguments | None
-    ) -> Callable[[SentRequest | None, JsonObject, Context], Awaitable[ToolReturn]]:
+    ) -> Callable[[SentRequest | None, JsonObject, Context], Awaitable[RawResult]]:
         head = _write_params_head(tool)
 
-        async def request(sent: SentRequest | None, arguments: JsonObject, context: Context) -> ToolReturn:
+        async def request(sent: SentRequest | None, arguments: JsonObject, context: Context) -> RawResult:
             if self.owned is not None and owner_of(context.caller) != self.owner:
                 # The caller found this tool where it did not say who it is: it is run with the caller's credentials all the same.
                 return await _request_as_owner(self.owned, tool, arguments, context)
@@ -572,7 +572,7 @@ class ServerProvider:
                 fields = await self._request(tool, params, mirrored, context, sent)
             if is_input_required(fields):
                 fields = await self._answer_input_required(tool, params, mirrored, context, fields)
-            return ToolReturn(upstream_fields=fields, results=self.spec.results)
+            return RawResult(upstream_fields=fields, results=self.spec.results)
 
         return request
 
@@ -634,7 +634,7 @@ class ServerProvider:
         return await answer_input_requests(fields, client_channel, self.name, retry)
 
 
-async def _request_as_owner(owned: OwnedProviders, tool: str, arguments: JsonObject, context: Context) -> ToolReturn:
+async def _request_as_owner(owned: CallerProviders, tool: str, arguments: JsonObject, context: Context) -> RawResult:
     provider = await owned.of(owner_of(context.caller))
     for found in (*provider.tools.values(), *provider.quarantined.values()):
         if found.contract.terms.name == tool:

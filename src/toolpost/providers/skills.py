@@ -23,7 +23,7 @@ from toolpost.contracts.compatibility.definition import define_skill
 from toolpost.contracts.errors import ContractChanged, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, Finding, scan_definition
 from toolpost.contracts.skills import DYNAMIC, MANIFEST, find_fault
-from toolpost.providers.contract_watch import ContractStatus, Mode, Promises
+from toolpost.providers.contract_watch import ContractStatus, ContractWatch, Mode
 from toolpost.providers.quarantine import CheckedText, check_text, log_quarantined
 from toolpost.upstreams.lists import Slices
 
@@ -54,7 +54,7 @@ class _HeldSkill:
 class HeldSkills:
     """The skills of one server, as it last described them, under its own URIs."""
 
-    def __init__(self, server: PluginName, promise_name: PluginName, promises: Promises, mode: Mode) -> None:
+    def __init__(self, server: PluginName, promise_name: PluginName, promises: ContractWatch, mode: Mode) -> None:
         self._server = server
         self._promise_name = promise_name
         self._promises = promises

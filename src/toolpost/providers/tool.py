@@ -13,7 +13,7 @@ from toolpost.contracts.errors import ContractRefused
 from toolpost.upstreams.transport import SentRequest
 
 
-class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
+class RawResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returned: plain JSON, and content blocks."""
 
     value: Json | msgspec.UnsetType = None
@@ -31,14 +31,14 @@ class ToolReturn(msgspec.Struct, frozen=True, kw_only=True):
     """Added to the answer's `_meta`, under Toolpost's own key."""
 
 
-class EarlyRequest(NamedTuple):
+class FastRequest(NamedTuple):
     """How a tool's request is sent to its server before the call has a task: for the fast path."""
 
     send: Callable[[JsonObject, Context], SentRequest | None]
     """Sends the request if that needs no waiting, else returns None."""
-    read: Callable[[bytes], ToolReturn]
+    read: Callable[[bytes], RawResult]
     """Parses the result of such a request; raises if it is none."""
-    finish: Callable[[SentRequest, JsonObject, Context], Awaitable[ToolReturn]]
+    finish: Callable[[SentRequest, JsonObject, Context], Awaitable[RawResult]]
     """Waits for the result of such a request, where `invoke` would send one."""
 
 
@@ -48,14 +48,14 @@ class ProvidedTool:
 
     contract: Contract
     provider: PluginName
-    invoke: Callable[[JsonObject, Context], Awaitable[ToolReturn]]
+    invoke: Callable[[JsonObject, Context], Awaitable[RawResult]]
     on_failure: Callable[[str], None] | None = None
     """Called with failures that the provider cannot see itself: a missed deadline, a result that breaks its schema."""
     owner: str = ""
     """Whose credentials it is run with, where callers have their own; else empty."""
     is_remote: bool = False
     """Whether it runs outside this process, which only waits for the answer."""
-    early_request: EarlyRequest | None = None
+    fast_request: FastRequest | None = None
     """None for a tool whose request cannot be sent before the call has a task."""
     runs: "Sequence[ProvidedTool]" = ()
     """The tools that it calls in its place, which are not listed themselves: those of a group's servers."""

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.keys import VARIABLE, KeyFile, KeyInKeychain, KeyInMemory, KeyPlace, KeyVariable
 from toolpost.settings.model import Config
@@ -33,7 +33,7 @@ def key_place_of(config: Config, store_url: str | None = None) -> KeyPlace:
         )
     location = parse_store_url(store_url or config.store_url)
     if not isinstance(location, SqliteLocation):
-        return KeyFile(project / OWN_FOLDER / KEY_FILE)
+        return KeyFile(project / STATE_FOLDER / KEY_FILE)
     if location.path == MEMORY:
         return KeyInMemory()
     return KeyFile(Path(location.path).expanduser().parent / KEY_FILE)

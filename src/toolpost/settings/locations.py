@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 
 
@@ -17,7 +17,7 @@ def state_folder(project: Path) -> Path:
     because servers of the same name in two projects may differ.
     """
     project = project.absolute()
-    if (own := project / OWN_FOLDER).is_dir():
+    if (own := project / STATE_FOLDER).is_dir():
         return own
     digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:12]
     return data_folder() / f"{project.name[:40] or 'root'}-{digest}"

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.base.nearest import nearest_name
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.net.network import Network
 from toolpost.plugins import BUNDLED
@@ -409,7 +409,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The folder of the log on disk: beside the store. None if that is in memory."""
         scheme, _, path = self.store_url.partition(":")
         if scheme != "sqlite":
-            return Path(self.project) / OWN_FOLDER / "log"
+            return Path(self.project) / STATE_FOLDER / "log"
         # Named after the store, as its other companions are: a folder `log` may be a project's own.
         return Path(f"{path}-log") if path != ":memory:" else None
 

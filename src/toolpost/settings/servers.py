@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.credentials.values import OwnValue, Template
+from toolpost.credentials.values import CallerValue, Template
 from toolpost.net.network import DIRECT, Network
 from toolpost.settings.marks import ADVANCED, LATE
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
@@ -389,7 +389,7 @@ def resolve_server(
 
     def fill_around(text: str, key: str) -> Template:
         pieces = split_own_values(text)
-        return tuple(piece if isinstance(piece, OwnValue) else fill(piece, key) for piece in pieces)
+        return tuple(piece if isinstance(piece, CallerValue) else fill(piece, key) for piece in pieces)
 
     env = {key: fill_around(value, f"env.{key}") for key, value in server.env.items()}
     headers = {key: fill_around(value, f"headers.{key}") for key, value in server.headers.items()}
@@ -439,7 +439,7 @@ def resolve_server(
 
 
 def _has_own(template: Template) -> bool:
-    return any(isinstance(piece, OwnValue) for piece in template)
+    return any(isinstance(piece, CallerValue) for piece in template)
 
 
 def _resolve_auth(auth: AuthSettings, fill: Callable[[str, str], str], place: str) -> AuthSpec:

@@ -26,7 +26,7 @@ import msgspec
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration, OperatorError
 from toolpost.credentials.keychain import read_keychain
-from toolpost.credentials.values import OwnValue
+from toolpost.credentials.values import CallerValue
 from toolpost.settings.marks import entry_type, is_late, section_type
 
 _DEPTH: Final = 8
@@ -224,12 +224,12 @@ def files_of(text: str | None) -> list[str]:
     return [piece.file for piece in split_references(text or "") if isinstance(piece, Reference) and piece.file]
 
 
-def split_own_values(text: str) -> list[str | OwnValue]:
+def split_own_values(text: str) -> list[str | CallerValue]:
     """Split a text at the references to the caller's values; the other references are left in the texts between them."""
-    pieces: list[str | OwnValue] = []
+    pieces: list[str | CallerValue] = []
     for piece in split_references(text):
         own = piece.own_name if isinstance(piece, Reference) else None
-        pieces.append(OwnValue(own) if own is not None else piece if isinstance(piece, str) else piece.text)
+        pieces.append(CallerValue(own) if own is not None else piece if isinstance(piece, str) else piece.text)
     return pieces
 
 

@@ -43,13 +43,13 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
     values: tuple[Any, ...] = ()
     counts: bool = False
     """Whether to send one empty row for each row that was changed, instead of what the statement returns."""
-    runs_last: bool = False
+    may_be_deferred: bool = False
     """Whether it may be run after all other statements of the transaction, together with its like: only for rows that no script
     reads in order to write.
     """
 
 
-class Together(msgspec.Struct, frozen=True, gc=False):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Statements on different rows, run in any order and in one round trip; the rows of the first are sent."""
 
     statements: tuple[Statement, ...]
@@ -92,7 +92,7 @@ def marks(count: int, *, after: int = 0) -> str:
     return ", ".join(f"?{number}" for number in range(after + 1, after + count + 1))
 
 
-Step = Statement | Together | Many
+Step = Statement | Batch | Many
 Script = Generator[Step, list[Row], Result]
 
 

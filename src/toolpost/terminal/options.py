@@ -141,7 +141,7 @@ def apply_options(
     return config
 
 
-def own_url(config: Config, *, hint: str = "set a port in http.listen") -> str:
+def gateway_url(config: Config, *, hint: str = "set a port in http.listen") -> str:
     """Return the URL at which a gateway of this configuration is reached from this machine, without a path."""
     host, port = config.address
     if port == 0:

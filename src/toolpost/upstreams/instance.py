@@ -73,10 +73,10 @@ class Instance:
         """Whether it was opened by a handshake although the server knows the stateless era too."""
         return self.key.endswith(HANDSHAKE_SUFFIX)
 
-    def poll_briefly(self) -> None:
-        """Poll the output of the process for a moment; see `ServerProcess.poll_briefly`."""
+    def spin(self) -> None:
+        """Poll the output of the process for a moment; see `ServerProcess.spin`."""
         if self.process is not None:
-            self.process.poll_briefly()
+            self.process.spin()
 
     def stop(self) -> None:
         """Ask it to end after its calls; a start in progress is cancelled."""

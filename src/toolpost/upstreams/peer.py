@@ -78,8 +78,8 @@ class PendingMessage:
         "client_channel",
         "method",
         "number",
+        "on_answer",
         "on_progress",
-        "on_result",
         "raw",
         "traceparent",
     )
@@ -102,7 +102,7 @@ class PendingMessage:
         self.answer = answer
         self.on_progress = on_progress
         self.client_channel = client_channel
-        self.on_result: Callable[[bytes], bool] | None = None
+        self.on_answer: Callable[[bytes], bool] | None = None
         """See `PendingRequest`."""
         self.traceparent: str | None
 
@@ -166,7 +166,7 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> PendingMessage:
-        """Send a request; await `answer_to` unless `on_result` accepts the result. Raises `ConnectionLost`."""
+        """Send a request; await `answer_to` unless `on_answer` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
@@ -183,7 +183,7 @@ class Peer:
         self._pending[number] = pending
         return pending
 
-    def send_ahead(
+    def try_send(
         self,
         method: str,
         fields: bytes,
@@ -280,7 +280,7 @@ class Peer:
             pending.answer.set_exception(parse_error(error))
         else:
             result = bytes(message.result) or b"{}"
-            if pending.on_result is not None and pending.on_result(result):
+            if pending.on_answer is not None and pending.on_answer(result):
                 self._forget(pending)
             else:
                 pending.answer.set_result(result)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from toolpost.credentials.values import OwnValue, Template
+from toolpost.credentials.values import CallerValue, Template
 from toolpost.fairness import Callers
 from toolpost.net.network import DIRECT, Network
 from toolpost.upstreams.in_process import InProcessServer
@@ -175,10 +175,10 @@ class ServerSpec:
         return all(getattr(self, name) == getattr(other, name) for name in _REACHING)
 
     @property
-    def own_names(self) -> list[str]:
+    def caller_values(self) -> list[str]:
         """The names of the owner's values that headers and environment refer to, sorted."""
         templates = (*self.own_env.values(), *self.own_headers.values())
-        return sorted({piece.name for template in templates for piece in template if isinstance(piece, OwnValue)})
+        return sorted({piece.name for template in templates for piece in template if isinstance(piece, CallerValue)})
 
     def admits(self, tool: str) -> bool:
         """Whether the allow and deny lists let this tool through."""

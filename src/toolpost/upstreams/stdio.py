@@ -76,14 +76,14 @@ class ServerProcess:
         self._stdout_ended.set()
         await self._note_loss("closed its output")
 
-    def poll_briefly(self) -> None:
+    def spin(self) -> None:
         """Poll stdout for a moment instead of sleeping in the event loop, which pays off for servers that answer at once.
 
         Each time it was in vain, twice as many calls are skipped before the next attempt, up to `LONGEST_SKIP`.
         """
         if self._left_to_skip:
             self._left_to_skip -= 1
-        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.poll_briefly(POLL_BRIEFLY_S):
+        elif isinstance(stdout := self.process.stdout, PipeReader) and stdout.spin(POLL_BRIEFLY_S):
             self._skip = 0
         else:
             self._left_to_skip = self._skip = min(2 * self._skip + 1, LONGEST_SKIP)

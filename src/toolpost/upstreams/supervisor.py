@@ -122,7 +122,7 @@ class Supervisor:
             on_reconnected=self._tool_list.note_reconnected,
             on_notification=self._take_notification,
             subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
-            fill_in=fill_in if spec.own_names else None,
+            fill_in=fill_in if spec.caller_values else None,
             sibling_pools=sibling_pools,
             authorizations=authorizations,
         )
@@ -156,7 +156,7 @@ class Supervisor:
     ) -> Coroutine[Any, Any, bytes]:
         """Send a request and return the JSON of its result; the server is started if need be.
 
-        `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `send_ahead`,
+        `key` chooses an instance with `per_session`, and is ignored otherwise. With `sent`, the request was sent by `try_send`,
         and only its answer is awaited. `check` is awaited once an instance is ready, which may have listed other tools than the
         one before; what it raises is raised, and nothing is sent. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
@@ -322,7 +322,7 @@ class Supervisor:
             return await self._pool.find_or_start(key, caller)
         return await self._pool.find_or_start_by_handshake(key, caller)
 
-    def send_ahead(
+    def try_send(
         self,
         method: str,
         fields: bytes,
@@ -334,7 +334,7 @@ class Supervisor:
     ) -> SentRequest | None:
         """Send a request now if a shared instance is ready, else return None.
 
-        The instance is acquired: `request` must follow with `sent`, unless `on_result` accepts the result and the instance is
+        The instance is acquired: `request` must follow with `sent`, unless `on_answer` accepts the result and the instance is
         released.
         """
         instance = None
@@ -344,7 +344,7 @@ class Supervisor:
             return None
         # Before it is sent: on a busy machine, the server may have started processes for it when this task goes on.
         began = now()
-        pending = transport.send_ahead(
+        pending = transport.try_send(
             method, fields, name=name, meta=meta, client_channel=client_channel, caller=caller.id
         )
         return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, began)

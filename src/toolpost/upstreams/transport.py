@@ -41,14 +41,14 @@ class ConnectionLost(UpstreamUnavailable):
 
 
 class PendingRequest(Protocol):
-    """A request that was sent by `send_ahead`, before a task awaits its answer."""
+    """A request that was sent by `try_send`, before a task awaits its answer."""
 
     @property
     def answer(self) -> "asyncio.Future[Any]":
-        """Done when the request is answered or lost; never, if `on_result` accepted the result."""
+        """Done when the request is answered or lost; never, if `on_answer` accepted the result."""
         ...
 
-    on_result: Callable[[bytes], bool] | None
+    on_answer: Callable[[bytes], bool] | None
     """Called with the JSON of a result as soon as it arrives; True accepts it, and ends the request. Must not raise."""
 
     traceparent: str | None
@@ -82,7 +82,7 @@ class Transport(Protocol):
         """
         ...
 
-    def send_ahead(
+    def try_send(
         self,
         method: str,
         fields: bytes,
@@ -92,11 +92,11 @@ class Transport(Protocol):
         client_channel: "ClientChannel | None",
         caller: CallerId,
     ) -> PendingRequest | None:
-        """Send a request if that needs no waiting, else return None; await `answer_to` unless `on_result` accepts the result."""
+        """Send a request if that needs no waiting, else return None; await `answer_to` unless `on_answer` accepts the result."""
         ...
 
     async def answer_to(self, pending: Any, /) -> bytes:
-        """Await the result of a request that `send_ahead` sent; returns and raises as `request` does."""
+        """Await the result of a request that `try_send` sent; returns and raises as `request` does."""
         ...
 
     async def notify(self, method: str, fields: bytes = b"") -> None: ...

@@ -9,7 +9,7 @@ import pytest
 from toolpost.base.ids import PluginName
 from toolpost.contracts import Definition, judge
 from toolpost.contracts.compatibility import Digests
-from toolpost.contracts.contract import Keyed, Terms, contract_of
+from toolpost.contracts.contract import Keyed, ToolDefinition, contract_of
 from toolpost.contracts.errors import ErrorCode
 
 TAKES = {"type": "object", "properties": {"q": {"type": "string", "description": "what to look for"}}}
@@ -36,7 +36,7 @@ def test_a_listed_definition_survives_the_way_through_json() -> None:
 
 
 def test_a_contract_gives_all_that_it_promises() -> None:
-    terms = Terms(
+    terms = ToolDefinition(
         name="search",
         description="Find notes.",
         input_schema=TAKES,

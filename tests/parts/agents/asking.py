@@ -9,7 +9,7 @@ from toolpost.app.running import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.base.turns import SessionReady, TurnEnded, TurnEvent
-from toolpost.parts.agents import InvokeOptions, TurnRun
+from toolpost.parts.agents import InvokeOptions, RunningTurn
 from toolpost.testing import conversations_of
 
 desk = Plugin("desk")
@@ -39,7 +39,7 @@ BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
 
 async def at_work(
     app: App, thread: ThreadId, text: str, *, until: type[TurnEvent] = SessionReady, **options: Any
-) -> TurnRun:
+) -> RunningTurn:
     """Ask, and return as soon as the agent is at it: when this kind of event has come."""
     is_asked = anyio.Event()
     run = await conversations_of(app).start_message(

@@ -14,7 +14,7 @@ SESSION = RESUME or f"claude-{os.getpid()}"
 STATE = {"prompts": 0}
 INTERRUPTED = threading.Event()
 ANSWERS: dict[str, Any] = {}
-ANSWERED = threading.Condition()
+STREAMED = threading.Condition()
 
 
 def write(message: dict[str, Any]) -> None:
@@ -42,8 +42,8 @@ def result(subtype: str = "success", *, is_error: bool = False, text: str = "") 
 def allowed(tool: str) -> bool:
     request = {"subtype": "can_use_tool", "tool_name": tool, "input": {"a": 1}}
     write({"type": "control_request", "request_id": "r1", "request": request})
-    with ANSWERED:
-        ANSWERED.wait_for(lambda: "r1" in ANSWERS, 10)
+    with STREAMED:
+        STREAMED.wait_for(lambda: "r1" in ANSWERS, 10)
         return bool(ANSWERS.pop("r1")["response"]["behavior"] == "allow")
 
 
@@ -106,9 +106,9 @@ def main() -> None:
             response = {"subtype": "success", "request_id": message["request_id"], "response": {}}
             write({"type": "control_response", "response": response})
         elif message["type"] == "control_response":
-            with ANSWERED:
+            with STREAMED:
                 ANSWERS[message["response"]["request_id"]] = message["response"]
-                ANSWERED.notify_all()
+                STREAMED.notify_all()
         elif message["type"] == "user":
             INTERRUPTED.clear()
             content = message["message"]["content"]

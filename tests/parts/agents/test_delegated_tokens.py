@@ -12,7 +12,7 @@ from tests.hostile.attacks import attack
 from tests.parts.agents.test_api import web
 from tests.waiting import until
 from tests.ways import IN_MEMORY
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.base.caller import GatewayAccess
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, conversations_of
@@ -83,9 +83,9 @@ async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: Calle
         door = agent.sessions[0].order.gateway
         assert door is not None
         less = CallerSettings(token="${ADA_TOKEN}", tools=["desk__whoami", "desk__fail"])
-        site.app.roster.replace(members_of(with_callers(ada=less, bob=bob)))
+        site.app.roster.replace(read_callers(with_callers(ada=less, bob=bob)))
         seen = await tools_through(door)
-        site.app.roster.replace(members_of(with_callers(bob=bob)))
+        site.app.roster.replace(read_callers(with_callers(bob=bob)))
         status = await status_of(site.http, door)
 
     assert seen == ["desk__whoami"]

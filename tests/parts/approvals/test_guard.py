@@ -26,7 +26,7 @@ from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.discovery import Catalog
 from toolpost.discovery.views import FilteredProvider
-from toolpost.endpoints.auth.roster import KnownCaller, Members
+from toolpost.endpoints.auth.roster import CallerTable, KnownCaller
 from toolpost.manifest import bundled_parts
 from toolpost.middleware import _guards_call
 from toolpost.middleware.fast_path import FastPath
@@ -226,12 +226,12 @@ async def test_what_changed_while_a_call_waited_is_not_called(change: str, monke
     paid: list[int] = []
     ann, ben = KnownCaller(name="ann"), KnownCaller(name="ben")
     async with open_app(requiring(wait=True), plugins=[bank(paid)]) as app:
-        app.roster.replace(Members(callers=(ann, ben)))
+        app.roster.replace(CallerTable(callers=(ann, ben)))
         open_call = approvals_of(app).open_call
 
         async def open_and_remove(*subject: Any, **options: Any) -> Any:
             opened = await open_call(*subject, **options)
-            app.roster.replace(Members(callers=(ben,)))
+            app.roster.replace(CallerTable(callers=(ben,)))
             return opened
 
         if change == "removed at once":
@@ -251,9 +251,9 @@ async def test_what_changed_while_a_call_waited_is_not_called(change: str, monke
             case "gone":
                 app.gateway.catalog = catalog_with()
             case "removed":
-                app.roster.replace(Members(callers=(ben,)))
+                app.roster.replace(CallerTable(callers=(ben,)))
             case "narrowed":
-                app.roster.replace(Members(callers=(replace(ann, scope=Scope(tools=("other__*",))), ben)))
+                app.roster.replace(CallerTable(callers=(replace(ann, scope=Scope(tools=("other__*",))), ben)))
         view = await cast(app, str(rounds[0].round.id))
         answer = await calling
         after = await approvals_of(app).read(view.round.id)

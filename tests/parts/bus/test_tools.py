@@ -46,11 +46,11 @@ async def test_a_poll_may_ask_for_any_number_of_milliseconds(monkeypatch: Any) -
     waits: list[float] = []
     poll = Bus.poll
 
-    async def poll_briefly(bus: Bus, worker: WorkerName, wait_s: float, **options: Any) -> PollAnswer:
+    async def spin(bus: Bus, worker: WorkerName, wait_s: float, **options: Any) -> PollAnswer:
         waits.append(wait_s)
         return await poll(bus, worker, min(wait_s, 0.01), **options)
 
-    monkeypatch.setattr(Bus, "poll", poll_briefly)
+    monkeypatch.setattr(Bus, "poll", spin)
     async with open_app(IN_MEMORY) as app, QUICK_WAYS[0].client_of(app) as client:
         await asked(client, "register_worker", name="a")
         idle = [await asked(client, "poll_task", name="a", timeout_ms=number) for number in numbers]

@@ -11,7 +11,7 @@ from tests.parts.console.test_contracts import bank, change_tool
 from tests.parts.console.test_servers import SECRET, server
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from toolpost.parts.console.api.overview import _list_minutes
-from toolpost.providers.contract_watch import Promises
+from toolpost.providers.contract_watch import ContractWatch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -52,7 +52,7 @@ async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite
 
 
 async def test_a_degraded_server_is_shown_with_the_reason(site: OpenSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Promises, "find_problem", lambda _self, _server: "it keeps renaming its tools")
+    monkeypatch.setattr(ContractWatch, "find_problem", lambda _self, _server: "it keeps renaming its tools")
     async with site(server("small", "fine")) as opened:
         found = (await opened.get("/overview"))["attention"]
         shown = await opened.get("/server", name="small")

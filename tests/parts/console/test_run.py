@@ -18,7 +18,7 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden
 from toolpost.credentials.vault import Vault
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.pending_channel import PendingChannel
+from toolpost.endpoints.pending_channel import PolledChannel
 from toolpost.parts.approvals.rounds import RoundId
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.console.api.run import CallStream
@@ -189,7 +189,7 @@ async def test_what_a_server_wrote_in_several_lines_is_one_event() -> None:
         sent.append(event["body"])
 
     scope = {"method": "POST", "path": "/api/console/call", "headers": []}
-    stream = CallStream(HttpRequest(scope, anyio.sleep_forever, send), PendingChannel(CallerId("ann"), {}))
+    stream = CallStream(HttpRequest(scope, anyio.sleep_forever, send), PolledChannel(CallerId("ann"), {}))
     await stream._send(b'{"type": "result",\n\n"result": {"n": 1.50, "text": "a\\n\\nb"}}')
 
     assert sent == [b'data: {"type":"result","result":{"n":1.50,"text":"a\\n\\nb"}}\n\n']

@@ -37,7 +37,7 @@ def callers(tmp_path: Path) -> str:
     return CALLERS
 
 
-async def may_change(site: Site, **headers: str) -> httpx2.Response:
+async def may_write(site: Site, **headers: str) -> httpx2.Response:
     """Send the smallest change there is: a verification of the audit changes nothing, but counts as one."""
     return await site.http.post(f"{API}/calls/verify", json={}, headers=headers)
 
@@ -45,10 +45,10 @@ async def may_change(site: Site, **headers: str) -> httpx2.Response:
 async def test_reading_needs_nothing_and_changes_need_the_secret(site: OpenSite, store_url: str) -> None:
     async with site(store=store_url) as opened:
         before = await opened.get("/session")
-        refused = await may_change(opened)
+        refused = await may_write(opened)
         await opened.log_in()
         after = await opened.get("/session")
-        accepted = await may_change(opened)
+        accepted = await may_write(opened)
 
     assert (before["caller"], before["isAdmin"], before["mayChange"]) == ("local", True, False)
     assert (refused.status_code, refused.json()["error"]["details"]) == (
@@ -77,10 +77,10 @@ async def test_a_secret_can_be_used_once_and_its_cookie_survives_a_restart(site:
     async with site(store=store_url, port=port) as again:
         name = f"toolpost_console_{port}"
         again.http.headers["X-Toolpost-Proof"] = first.json()["proof"]
-        kept = await may_change(again, Cookie=f"{name}={cookie.value}")
+        kept = await may_write(again, Cookie=f"{name}={cookie.value}")
         until, rest = str(cookie.value).split(".", 1)
-        longer = await may_change(again, Cookie=f"{name}={int(until) + 1}.{rest}")
-        other = await may_change(again, Cookie=f"toolpost_console_1={cookie.value}")
+        longer = await may_write(again, Cookie=f"{name}={int(until) + 1}.{rest}")
+        other = await may_write(again, Cookie=f"toolpost_console_1={cookie.value}")
     assert [answer.status_code for answer in (kept, longer, other)] == [200, 403, 403]
 
 
@@ -114,7 +114,7 @@ async def test_cookies_and_secrets_of_another_gateway(site: OpenSite, store_url:
         async with site(store=store_url) as two:
             name = f"toolpost_console_{two.http.base_url.port}"
             proof = one.http.headers["X-Toolpost-Proof"]
-            shown = await may_change(two, Cookie=f"{name}={cookie.value}", **{"X-Toolpost-Proof": proof})
+            shown = await may_write(two, Cookie=f"{name}={cookie.value}", **{"X-Toolpost-Proof": proof})
             other = await two.post("/session", secret=await one.issue())
             own = await two.post("/session", secret=await two.issue())
         port = one.http.base_url.port
@@ -128,7 +128,7 @@ async def test_cookies_and_secrets_of_another_gateway(site: OpenSite, store_url:
         kept.unlink()
         async with site(store=store_url, port=port) as elsewhere:
             elsewhere.http.headers["X-Toolpost-Proof"] = proof
-            assert (await may_change(elsewhere, Cookie=f"{cookie.name}={cookie.value}")).status_code == 403
+            assert (await may_write(elsewhere, Cookie=f"{cookie.name}={cookie.value}")).status_code == 403
 
 
 @attack(
@@ -139,9 +139,9 @@ async def test_cookies_and_secrets_of_another_gateway(site: OpenSite, store_url:
 @pytest.mark.parametrize("proof", ["", "guessed"])
 async def test_a_cookie_that_another_port_has_received(site: OpenSite, proof: str) -> None:
     async with site(log_in=True) as opened:
-        accepted = await may_change(opened)
+        accepted = await may_write(opened)
         opened.http.headers["X-Toolpost-Proof"] = proof
-        refused = await may_change(opened)
+        refused = await may_write(opened)
         seen = await opened.get("/session")
     assert (accepted.status_code, refused.status_code, seen["mayChange"]) == (200, 403, False)
 
@@ -162,11 +162,11 @@ HEADERS = {
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
 async def test_changes_that_another_page_sends(site: OpenSite, headers: dict[str, str]) -> None:
     async with site(log_in=True) as opened:
-        refused = await may_change(opened, **headers)
+        refused = await may_write(opened, **headers)
         secret = await opened.issue()
         logged_in = await opened.http.post(f"{API}/session", json={"secret": secret}, headers=headers)
         own = f"http://127.0.0.1:{opened.http.base_url.port}"
-        accepted = await may_change(opened, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})
+        accepted = await may_write(opened, **{"Origin": own, "Sec-Fetch-Site": "same-origin"})
 
     assert (refused.status_code, logged_in.status_code, accepted.status_code) == (403, 403, 200)
     assert "set-cookie" not in logged_in.headers
@@ -204,7 +204,7 @@ async def test_requests_that_a_proxy_forwards(
             for path in (f"{API}/session", f"{API}/events", "/api/servers", "/metrics"):
                 async with opened.http.stream("GET", path, headers={**through, "Host": host}) as refused:
                     assert refused.status_code == 403
-        changed = await may_change(opened, **through)
+        changed = await may_write(opened, **through)
         stopped = await opened.http.post("/api/servers/x/stop", json={}, headers=through)
         health = await opened.http.get("/healthz", headers=through)
     assert (changed.status_code, stopped.status_code, health.json()) == (403, 403, {"status": "ok"})
@@ -245,14 +245,14 @@ async def test_where_callers_are_configured_a_token_is_needed_and_a_cookie_is_no
     async with site(callers, token=ANN) as opened:
         await opened.log_in()  # the cookie is there, and must not stand for a caller
         assert (await opened.get("/session"))["caller"] == "ann"
-        assert (await may_change(opened)).status_code == 200
+        assert (await may_write(opened)).status_code == 200
         cookies = {"Cookie": "; ".join(f"{one.name}={one.value}" for one in opened.http.cookies.jar)}
         async with httpx2.AsyncClient(base_url=opened.http.base_url, headers=cookies) as stranger:
             assert (await stranger.get(f"{API}/session")).status_code == 401
             assert (await stranger.get("/servers")).status_code == 200  # the page, which asks for the token
         bob = {"Authorization": f"Bearer {BOB}"}
         seen = (await opened.http.get(f"{API}/session", headers=bob)).json()
-        refused = await may_change(opened, **bob)
+        refused = await may_write(opened, **bob)
     assert (seen["caller"], seen["isAdmin"], seen["mayChange"], refused.status_code) == ("bob", False, False, 403)
 
 
@@ -262,20 +262,20 @@ async def test_logging_out_ends_the_session_also_for_a_copy_of_its_cookie(site: 
         proof, port = opened.http.headers["X-Toolpost-Proof"], opened.http.base_url.port
         before = await opened.get("/session")
         foreign = await opened.http.post(f"{API}/session/end", json={}, headers={"Origin": "http://127.0.0.1:9"})
-        kept = await may_change(opened)
+        kept = await may_write(opened)
         ended = await opened.post("/session/end")
         left = list(opened.http.cookies.jar)
-        copied = await may_change(opened, Cookie=f"{cookie.name}={cookie.value}")
+        copied = await may_write(opened, Cookie=f"{cookie.name}={cookie.value}")
         again = await opened.post("/session/end")
         await opened.log_in()
-        anew = await may_change(opened)
+        anew = await may_write(opened)
     assert (before["hasSession"], foreign.status_code, kept.status_code) == (True, 403, 200)
     assert (ended.status_code, left, copied.status_code, again.status_code) == (200, [], 403, 200)
     assert "Max-Age=0" in ended.headers["set-cookie"]
     assert anew.status_code == 200, "other sessions go on"
     async with site(store=store_url, port=port) as restarted:
         headers = {"Cookie": f"{cookie.name}={cookie.value}", "X-Toolpost-Proof": proof}
-        assert (await may_change(restarted, **headers)).status_code == 403
+        assert (await may_write(restarted, **headers)).status_code == 403
 
 
 async def test_behind_tls_the_cookie_is_sent_by_tls_alone(site: OpenSite, callers: str) -> None:

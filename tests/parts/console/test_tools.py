@@ -9,7 +9,7 @@ from tests.hostile.attacks import attack
 from tests.parts.console.conftest import OpenSite
 from toolpost.authoring import Plugin
 from toolpost.base.ids import PluginName
-from toolpost.contracts.contract import Contract, Terms, contract_of
+from toolpost.contracts.contract import Contract, ToolDefinition, contract_of
 from toolpost.parts.console import definitions
 from toolpost.parts.console.definitions import KEPT, DefinitionHistory
 from toolpost.store import open_store
@@ -131,7 +131,7 @@ async def test_a_tool_has_its_contract_and_cost(site: OpenSite) -> None:
 
 def make_contract(version: int, build: str = "1.0.0") -> Contract:
     properties: dict[str, Any] = {"customer": {"type": "string"}} | {f"added_{n}": {} for n in range(version)}
-    terms = Terms(
+    terms = ToolDefinition(
         name="list_orders",
         description="List the orders of a customer.",
         input_schema={"type": "object", "properties": properties},
@@ -168,7 +168,7 @@ async def test_definitions_are_kept_as_they_change(store_url: str) -> None:
 
 
 def make_named(name: str, text: str = "") -> Contract:
-    terms = Terms(name=name, description=f"Do it. {text}", input_schema={"type": "object"})
+    terms = ToolDefinition(name=name, description=f"Do it. {text}", input_schema={"type": "object"})
     return contract_of(terms, plugin=PluginName(name.partition("_")[0]))
 
 

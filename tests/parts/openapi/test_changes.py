@@ -171,7 +171,7 @@ async def test_a_change_between_two_starts_is_judged_by_what_was_first_seen(api:
         async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode="legacy") as client:
             refused = error_of(await client.call_tool("pets__dogs", {"size": "small"}))
         assert (refused["code"], refused["details"]["promise"]) == ("CONTRACT_CHANGED", "pin")
-        assert "toolpost_tools_withheld 1" in app.metrics()
+        assert "toolpost_tools_quarantined 1" in app.metrics()
         assert any("`pets__dogs` is quarantined" in problem for problem in problems_of(app))
     api_alone = {"contracts": "observe"} | {"api_contracts": "enforce"}
     async with open_gateway(changed, api.url, tmp_path, store=store, **api_alone) as app:

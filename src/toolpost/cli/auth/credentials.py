@@ -19,7 +19,7 @@ from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.credentials.grant import NAME as LOGIN_KEY
 from toolpost.credentials.login_flow import is_pending_login
-from toolpost.credentials.values import OwnValue
+from toolpost.credentials.values import CallerValue
 from toolpost.credentials.vault import CredentialInfo, Vault
 from toolpost.settings import Config
 from toolpost.settings.callers import RESERVED
@@ -89,7 +89,7 @@ def set_value(
         raise click.BadParameter(f"`{key}` is where logins are kept: choose another name", param_hint="KEY")
     value = _read_value(file, f"{key} of {server}{f' for {owner}' if owner else ''}")
     user = users[server]
-    known = {piece.name for text in user.texts for piece in split_own_values(text) if isinstance(piece, OwnValue)}
+    known = {piece.name for text in user.texts for piece in split_own_values(text) if isinstance(piece, CallerValue)}
     if key not in known:
         near = nearest_name(key, sorted(known))
         meant = f"; did you mean {near}?" if near else ""

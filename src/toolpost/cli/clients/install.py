@@ -20,7 +20,7 @@ from toolpost.settings.client_files import OWN_NAME, is_toolpost
 from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
 from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import tell, warn
-from toolpost.terminal.options import config_option, json_option, own_url
+from toolpost.terminal.options import config_option, gateway_url, json_option
 from toolpost.terminal.tables import print_json_line
 from toolpost.terminal.text import printable
 
@@ -202,7 +202,7 @@ def _make_http_entry(client: KnownClient, config_path: Path | None) -> JsonObjec
 def _own_mcp_url(config: Config) -> str:
     from toolpost.endpoints.http.paths import MCP_PATH
 
-    return f"{own_url(config)}{MCP_PATH}"
+    return f"{gateway_url(config)}{MCP_PATH}"
 
 
 def _is_ours(target: _Target, entry: Json, config_path: Path | None) -> bool:

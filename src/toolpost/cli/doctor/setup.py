@@ -17,7 +17,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.quiet_app import open_quiet_app, without_store
@@ -95,7 +95,7 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[D
         yield problem("configuration", error)
     try:
         host, _ = config.address
-        is_open = members_of(config).is_open
+        is_open = read_callers(config).is_open
         check_exposure(host, is_open=is_open)
         http = config.http
         setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)

@@ -14,7 +14,7 @@ from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure
 from toolpost.terminal.findings import pluralize
 from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option, load_cli_config, own_url, url_option
+from toolpost.terminal.options import config_option, gateway_url, json_option, load_cli_config, url_option
 from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
 from toolpost.terminal.tables import print_json_line, print_table, table
 from toolpost.terminal.text import printable
@@ -72,7 +72,7 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
 
 def _find_gateway(config: Config, url: str | None) -> RunningGateway:
     return RunningGateway(
-        url=base_url(url) if url else own_url(config, hint="give its address with --url"),
+        url=base_url(url) if url else gateway_url(config, hint="give its address with --url"),
         token=config.token(),
         network=config.resolve_network(),
     )
@@ -223,7 +223,7 @@ def _format_last_error(report: JsonObject) -> str:
 
 
 def _describe_stderr(report: JsonObject) -> Iterator[str]:
-    lines = report.get("lastWords") or ()
+    lines = report.get("stderrTail") or ()
     if report.get("state") in _DOWN and lines:
         yield f"\nlast stderr lines of {report.get('name')}:"
         for line in lines[-_SHOWN_LINES:]:

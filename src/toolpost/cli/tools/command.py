@@ -127,7 +127,7 @@ def _view_of(config: Config, caller: str | None) -> View:
 async def _find_tools(config: Config, name: str | None, view: View) -> tuple[list[ProvidedTool], ExitCode]:
     async with open_quiet_app(without_store(config), tool=name, credentials_of=config) as app:
         require_named_plugins(app)
-        if app.servers.separates_owners and view.owner:
+        if app.servers.has_caller_credentials and view.owner:
             await app.servers.open_for(view.owner)
         code = warn_of_problems(app)
         seen = app.gateway.catalog.narrow(view)

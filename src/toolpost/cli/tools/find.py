@@ -43,7 +43,7 @@ def print_found(query: str, config: Config, view: View, *, as_json: bool) -> Exi
 async def _search(config: Config, query: str, view: View) -> tuple[ToolSearchResult, ExitCode]:
     async with open_quiet_app(without_store(config), credentials_of=config) as app:
         require_named_plugins(app)
-        if app.servers.separates_owners and view.owner:
+        if app.servers.has_caller_credentials and view.owner:
             await app.servers.open_for(view.owner)
         code = warn_of_problems(app)
         return await app.finder.find(query, view, explain=True), code

@@ -216,7 +216,7 @@ UNMAPPED_CALLER: Final = KnownCaller(name="oauth")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Members:
+class CallerTable:
     """All callers, as configured."""
 
     callers: tuple[KnownCaller, ...] = ()
@@ -254,7 +254,7 @@ class Members:
 class Roster:
     """The callers that may use the HTTP endpoint now; a reload replaces them while requests run."""
 
-    def __init__(self, members: Members | None = None, callers: Callers | None = None) -> None:
+    def __init__(self, members: CallerTable | None = None, callers: Callers | None = None) -> None:
         """`callers` is what the fair shares ask about callers; it is updated here."""
         self._callers = callers or Callers()
         self._by_token: dict[TokenDigest, Admission] = {}
@@ -264,7 +264,7 @@ class Roster:
         self._open: dict[object, tuple[Admission, Callable[[], None]]] = {}
         self.anonymous: Admission | None = None
         """The admission of every request where no token is required, else None."""
-        self.separates_owners = False
+        self.has_caller_credentials = False
         """Whether a server has credentials per caller, so that views have owners; takes effect with `replace`."""
         self.keeps_tokens = False
         """Whether a server needs the access tokens of callers, which `on_verified` keeps; takes effect with `replace`."""
@@ -272,9 +272,9 @@ class Roster:
         """Called with each access token that was verified, except those that were issued here."""
         self.replaced = anyio.Event()
         """Set when the members are replaced; by then this is a new, unset event."""
-        self.replace(members or Members())
+        self.replace(members or CallerTable())
 
-    def replace(self, members: Members) -> None:
+    def replace(self, members: CallerTable) -> None:
         """Replace all callers. Every admission is invalidated, so that each request authenticates against the new ones."""
         before = [*self._by_token.values(), *self._verified.values(), *filter(None, [self.anonymous])]
         self.members = members
@@ -425,7 +425,7 @@ class Roster:
             )
 
     def _owner_of(self, caller: Caller) -> str:
-        return owner_of(caller) if self.separates_owners else ""
+        return owner_of(caller) if self.has_caller_credentials else ""
 
     def _make_admission(
         self,

@@ -53,7 +53,7 @@ ACTIONS: Final = ("restart", "start", "stop")
 Conceal = Callable[[ServerSpec], Callable[[str], str]]
 """Makes a function that removes a server's secrets from a text: a server may repeat them in its output."""
 
-Servers = Callable[[], Mapping[str, ServerProvider]]
+ServerTable = Callable[[], Mapping[str, ServerProvider]]
 
 _STATUS: Final[Mapping[type[ToolpostError], int]] = {
     Forbidden: 403,
@@ -69,13 +69,13 @@ class Admin:
     def __init__(
         self,
         access: Access,
-        servers: Servers,
+        servers: ServerTable,
         watch: FindingsScanner,
         conceal: Conceal,
-        check_change: Callable[[HttpRequest, Admission], None],
+        check_browser_write: Callable[[HttpRequest, Admission], None],
     ) -> None:
         self._access = access
-        self._check_change = check_change
+        self._check_change = check_browser_write
         self._servers = servers
         self._watch = watch
         self._conceal = conceal
@@ -142,7 +142,7 @@ async def report_server(
         "restarts": report.restarts,
         "lastError": conceal(report.last_error) if report.last_error is not None else None,
         "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
-        "lastWords": [conceal(line) for line in report.stderr_tail],
+        "stderrTail": [conceal(line) for line in report.stderr_tail],
         "oddities": report.oddities,
         "degraded": report.degraded,
         "tags": sorted(provider.spec.tags),

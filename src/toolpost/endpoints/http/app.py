@@ -60,7 +60,7 @@ class HttpEndpoint:
         admin: Admin,
         routes: Sequence[Routes],
         shares: EndpointShares,
-        loads_early: bool = True,
+        preload_sdk: bool = True,
         bare_names: bool = True,
         continues_traces: bool = False,
         on_session_end: SessionListener | None = None,
@@ -77,7 +77,7 @@ class HttpEndpoint:
         self._bare_names = bare_names
         self._streams = shares.streams
         self._sessions = Sessions(shares.sessions, on_session_end)
-        self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, loads_early=loads_early)
+        self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, preload_sdk=preload_sdk)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry."""

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from toolpost.base.attention import Attention
+from toolpost.base.attention import ActionItem
 from toolpost.base.caller import Principal
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import (
@@ -30,7 +30,7 @@ from toolpost.fairness import Shares
 from toolpost.gateway import Gateway
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.providers.server_host import ServerHost
+from toolpost.providers.server_host import Servers
 
 
 class Routes(Protocol):
@@ -54,15 +54,15 @@ class HttpContext:
     body_limit: int
     health: Callable[[], JsonObject]
     gateway: Gateway
-    servers: ServerHost
+    servers: Servers
     finder: Finder
-    attention: Callable[[Principal], Awaitable[Sequence[Attention]]]
+    attention: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns what waits for a person in all parts, as far as a caller may know it."""
     pages: Mapping[str, str] = field(default_factory=dict)
     """Paths of the pages that all parts have for people, by title."""
-    check_change: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
+    check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
     """Raises for a request that would change something and may not: one of a browser that has shown no secret, where no token is
-    required. `JsonRoutes` calls it, before the body is read; other routes do so themselves."""
+    required. `JsonApi` calls it, before the body is read; other routes do so themselves."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Api:
     """The paths of a part."""
 
     make_routes: Callable[[HttpContext], Sequence[Routes]]
-    """Called when HTTP begins to be served. Returns `JsonRoutes` for an API, `Pages` for files."""
+    """Called when HTTP begins to be served. Returns `JsonApi` for an API, `Pages` for files."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ Handler = Callable[[RouteRequest], Awaitable[Json]]
 READING: Final = frozenset({"GET", "HEAD"})
 """Methods of requests that change nothing."""
 
-ANSWERED: Final[Json] = object()
+STREAMED: Final[Json] = object()
 """Returned by a handler that has sent the answer itself, such as a stream of events."""
 
 
@@ -139,10 +139,10 @@ class Route:
     """Returns what is sent as JSON. A ToolpostError is sent as the error object, under `error`."""
     is_for_admins: bool = False
     check: Callable[[HttpRequest, Admission], None] | None = None
-    """Raises for a request that may not be answered, before its body is read; in place of `HttpContext.check_change`."""
+    """Raises for a request that may not be answered, before its body is read; in place of `HttpContext.check_browser_write`."""
 
 
-class JsonRoutes:
+class JsonApi:
     """Routes that take and return JSON. Agents in conversations may not use them."""
 
     def __init__(self, http: HttpContext, routes: Sequence[Route]) -> None:
@@ -171,7 +171,7 @@ class JsonRoutes:
             message = internal_error(bug).message
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
-            if result is not ANSWERED:
+            if result is not STREAMED:
                 await send_json(request.send, encode(result), headers=[*PRIVATE_HEADERS, *headers])
 
     async def _result(self, request: HttpRequest) -> tuple[Json, Headers]:
@@ -188,7 +188,7 @@ class JsonRoutes:
         if route.check is not None:
             route.check(request, admission)
         elif request.method not in READING:
-            self._http.check_change(request, admission)
+            self._http.check_browser_write(request, admission)
         asked = RouteRequest(http=request, admission=admission, body=await self._body(request))
         return await route.handler(asked), asked.answer_headers
 

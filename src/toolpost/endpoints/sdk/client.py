@@ -60,7 +60,7 @@ class SdkClientChannel:
             self._tell(write_notification(method, params))
 
 
-class StandingClientChannel(SdkClientChannel):
+class SessionChannel(SdkClientChannel):
     """Asks a client that has no request in flight, on the stream that belongs to no request."""
 
     @property

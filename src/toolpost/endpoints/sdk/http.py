@@ -39,10 +39,10 @@ class SdkHttp:
     """Passes requests on to the SDK, which is loaded when the first one needs it."""
 
     def __init__(
-        self, sdk: LazySdk, sessions: Sessions, streams: Shares, *, body_limit: int, loads_early: bool = True
+        self, sdk: LazySdk, sessions: Sessions, streams: Shares, *, body_limit: int, preload_sdk: bool = True
     ) -> None:
         self._sdk = sdk
-        self._loads_early = loads_early
+        self._loads_early = preload_sdk
         self._sessions = sessions
         self._streams = streams
         self._body_limit = body_limit

@@ -28,7 +28,7 @@ from toolpost.endpoints.http.event_log import RETRY_MS
 from toolpost.endpoints.http.paths import store_view
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_NAME
-from toolpost.endpoints.sdk.client import StandingClientChannel
+from toolpost.endpoints.sdk.client import SessionChannel
 from toolpost.endpoints.sdk.extensions import ExtensionMiddleware
 from toolpost.endpoints.sdk.handshake import agree_revision
 from toolpost.endpoints.sdk.passthrough import restore_result
@@ -162,7 +162,7 @@ class SdkServer:
         self._server.add_notification_handler(ROOTS_CHANGED, mcp_types.NotificationParams, self._note_roots)
 
     async def _note_roots(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
-        await self.subscribers.roots_changed(StandingClientChannel(context, VIEWER.get().caller))
+        await self.subscribers.roots_changed(SessionChannel(context, VIEWER.get().caller))
 
     async def _note_session(self, context: ServerRequestContext[Any, Any], _params: Any) -> None:
         self.subscribers.session_of(context)

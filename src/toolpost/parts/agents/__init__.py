@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolpost.parts.agents.service import ConversationLimits, ConversationService
     from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
     from toolpost.parts.agents.session_pool import PoolLimits, SessionPool
-    from toolpost.parts.agents.turn import TurnRun
+    from toolpost.parts.agents.turn import RunningTurn
 
 PART = Part(
     name="conversations",
@@ -81,7 +81,7 @@ _HOMES = {
         "PoolLimits",
         "SessionPool",
     ),
-    "toolpost.parts.agents.turn": ("TurnRun",),
+    "toolpost.parts.agents.turn": ("RunningTurn",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -101,9 +101,9 @@ __all__ = [
     "PoolKey",
     "PoolLimits",
     "Profile",
+    "RunningTurn",
     "SessionOptions",
     "SessionPool",
-    "TurnRun",
     "pool_key",
     "profile_of",
 ]

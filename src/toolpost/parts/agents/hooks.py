@@ -12,7 +12,7 @@ import anyio.to_thread
 from toolpost.authoring.conversation import TurnInfo
 from toolpost.base.events import event
 from toolpost.contracts.errors import ToolFailed
-from toolpost.providers.plugin_host import Implementation, PluginHost
+from toolpost.providers.plugin_host import Implementation, Plugins
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -37,7 +37,7 @@ _FAILED: Final = object()
 class Hooks:
     """Calls the hooks of all plugins. A failure is logged, and marks its plugin as degraded."""
 
-    def __init__(self, host: PluginHost, *, limits_s: Mapping[str, float] = LIMITS_S, threads: int = 16) -> None:
+    def __init__(self, host: Plugins, *, limits_s: Mapping[str, float] = LIMITS_S, threads: int = 16) -> None:
         self._host = host
         self._limits_s = {**LIMITS_S, **limits_s}
         self._threads = anyio.CapacityLimiter(threads)

@@ -13,7 +13,7 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import ThreadId, TurnId
 from toolpost.contracts.errors import GatewayError
-from toolpost.parts.agents.turn import TurnRun
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.store.threads import Threads
 from toolpost.store.wakeups import Wakeups
 
@@ -57,7 +57,7 @@ class OtherProcesses:
                 while (found := await self._threads.find_turn(turn)) and found.state == "running":  # noqa: ASYNC110
                     await anyio.sleep(0.05)
 
-    async def listen(self, runs: Mapping[TurnId, TurnRun]) -> None:
+    async def listen(self, runs: Mapping[TurnId, RunningTurn]) -> None:
         """Stop those of these turns that other processes request to stop, until cancelled; without turns, read nothing."""
         while True:
             await self._has_turns.wait()
@@ -73,7 +73,7 @@ class OtherProcesses:
             if runs:
                 self._has_turns.set()
 
-    async def _stop_requested(self, runs: Mapping[TurnId, TurnRun]) -> None:
+    async def _stop_requested(self, runs: Mapping[TurnId, RunningTurn]) -> None:
         try:
             requested = await self._threads.asked_to_stop(self._process)
         except GatewayError as error:

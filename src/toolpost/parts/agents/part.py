@@ -69,7 +69,7 @@ def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequen
         http.streams,
         body_limit=http.body_limit,
         health=http.health,
-        check_change=http.check_change,
+        check_browser_write=http.check_browser_write,
     )
     return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 

@@ -11,7 +11,7 @@ from toolpost.parts.agents.agents import AgentRegistry, PooledSessionRequest
 from toolpost.parts.agents.history import HistoryLimits, history_of
 from toolpost.parts.agents.hooks import Hooks
 from toolpost.parts.agents.session_pool import PooledSession, SessionPool
-from toolpost.parts.agents.turn import TurnRun
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.store.threads import ThreadMessage, Threads
 
 _log = logging.getLogger("toolpost.parts.agents")
@@ -30,7 +30,7 @@ class Prompter:
         self._limits = limits
 
     async def prompt(
-        self, run: TurnRun, prompt: str, seq: int, find_missing: Callable[[], Awaitable[str | None]]
+        self, run: RunningTurn, prompt: str, seq: int, find_missing: Callable[[], Awaitable[str | None]]
     ) -> None:
         """Send the prompt of a message whose number in its thread is `seq`, and once more what `find_missing` then returns."""
         thread = run.thread
@@ -49,7 +49,7 @@ class Prompter:
 
         await self._send_in_session(run, request, send)
 
-    async def prompt_unrecorded(self, run: TurnRun, request: PooledSessionRequest) -> None:
+    async def prompt_unrecorded(self, run: RunningTurn, request: PooledSessionRequest) -> None:
         """Send a prompt that is no message of a thread; in the session of a thread, it comes after all of its messages."""
 
         async def send(session: PooledSession, is_warm: bool) -> None:
@@ -61,7 +61,7 @@ class Prompter:
         await self._send_in_session(run, request, send)
 
     async def _send_in_session(
-        self, run: TurnRun, request: PooledSessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
+        self, run: RunningTurn, request: PooledSessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
     ) -> None:
         was_warm = self._pool.find(request.key) is not None
         try:
@@ -77,7 +77,7 @@ class Prompter:
             async with self._pool.lease(request.key, request.opener) as session:
                 await send(session, is_warm)
 
-    async def _send(self, run: TurnRun, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
+    async def _send(self, run: RunningTurn, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
         async def summarize(older: Sequence[ThreadMessage]) -> str | None:
             return await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
 

@@ -16,7 +16,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import TurnId
 from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
-from toolpost.parts.agents.turn import TurnRun
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.processes.tree import birth_of
 from toolpost.store.threads import Resumable, Threads, Turn, TurnEndRecord
 
@@ -74,7 +74,7 @@ class TurnRecorder:
                     _log, logging.WARNING, "turn was interrupted", thread=turn.thread, turn=turn.id, trace=turn.trace_id
                 )
 
-    async def record_start(self, run: TurnRun) -> int:
+    async def record_start(self, run: RunningTurn) -> int:
         """Store a message and the turn that it starts; return the message's number. Raises `NotFound` without a thread."""
         now = time.time()
         info = run.info
@@ -95,7 +95,7 @@ class TurnRecorder:
         run.notify(TurnStarted(turn=info.turn, thread=info.thread, trace_id=info.trace_id, seq=seq))
         return seq
 
-    async def record_end(self, run: TurnRun, ending: TurnEndRecord, seq: int) -> int | None:
+    async def record_end(self, run: RunningTurn, ending: TurnEndRecord, seq: int) -> int | None:
         """Store how a turn ended; return the number of its answer, None if it has none or the store failed."""
         pooled = run.pooled
         resumable = None
@@ -114,7 +114,7 @@ class TurnRecorder:
         return number
 
     @asynccontextmanager
-    async def open_heartbeat(self, run: TurnRun) -> AsyncIterator[None]:
+    async def open_heartbeat(self, run: RunningTurn) -> AsyncIterator[None]:
         """Store the partial answer every `beat_s`, and send listeners a `Heartbeat` when nothing else was sent since the last."""
 
         async def beat() -> None:

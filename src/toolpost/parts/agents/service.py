@@ -39,7 +39,7 @@ from toolpost.parts.agents.queue import KeyedQueues
 from toolpost.parts.agents.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
 from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.session_pool import AgentMetrics, PooledSession, PoolLimits, SessionPool
-from toolpost.parts.agents.turn import TurnRun
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_runner import TurnRunner
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.threads import Thread, ThreadMessage, Threads, Turn
@@ -212,7 +212,7 @@ class ConversationService(AgentCallObserver):
 
     async def start_message(
         self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
-    ) -> TurnRun:
+    ) -> RunningTurn:
         """Accept a message and return its turn, which runs on in the background. Raises at once if the message is refused."""
         options = options or InvokeOptions()
         _check_text(text)
@@ -233,7 +233,7 @@ class ConversationService(AgentCallObserver):
         self._tasks.start_soon(self._runner.run_queued, run, place)
         return run
 
-    def _make_run(self, principal: Principal, thread: Thread, text: str, options: InvokeOptions) -> TurnRun:
+    def _make_run(self, principal: Principal, thread: Thread, text: str, options: InvokeOptions) -> RunningTurn:
         name = self.agents.name_for(options, thread)
         # Where a plugin may answer, a server without agents accepts messages, too.
         spec = self.agents.find(name).spec if name or not self.hooks.has("toolpost_classify") else None
@@ -246,7 +246,7 @@ class ConversationService(AgentCallObserver):
             model=self.agents.model_for(options, thread) or (spec.model if spec else None),
         )
         timeout_s = options.timeout_s or (spec.timeout_s if spec else 600.0)
-        run = TurnRun(info, principal, text, timeout_s=timeout_s)
+        run = RunningTurn(info, principal, text, timeout_s=timeout_s)
         run.thread = thread
         run.listeners |= self.running.listeners_of(thread.id)
         if options.on_event is not None:
@@ -271,7 +271,7 @@ class ConversationService(AgentCallObserver):
             agent=spec.name,
             model=request.profile.model,
         )
-        run = TurnRun(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s)
+        run = RunningTurn(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s)
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         run.thread = thread
@@ -299,7 +299,7 @@ class ConversationService(AgentCallObserver):
         return stopped
 
     @property
-    def runs(self) -> list[TurnRun]:
+    def runs(self) -> list[RunningTurn]:
         """Every turn of this process that has not ended, in the order in which they came."""
         return list(self.running.by_id.values())
 
@@ -333,7 +333,7 @@ class ConversationService(AgentCallObserver):
 
     # -- calls of agents ---------------------------------------------------------------------------------------------------
 
-    def standing_in(self, thread: ThreadId) -> Principal | None:
+    def acting_principal(self, thread: ThreadId) -> Principal | None:
         """Return the caller in whose name the agent of a thread acts, with its limits; None while no turn runs."""
         run = self.running.find_current(thread)
         return run.principal if run is not None else None

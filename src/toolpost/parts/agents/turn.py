@@ -39,7 +39,7 @@ OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 """Characters of all answers, thoughts and tool results in one turn."""
 
 
-class TurnRun:
+class RunningTurn:
     """A turn that was accepted; it implements `AcceptedTurn` of the authoring interface."""
 
     def __init__(self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float) -> None:

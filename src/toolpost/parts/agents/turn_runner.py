@@ -21,7 +21,7 @@ from toolpost.parts.agents.prompt import Prompter
 from toolpost.parts.agents.queue import QueuePlace
 from toolpost.parts.agents.recorder import TurnRecorder
 from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
-from toolpost.parts.agents.turn import TurnRun
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.store.threads import TurnEndRecord
 
 _log = logging.getLogger("toolpost.parts.agents")
@@ -40,7 +40,7 @@ class TurnRunner:
         self._running = running
         self._cancel_s = cancel_s
 
-    async def run_queued(self, run: TurnRun, place: QueuePlace[ThreadId]) -> None:
+    async def run_queued(self, run: RunningTurn, place: QueuePlace[ThreadId]) -> None:
         """Wait until the message is the first in the queue of its thread, run its turn, and leave the queue."""
         try:
             async with run.open_watch(self._cancel_s):
@@ -51,7 +51,7 @@ class TurnRunner:
             place.leave()
             self._running.remove(run)
 
-    async def run_unrecorded(self, run: TurnRun, request: PooledSessionRequest) -> TurnEnded:
+    async def run_unrecorded(self, run: RunningTurn, request: PooledSessionRequest) -> TurnEnded:
         """Ask an agent without recording anything; no hook is called."""
         raised: Exception | None = None
         try:
@@ -64,7 +64,7 @@ class TurnRunner:
         run.notify(ended)
         return ended
 
-    async def _run(self, run: TurnRun) -> None:
+    async def _run(self, run: RunningTurn) -> None:
         raised: Exception | None = None
         seq: int | None = None
         try:
@@ -84,7 +84,7 @@ class TurnRunner:
             raise
         await self._end(run, seq, raised)
 
-    async def _answer(self, run: TurnRun, seq: int) -> None:
+    async def _answer(self, run: RunningTurn, seq: int) -> None:
         """Take the answer of the first plugin that has one, else the agent's."""
         hooks, info = self._hooks, run.info
         await hooks.notify("toolpost_on_message", turn=info, text=run.text)
@@ -103,10 +103,10 @@ class TurnRunner:
         if run.stop_kind is None:
             await hooks.notify("toolpost_after_invoke", turn=info, answer=run.answer)
 
-    async def _find_missing(self, run: TurnRun) -> str | None:
+    async def _find_missing(self, run: RunningTurn) -> str | None:
         return await self._hooks.require("toolpost_check_answer", turn=run.info, answer=run.answer)
 
-    async def _end(self, run: TurnRun, seq: int | None, raised: Exception | None) -> None:
+    async def _end(self, run: RunningTurn, seq: int | None, raised: Exception | None) -> None:
         state, error = run.find_state(raised)
         number = (
             await self._recorder.record_end(run, _make_end_record(run, state, error), seq) if seq is not None else None
@@ -120,7 +120,7 @@ class TurnRunner:
         await self._hooks.notify("toolpost_on_complete", turn=run.info, ended=run.ended)
 
 
-def _make_end_record(run: TurnRun, state: TurnState, error: JsonObject | None) -> TurnEndRecord:
+def _make_end_record(run: RunningTurn, state: TurnState, error: JsonObject | None) -> TurnEndRecord:
     """Make the record of an end: with an answer if there is one, or if the turn succeeded with an empty one."""
     answer, tools = run.answer, run.tools
     details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
@@ -137,7 +137,7 @@ def _make_end_record(run: TurnRun, state: TurnState, error: JsonObject | None) -
     )
 
 
-def _make_end_event(run: TurnRun, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
+def _make_end_event(run: RunningTurn, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
     return TurnEnded(
         turn=run.info.turn,
         thread=run.info.thread,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
 
-from toolpost.base.attention import Attention
+from toolpost.base.attention import ActionItem
 from toolpost.base.caller import Principal
 from toolpost.base.ids import Json
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.approvals.records import no_round
 from toolpost.parts.approvals.results import may_see, render_round, render_vote
 from toolpost.parts.approvals.rounds import Round
@@ -80,7 +80,7 @@ def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequen
         return await peers.receive(request.body)
 
     return [
-        JsonRoutes(
+        JsonApi(
             http,
             [
                 Route(method="GET", path="/api/approvals", handler=list_rounds),
@@ -93,13 +93,13 @@ def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequen
     ]
 
 
-async def find_waiting(approvals: Approvals, principal: Principal) -> Sequence[Attention]:
+async def find_waiting(approvals: Approvals, principal: Principal) -> Sequence[ActionItem]:
     """Return the rounds that wait for the vote of a caller."""
     caller = principal.caller
     found, _ = await approvals.list_visible(lambda one: caller.id in one.voters, only_open=True, limit=PAGE)
     waiting = [view for view in found if all(vote.voter != caller.id for vote in view.votes)]
     return [
-        Attention(
+        ActionItem(
             title=f"{view.round.caller} waits for your vote",
             text=f"round {view.round.id}",
             path=VOTE_PATH,

@@ -74,7 +74,7 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
 
     @asynccontextmanager
     async def run() -> AsyncIterator[None]:
-        if host.is_brief and not settings.rules:
+        if host.for_one_command and not settings.rules:
             yield
             return
         async with approvals.open_sweeping(*peers.background, *([sampler.prune_often] if sampler else ())):

@@ -13,7 +13,7 @@ from typing import Final
 import click
 import msgspec
 
-from toolpost.app.callers import members_of
+from toolpost.app.callers import read_callers
 from toolpost.base.ids import CallerId
 from toolpost.base.passphrase import is_passphrase
 from toolpost.contracts.errors import BadConfiguration, Forbidden
@@ -113,7 +113,7 @@ async def _admit(config: Config, token: str) -> Admission:
     """
     kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
     unproven = [name for name in config.callers if name not in kept]
-    members = members_of(msgspec.structs.replace(config, callers=kept))
+    members = read_callers(msgspec.structs.replace(config, callers=kept))
     if os.environ.get("TOOLPOST_TOKEN") or depends_on_user(config.http.token):
         members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
         unproven.append("token")

@@ -13,7 +13,7 @@ import msgspec
 
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest
 from toolpost.parts.authorization_server.records import LoginInfo, Which
 from toolpost.parts.authorization_server.server import AuthorizationServer
 from toolpost.store import Store
@@ -27,7 +27,7 @@ class _RevocationBody(msgspec.Struct, forbid_unknown_fields=True):
     client: str | None = None
 
 
-def routes_of(http: HttpContext, server: AuthorizationServer, store: Store) -> JsonRoutes:
+def routes_of(http: HttpContext, server: AuthorizationServer, store: Store) -> JsonApi:
     """Make the paths."""
 
     async def list_logins(request: RouteRequest) -> JsonObject:
@@ -49,7 +49,7 @@ def routes_of(http: HttpContext, server: AuthorizationServer, store: Store) -> J
             raise NotFound("There is no such login.", hint="GET /api/logins lists yours")
         return {"revoked": [render_login(one, store) for one in revoked]}
 
-    return JsonRoutes(
+    return JsonApi(
         http,
         [
             Route(method="GET", path=PATH, handler=list_logins),

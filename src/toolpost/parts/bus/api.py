@@ -14,7 +14,7 @@ from typing import Final
 from toolpost.base.ids import Json, PluginName
 from toolpost.contracts.errors import Forbidden, InvalidRequest
 from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import Handler, HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.endpoints.http.routes import Handler, HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_board, render_page, render_report
 from toolpost.parts.bus.results import ACTIVE, FINISHED
 from toolpost.parts.bus.service import Bus
@@ -61,7 +61,7 @@ def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
         return render_report(await bus.read_task(task, by=request.admission.caller), bus.wall)
 
     return [
-        JsonRoutes(
+        JsonApi(
             http,
             [
                 route("/api/bus", "bus__get_status", show_board),

@@ -23,7 +23,7 @@ from toolpost.parts.bus.tasks import (
     insert_event,
     parse_worker_tasks,
 )
-from toolpost.store.scripts import Row, Script, Statement, Together
+from toolpost.store.scripts import Batch, Row, Script, Statement
 
 OFFERS_LIMIT: Final = 32
 """The most offers of one transaction."""
@@ -85,7 +85,7 @@ def dispatch(now: float, policy: BusPolicy, *also: Statement, at_most: int = OFF
     offers: list[Offer] = []
     match = Statement(_MATCH, (now, now - policy.present_s))
     # The match sees the tables as they were before `also`, which must not change the rows that it reads.
-    rows = yield Together((match, *also)) if also else match
+    rows = yield Batch((match, *also)) if also else match
     while rows and rows[0][-1] is not None:
         offers.append((yield from _offer_match(rows[0], now, policy)))
         if len(offers) >= at_most:
@@ -100,7 +100,7 @@ def offer_next(ended: LeasedTask, now: float, policy: BusPolicy, *also: Statemen
     The freed worker gets its offer with its next poll; only an offer to another worker is returned, so that it can be woken.
     """
     freed = f"{_NO_POLL} {ended.worker}"
-    rows = yield Together((Statement(_MATCH_OR_FREED, (now, now - policy.present_s, freed)), *also))
+    rows = yield Batch((Statement(_MATCH_OR_FREED, (now, now - policy.present_s, freed)), *also))
     if not rows:
         yield free_worker(ended, now, seen_at=now)
         return []
@@ -109,9 +109,9 @@ def offer_next(ended: LeasedTask, now: float, policy: BusPolicy, *also: Statemen
         assign = Statement(_FREE_AFTER_RUN, (ended.worker, ended.id, now, now, task))
         values = (task, ended.worker, _new_token(), now + policy.offer_s, 0, leases + 1, now)
         offered = insert_event(task, now, "offered", worker=ended.worker, attempt=attempt)
-        yield Together((Statement(_OFFER, values), assign, offered))
+        yield Batch((Statement(_OFFER, values), assign, offered))
         return []
-    rows = yield Together((Statement(_SELECT_TASK, (task,)), free_worker(ended, now, seen_at=now)))
+    rows = yield Batch((Statement(_SELECT_TASK, (task,)), free_worker(ended, now, seen_at=now)))
     return [(yield from _offer_match((*rows[0], match), now, policy))]
 
 
@@ -146,7 +146,7 @@ def offer(
         changed_at=now,
     )
     values = (task.id, worker, offered.token, offered.expires_at, offered.is_fetched, offered.leases, now)
-    yield Together(
+    yield Batch(
         (
             Statement(_OFFER, values),
             assign,
@@ -164,7 +164,7 @@ def requeue(
     task: LeasedTask, now: float, kind: str, *, not_before: float = 0.0, detail: str | None = None
 ) -> Script[None]:
     """Take a task from its worker, and queue it with the rank that it had; `kind` is the event of its history."""
-    yield Together(
+    yield Batch(
         (
             Statement(_REQUEUE, (task.id, not_before, now)),
             free_worker(task, now),

@@ -37,7 +37,7 @@ from toolpost.parts.bus.tasks import (
     parse_tasks,
 )
 from toolpost.parts.bus.workers import delete_absent_workers, make_foreign_worker, require_worker
-from toolpost.store.scripts import NOW, Script, Statement, Together
+from toolpost.store.scripts import NOW, Batch, Script, Statement
 
 _NAMES: Final = TASK_COLUMNS.split(", ")
 _ENDED_VALUES: Final = {
@@ -123,7 +123,7 @@ def acknowledge(
     if is_first:
         statements.append(insert_event(task.id, now, "acknowledged", worker=name, attempt=running.attempt))
         statements += make_update(task.id, "begun", now, policy, detail=name)
-    yield Together(tuple(statements))
+    yield Batch(tuple(statements))
     return running
 
 
@@ -157,7 +157,7 @@ def end(
     if not (state == "done" and is_needed):
         return EndResult(task, (yield from offer_next(task, now, policy, *archived)), is_awaited)
     # Tasks that waited for this one are queued first, so that they can be offered in the same transaction.
-    yield Together((*archived, free_worker(task, now, seen_at=now)))
+    yield Batch((*archived, free_worker(task, now, seen_at=now)))
     yield Statement(_RELEASE, (task.id, now, policy.age_s))
     return EndResult(task, (yield from dispatch(now, policy)), is_awaited)
 
@@ -183,7 +183,7 @@ def _check_running(task: LeasedTask, token: str | None) -> None:
 
 def archive(task: LeasedTask, state: State, now: float, policy: BusPolicy, *, reason: str) -> Script[None]:
     """End a task that its worker did not end, and free the worker if there is one."""
-    yield Together((*_archive_statements(task, state, now, policy, reason=reason), free_worker(task, now)))
+    yield Batch((*_archive_statements(task, state, now, policy, reason=reason), free_worker(task, now)))
 
 
 def _archive_statements(
@@ -389,7 +389,7 @@ def _restore(ended: EndedTask, now: float, policy: BusPolicy) -> Script[BusTask]
     state = "waiting" if (yield from list_unmet_needs(ended.id)) else "queued"
     rows = yield Statement(_RESTORE, (ended.id, rank, now, state))
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (ended.id,))
-    yield Together((insert_event(ended.id, now, "retried"), *make_update(ended.id, "retried", now, policy)))
+    yield Batch((insert_event(ended.id, now, "retried"), *make_update(ended.id, "retried", now, policy)))
     return parse_tasks(rows)[0]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from toolpost.parts.bus.settings import BUS
 
 if TYPE_CHECKING:
-    from toolpost.base.attention import Attention
+    from toolpost.base.attention import ActionItem
     from toolpost.base.caller import Principal
     from toolpost.endpoints.http.routes import HttpContext, Routes
     from toolpost.fairness import Callers
@@ -71,8 +71,8 @@ def make_bus(
     return Bus(store, policy=policy, capacity=chosen.capacity, tracker=tracker, metrics=metrics, callers=callers)
 
 
-async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[Attention]":
-    from toolpost.base.attention import Attention
+async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[ActionItem]":
+    from toolpost.base.attention import ActionItem
 
     if not principal.is_admin or not (count := bus.depth.dead):
         return ()
@@ -80,7 +80,7 @@ async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[Attention]
         "A bus task has failed its last attempt" if count == 1 else f"{count} bus tasks have failed their last attempt"
     )
     return [
-        Attention(
+        ActionItem(
             title=title,
             text="`toolpost bus retry TASK` hands one to a worker again.",
             path="/bus?state=dead",

@@ -15,7 +15,7 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, NotFound
 from toolpost.parts.bus.submission import list_unmet_needs
 from toolpost.parts.bus.tasks import HOLDER, TASK_COLUMNS, BusTask, PollId, State, TaskId, WorkerName
-from toolpost.store.scripts import NOW, Row, Script, Statement, Together
+from toolpost.store.scripts import NOW, Batch, Row, Script, Statement
 
 ACTIVE: Final[tuple[State, ...]] = ("waiting", "queued", "offered", "running")
 FINISHED: Final[tuple[State, ...]] = ("done", "blocked", "dead", "cancelled")
@@ -189,13 +189,13 @@ def read_results(tasks: Sequence[TaskId], by: Caller) -> Script[tuple[list[Summa
 def watch(tasks: Sequence[TaskId], waiter: PollId, wait_s: float) -> Script[None]:
     """Store that a waiter waits for these tasks, at most `wait_s`: who ends one of them then rings."""
     ((now,),) = yield NOW
-    yield Together(tuple(Statement(_WATCH, (task, waiter, now + wait_s)) for task in tasks))
+    yield Batch(tuple(Statement(_WATCH, (task, waiter, now + wait_s)) for task in tasks))
 
 
 def unwatch(tasks: Sequence[TaskId], waiter: PollId) -> Script[None]:
     """Delete what `watch` stored."""
     delete = "DELETE FROM bus_watches WHERE task = ?1 AND waiter = ?2"
-    yield Together(tuple(Statement(delete, (task, waiter)) for task in tasks))
+    yield Batch(tuple(Statement(delete, (task, waiter)) for task in tasks))
 
 
 def _parse_attempts(latest_first: list[Row]) -> list[Attempt]:

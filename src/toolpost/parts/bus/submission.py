@@ -12,7 +12,7 @@ from toolpost.contracts.errors import GatewayError, InvalidRequest, QueueOverloa
 from toolpost.fairness import Callers, over_limit
 from toolpost.parts.bus.dispatch import Offer, dispatch
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, TaskId, WorkerName, find_archived, find_task, insert_event
-from toolpost.store.scripts import NOW, Script, Statement, Together, change, lock_name
+from toolpost.store.scripts import NOW, Batch, Script, Statement, change, lock_name
 
 POSITIONS: Final = 10_000
 """Positions in the queue are counted up to this one."""
@@ -96,7 +96,7 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
     submitted = insert_event(new.task, now, "submitted", detail=new.by)
     if new.needs:
         needs = (Statement(_INSERT_NEED, (new.task, needed)) for needed in dict.fromkeys(new.needs))
-        yield Together((submitted, *needs))
+        yield Batch((submitted, *needs))
     if waits_for:
         return SubmitResult(task=new.task, waits_for=waits_for)
     if not has_free_worker and not new.needs:

@@ -219,7 +219,7 @@ def insert_event(
     return Statement(
         "INSERT INTO bus_events (seq, task, at, kind, worker, attempt, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         (next_seq(at), task, at, kind, worker, attempt, detail),
-        runs_last=True,
+        may_be_deferred=True,
     )
 
 

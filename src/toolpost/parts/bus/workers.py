@@ -24,7 +24,7 @@ from toolpost.parts.bus.tasks import (
     insert_event,
     parse_worker_tasks,
 )
-from toolpost.store.scripts import NOW, Row, Script, Statement, Together, change
+from toolpost.store.scripts import NOW, Batch, Row, Script, Statement, change
 
 NAME_ATTEMPTS: Final = 1_000
 FRESH_OFFER_S: Final = 1.0
@@ -229,7 +229,7 @@ def _fetch(
 ) -> Script[WorkerTask | None]:
     """Mark an offer as fetched, and extend it; None if it was taken from the worker before."""
     fetch = change(_FETCH, (held.id, held.token, expires_at))
-    if (yield Together((fetch, *store_poll))):
+    if (yield Batch((fetch, *store_poll))):
         return msgspec.structs.replace(held, is_fetched=1, expires_at=expires_at)
     found = yield from find_held_task(worker)
     if found is not None and found.state == "running":
@@ -259,7 +259,7 @@ def _take_unfetched(now: float) -> Script[WorkerTask | None]:
     )
     if not rows:
         return None
-    yield Together(
+    yield Batch(
         (
             Statement("UPDATE bus_workers SET task = NULL WHERE name = ?1 AND task = ?2", (task.worker, task.id)),
             insert_event(task.id, now, "passed on", worker=task.worker),

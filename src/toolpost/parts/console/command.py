@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from toolpost.base.state_folder import OWN_FOLDER, make_folder
+from toolpost.base.state_folder import STATE_FOLDER, make_folder
 from toolpost.contracts.errors import NotFound
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
@@ -23,7 +23,7 @@ from toolpost.store import open_store, store_exists
 from toolpost.store.urls import shown_url
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.examples import examples
-from toolpost.terminal.options import config_option, load_cli_config, own_url, url_option
+from toolpost.terminal.options import config_option, gateway_url, load_cli_config, url_option
 from toolpost.terminal.running_gateway import RunningGateway, base_url
 
 WAIT_S: Final = 20.0
@@ -55,7 +55,7 @@ def console(url: str | None, config_path: Path | None, *, no_browser: bool) -> N
     required, it may only look without it.
     """
     config = load_cli_config(config_path)
-    gateway = base_url(url) if url else own_url(config, hint="give its address with --url")
+    gateway = base_url(url) if url else gateway_url(config, hint="give its address with --url")
     RunningGateway(url=gateway, network=config.resolve_network()).ask("GET", "/healthz")
     # Its own port where it listens on this machine; else a proxy is in front of it.
     port = port_of(gateway) if urlsplit(gateway).hostname in LOCAL_HOSTS else config.address[1]
@@ -101,7 +101,7 @@ def _open_by_file(config: Config, address: str, port: int, secret: str) -> bool:
     Everybody on the machine can see the arguments of a command, and could use the secret before the browser does. The file can be
     read by its owner alone, and is gone when the secret has been used.
     """
-    with _write_redirect(Path(config.project) / OWN_FOLDER, address) as path:
+    with _write_redirect(Path(config.project) / STATE_FOLDER, address) as path:
         if not _open(path.as_uri()):
             return False
         if not run_async(_wait_until_used, config, port, secret):

@@ -7,7 +7,7 @@ from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import Handler, HttpContext, Route, RouteRequest
 from toolpost.host.host import Host
-from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_change, may_change
+from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_browser_write, may_write
 from toolpost.parts.console.timings import CallTimings
 
 
@@ -25,23 +25,23 @@ class Console:
         """Whether no token is required: then changes and calls need the cookie."""
         return self.http.access.roster.anonymous is not None
 
-    def may_change(self, request: RouteRequest) -> bool:
+    def may_write(self, request: RouteRequest) -> bool:
         """Whether a request has what changes need: the cookie where no token is required."""
-        return may_change(self.sessions, request.http, is_open=self.is_open)
+        return may_write(self.sessions, request.http, is_open=self.is_open)
 
     def read(self, path: str, handler: Handler, *, is_for_admins: bool = False) -> Route:
         """Make a route that answers GET and changes nothing."""
         return Route(method="GET", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins)
 
-    def change(self, path: str, handler: Handler, *, is_for_admins: bool = True, needs_cookie: bool = False) -> Route:
+    def change(self, path: str, handler: Handler, *, is_for_admins: bool = True, needs_session: bool = False) -> Route:
         """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
 
-        What decides about the commands that the gateway runs needs both (`needs_cookie`): a token is in the settings of every
+        What decides about the commands that the gateway runs needs both (`needs_session`): a token is in the settings of every
         client, where the agents that use it can read it; it is not the right to run commands.
         """
 
         def check(request: HttpRequest, _: Admission) -> None:
-            check_change(self.sessions, request, is_open=needs_cookie or self.is_open)
+            check_browser_write(self.sessions, request, is_open=needs_session or self.is_open)
 
         return Route(method="POST", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins, check=check)
 

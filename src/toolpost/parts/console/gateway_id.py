@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NewType
 from urllib.parse import urlsplit
 
-from toolpost.base.state_folder import OWN_FOLDER, make_folder
+from toolpost.base.state_folder import STATE_FOLDER, make_folder
 from toolpost.settings import Config
 
 GatewayId = NewType("GatewayId", str)
@@ -65,4 +65,4 @@ def _is_on_this_machine(config: Config) -> bool:
 
 
 def _path(config: Config) -> Path:
-    return Path(config.project) / OWN_FOLDER / FILE
+    return Path(config.project) / STATE_FOLDER / FILE

@@ -28,7 +28,7 @@ PAGES: Final = {
 @asynccontextmanager
 async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Serve the page and its API."""
-    if not CONSOLE.of(host.config).enabled or host.is_brief:
+    if not CONSOLE.of(host.config).enabled or host.for_one_command:
         yield ()
         return
     from toolpost.parts import Api, Background, Page, RecordListener, StartupLine, WriteCheck
@@ -45,7 +45,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
         return make_routes(host, http, sessions, timings)
 
-    def check_change(request: "HttpRequest", admission: "Admission") -> None:
+    def check_browser_write(request: "HttpRequest", admission: "Admission") -> None:
         if admission.is_anonymous:
             check_browser(sessions, request)
 
@@ -69,7 +69,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
     yield [
         Api(make),
-        WriteCheck(check_change),
+        WriteCheck(check_browser_write),
         *(Page(title, path) for title, path in PAGES.items()),
         StartupLine(make_startup_line),
         Background(run),

@@ -148,15 +148,15 @@ def check_same_origin(request: HttpRequest) -> None:
         raise Forbidden("This request needs the header `X-Toolpost: 1`.")
 
 
-def may_change(sessions: ConsoleSessions, request: HttpRequest, *, is_open: bool) -> bool:
+def may_write(sessions: ConsoleSessions, request: HttpRequest, *, is_open: bool) -> bool:
     """Whether this request may change something, as far as its credentials go: `is_open` is where no token is required."""
     return not is_open or sessions.has_cookie(request)
 
 
-def check_change(sessions: ConsoleSessions, request: HttpRequest, *, is_open: bool) -> None:
+def check_browser_write(sessions: ConsoleSessions, request: HttpRequest, *, is_open: bool) -> None:
     """Raise `Forbidden` for a request that may not change anything."""
     check_same_origin(request)
-    if not may_change(sessions, request, is_open=is_open):
+    if not may_write(sessions, request, is_open=is_open):
         raise Forbidden("Changes need the secret of this gateway.", hint=_HINT, needs="secret", at=SESSION_PATH)
 
 
@@ -166,7 +166,7 @@ def check_browser(sessions: ConsoleSessions, request: HttpRequest) -> None:
     Browsers say where a request comes from, and let no page leave that out. Anything else is a program of this machine.
     """
     if b"origin" in request.headers or b"sec-fetch-site" in request.headers:
-        check_change(sessions, request, is_open=True)
+        check_browser_write(sessions, request, is_open=True)
 
 
 def _write_cookie(request: HttpRequest, value: str, seconds: int) -> bytes:

@@ -28,7 +28,7 @@ from toolpost.host.host import Host
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
-from toolpost.providers.server_host import ServerHost
+from toolpost.providers.server_host import Servers
 from toolpost.settings import Config, ServerSettings, load_config
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.loader import convert_settings, is_client_file
@@ -127,7 +127,7 @@ def plan_setting(host: Host, name: str, key: str, value: Json) -> ConfigChange:
     return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
 
 
-async def carry_out(change: ConfigChange, host: Host, servers: ServerHost, *, base: str, caller: CallerId) -> None:
+async def carry_out(change: ConfigChange, host: Host, servers: Servers, *, base: str, caller: CallerId) -> None:
     """Try the new servers out, then write the file; raises, with nothing changed, if one of both is not possible."""
     if change.base != base:
         raise InvalidRequest(f"{change.path.name} was changed since this was shown.", hint="look at the changes again")
@@ -169,8 +169,8 @@ def routes_of_changes(console: Console, path: str, plan: Callable[[RouteRequest]
         return planned.to_json()
 
     return [
-        console.change(f"{path}/plan", show_plan, needs_cookie=True),
-        console.change(f"{path}/change", change, needs_cookie=True),
+        console.change(f"{path}/plan", show_plan, needs_session=True),
+        console.change(f"{path}/change", change, needs_session=True),
     ]
 
 

@@ -25,7 +25,7 @@ def find_idle(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
 async def open_export(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Start what is configured, once tools can be called."""
     exports, retention = EXPORTS.of(host.config), RETENTION.of(host.config)
-    if host.is_brief or not (exports or retention.is_limited):
+    if host.for_one_command or not (exports or retention.is_limited):
         yield ()
         return
     import anyio

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest
-from toolpost.parts import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.parts import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.models.plugin import render_circuit, render_totals
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.stats import Totals
@@ -28,7 +28,7 @@ def routes_of(http: HttpContext, router: Router) -> Sequence[Routes]:
         return {"models": await render_models(router)}
 
     return [
-        JsonRoutes(
+        JsonApi(
             http,
             [
                 Route(method="GET", path="/api/models", handler=show, is_for_admins=True),

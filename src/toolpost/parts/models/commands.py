@@ -19,7 +19,7 @@ from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure
 from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option, load_cli_config, own_url, url_option
+from toolpost.terminal.options import config_option, gateway_url, json_option, load_cli_config, url_option
 from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
 from toolpost.terminal.tables import print_json_line, print_table, table
 
@@ -92,7 +92,7 @@ def reset(
 
 def _find_gateway(config: Config, url: str | None) -> RunningGateway:
     return RunningGateway(
-        url=base_url(url) if url else own_url(config, hint="give its address with --url"), token=config.token()
+        url=base_url(url) if url else gateway_url(config, hint="give its address with --url"), token=config.token()
     )
 
 

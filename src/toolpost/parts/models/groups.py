@@ -35,7 +35,7 @@ from toolpost.parts.models.breaker import FAILURES, Breaker, CircuitPass
 from toolpost.parts.models.settings import GroupSettings
 from toolpost.parts.models.stats import ModelAttempt, Stats
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers import ProvidedTool, Provider, ToolReturn
+from toolpost.providers import ProvidedTool, Provider, RawResult
 from toolpost.providers.input_required import is_input_required
 
 _log = logging.getLogger("toolpost.models")
@@ -165,7 +165,7 @@ class _Failover:
         self._members = members
         self._may_repeat = may_repeat
 
-    async def invoke(self, arguments: JsonObject, context: Context) -> ToolReturn:
+    async def invoke(self, arguments: JsonObject, context: Context) -> RawResult:
         """Call the tool of one server after another, until one answers or no other may be tried."""
         members, resumption = self._resume(context.resumption)
         last: ToolpostError | None = None
@@ -197,7 +197,7 @@ class _Failover:
         arguments: JsonObject,
         context: Context,
         resumption: Resumption | None,
-    ) -> ToolReturn:
+    ) -> RawResult:
         """Call one server's tool through the gateway, and count how that ended."""
         groups = self._groups
         gateway = groups.find_gateway()
@@ -237,7 +237,7 @@ class _Failover:
         groups.stats.record(ModelAttempt(name=member.key, is_success=is_success, seconds=groups.clock() - started))
         if error is not None:
             raise error
-        return ToolReturn(upstream_fields=_mark_state(answer.upstream_fields or {}, member.server), results="off")
+        return RawResult(upstream_fields=_mark_state(answer.upstream_fields or {}, member.server), results="off")
 
     def _resume(self, resumption: Resumption | None) -> tuple[Sequence[Member], Resumption | None]:
         """Return who may be called; answers to a server's requests for input go to that server alone."""

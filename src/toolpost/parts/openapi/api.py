@@ -21,7 +21,7 @@ from toolpost.parts.openapi.operations import read_schemes
 from toolpost.parts.openapi.serialize import write_request
 from toolpost.parts.openapi.settings import ApiSettings, resolve_api
 from toolpost.parts.openapi.tools import RESULT_KEY, OperationTool, make_plugin, make_tools
-from toolpost.providers.plugin_host import PluginHost
+from toolpost.providers.plugin_host import Plugins
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 
@@ -50,7 +50,7 @@ async def open_api(
     api: ApiSettings,
     authorizations: Authorizations,
     *,
-    plugins: PluginHost,
+    plugins: Plugins,
     known: str = "",
     accepts_copy: bool = False,
 ) -> OpenApi | None:

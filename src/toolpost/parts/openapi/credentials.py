@@ -7,7 +7,7 @@ from typing import Final
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.redaction import forms_of, remember_secrets
-from toolpost.credentials.values import OwnValue, Template, fill_in
+from toolpost.credentials.values import CallerValue, Template, fill_in
 from toolpost.credentials.vault import Vault
 from toolpost.parts.openapi.operations import Operation
 from toolpost.parts.openapi.serialize import encode
@@ -35,7 +35,7 @@ class Credentials:
     def __init__(
         self, spec: ServerSpec, keys: Mapping[str, Template], schemes: Mapping[str, JsonObject], vault: Vault
     ) -> None:
-        own = [name for name, key in keys.items() if any(isinstance(piece, OwnValue) for piece in key)]
+        own = [name for name, key in keys.items() if any(isinstance(piece, CallerValue) for piece in key)]
         # An API has no process: what would be in the environment of one are the keys of its security schemes. So values of the
         # caller are read, checked and concealed by the same function as those of servers.
         self._spec = replace(
@@ -75,7 +75,7 @@ class Credentials:
             owner=owner if self._spec.credentials == "caller" else "",
             own_env={name: key for name, key in self._spec.own_env.items() if name in schemes},
         )
-        if spec.own_names:
+        if spec.caller_values:
             spec = await fill_in(spec, self._vault)
         headers = list(spec.headers.items())
         query: list[tuple[str, str]] = []

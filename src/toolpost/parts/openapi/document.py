@@ -30,7 +30,7 @@ from anyio.abc import ByteReceiveStream
 
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
 from toolpost.net.client import HttpClient, HttpFailed
 from toolpost.net.network import DIRECT, Network
@@ -274,7 +274,7 @@ async def load_document(
     One that is fetched is kept once it could be read, and used when it cannot be fetched another time. With `accepts_copy` it is
     used as well when the one that is fetched cannot be read.
     """
-    folder = project / OWN_FOLDER / "apis"
+    folder = project / STATE_FOLDER / "apis"
     if not is_url(source):
         return await _parse_or_recall(await _read_file(source, project, place), place, folder)
     kept = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:32]}.document"

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.credentials.values import OwnValue, Template
+from toolpost.credentials.values import CallerValue, Template
 from toolpost.settings import ADVANCED, LATE, SECRET
 from toolpost.settings.masking import find_secrets
 from toolpost.settings.model import Config
@@ -156,7 +156,7 @@ def _call_it_base(place: str) -> Iterator[None]:
 
 def as_server(api: ApiSettings) -> ServerSettings:
     """Return what is the same for an API and a server at a URL: how it is reached, with which credentials, and held to what."""
-    has_own = any(isinstance(piece, OwnValue) for text in api.security.values() for piece in split_own_values(text))
+    has_own = any(isinstance(piece, CallerValue) for text in api.security.values() for piece in split_own_values(text))
     return ServerSettings(
         url=api.base,
         headers=api.headers,
@@ -200,7 +200,7 @@ def resolve_api(
         place = f"apis.{name}.security.{scheme}"
         keys[scheme] = tuple(
             piece
-            if isinstance(piece, OwnValue)
+            if isinstance(piece, CallerValue)
             else expand_variables(piece, environment=given, project=project, place=place)
             for piece in split_own_values(text)
         )

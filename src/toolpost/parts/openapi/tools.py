@@ -10,7 +10,7 @@ from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
 from toolpost.authoring.tool import Tool
 from toolpost.base.ids import Json, JsonObject, PluginName
-from toolpost.contracts.contract import Terms, contract_of
+from toolpost.contracts.contract import ToolDefinition, contract_of
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import ContractRefused, ErrorCode
 from toolpost.parts.openapi.document import Document, Unusable
@@ -52,7 +52,7 @@ class OperationTool:
     """An operation with the contract of its tool."""
 
     operation: Operation
-    terms: Terms
+    terms: ToolDefinition
     is_wrapped: bool
     """Whether the answer is under `result`."""
     tokens: int
@@ -138,7 +138,7 @@ def _make_tool(
     operation: Operation, converters: Converters, api: str, has_results: bool, timeout_s: float | None
 ) -> OperationTool:
     answer, is_wrapped = _describe_answer(operation, converters["answer"]) if has_results else (None, False)
-    terms = Terms(
+    terms = ToolDefinition(
         name=operation.name,
         description=_describe(operation),
         input_schema=_describe_arguments(operation, converters, REQUEST_LIMIT_BYTES),

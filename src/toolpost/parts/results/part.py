@@ -53,6 +53,6 @@ async def open_results(host: "Host") -> AsyncIterator[Sequence[object]]:
     if is_limited:
         metrics = ResultMetrics(host.metrics)
         contributions.append(Limiter(kept, LimitTable(settings), metrics, small_bytes=settings.smallest))
-    if not host.is_brief:
+    if not host.for_one_command:
         contributions.append(Background(kept.open_sweeping))
     yield contributions

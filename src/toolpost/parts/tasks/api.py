@@ -14,7 +14,7 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.tasks import records
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
 from toolpost.store import Store
@@ -50,7 +50,7 @@ def routes_of(http: HttpContext, store: Store) -> Sequence[Routes]:
         return _render(task, store) | {"result": _decode(task.result), "error": _decode(task.error)}
 
     return [
-        JsonRoutes(
+        JsonApi(
             http,
             [
                 Route(method="GET", path="/api/tasks", handler=list_tasks),

@@ -21,7 +21,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, CallerId, JsonObject
 from toolpost.base.redaction import redact
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
-from toolpost.endpoints.pending_channel import PendingChannel
+from toolpost.endpoints.pending_channel import PolledChannel
 from toolpost.fairness import Callers
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 Write = Callable[[Answer], bytes]
 
 
-class TaskClientChannel(PendingChannel):
+class TaskClientChannel(PolledChannel):
     """Stands for a client that is not connected while its call runs, and polls.
 
     Requests of a server are kept until the client reads them with `tasks/get` and answers with `tasks/update`.

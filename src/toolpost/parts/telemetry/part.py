@@ -34,7 +34,7 @@ async def open_telemetry(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Bring the observer of all requests."""
     settings = TELEMETRY.of(host.config)
     if not is_enabled(settings):
-        if has_no_receiver(settings) and not host.is_brief:
+        if has_no_receiver(settings) and not host.for_one_command:
             event(_log, logging.WARNING, "telemetry is off", reason="no receiver is named", hint=OFF_HINT)
         yield ()
         return

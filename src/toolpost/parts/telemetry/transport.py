@@ -143,7 +143,7 @@ class ObservedTransport:
         request = self._inner.request(method, fields, meta=span, name=name, **options)
         return await self._finish(span, parent, request)
 
-    def send_ahead(
+    def try_send(
         self,
         method: str,
         fields: bytes,
@@ -155,7 +155,7 @@ class ObservedTransport:
     ) -> PendingRequest | None:
         parent: str | None = meta.get("traceparent")
         span = self._begin(method, name, meta, parent)
-        pending = self._inner.send_ahead(
+        pending = self._inner.try_send(
             method, fields, name=name, meta=span, client_channel=client_channel, caller=caller
         )
         if pending is not None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from toolpost.base.ids import CallerId, Json
 from toolpost.contracts.errors import Forbidden, InvalidRequest
-from toolpost.parts import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.parts import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.trail.export import export_proof
 from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
 from toolpost.parts.trail.service import Trail
@@ -61,7 +61,7 @@ def routes_of(http: HttpContext, trail: Trail) -> Sequence[Routes]:
 
     paths = {"": list_sessions, "/session": show, "/verify": verify, "/prove": prove}
     return [
-        JsonRoutes(
+        JsonApi(
             http,
             [Route(method="GET", path=f"/api/trail{path}", handler=handler) for path, handler in paths.items()],
         )

@@ -53,7 +53,7 @@ async def open_trail(host: "Host") -> AsyncIterator[Sequence[object]]:
     recorder = CallRecorder(trail, settings, chosen=host.config.plugins.chosen)
 
     def run() -> AbstractAsyncContextManager[None]:
-        keep_s = None if settings.keep_days is None or host.is_brief else settings.keep_days * 86_400
+        keep_s = None if settings.keep_days is None or host.for_one_command else settings.keep_days * 86_400
         return trail.open_following(keep_s=keep_s)
 
     yield [

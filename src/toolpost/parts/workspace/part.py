@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def open_workspace(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Provide the plugin, and watch the repositories if `workspace.watch` is set."""
-    watches = WORKSPACE.of(host.config).watch and not host.is_brief
+    watches = WORKSPACE.of(host.config).watch and not host.for_one_command
     if not host.wants_plugin("workspace"):
         yield ()
         return

@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from toolpost.base.normalization import normalize
-from toolpost.base.state_folder import OWN_FOLDER
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.parts.workspace.languages import Language, language_of
 from toolpost.parts.workspace.masking import Style
 
-HIDDEN: Final = frozenset({".git", ".hg", ".svn", OWN_FOLDER})
+HIDDEN: Final = frozenset({".git", ".hg", ".svn", STATE_FOLDER})
 """Folders that are never shown, whatever is allowed: they contain history, credentials and the store of Toolpost."""
 
 _FOLDERS: Final = frozenset({".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"})

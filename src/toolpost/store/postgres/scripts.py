@@ -1,7 +1,7 @@
 """Scripts run in PostgreSQL: rows are locked one by one, so that several gateways can write at the same time.
 
 Short scripts that come together share a transaction, and so a commit; others have one of their own. A statement of a script is
-one round trip, and `Together` makes one statement of several by `WITH`:
+one round trip, and `Batch` makes one statement of several by `WITH`:
 
     Together((A: "UPDATE a … WHERE id = ?1 RETURNING n", B: "DELETE FROM b WHERE id = ?1"))
     WITH first_part AS (UPDATE a … WHERE id = $1 RETURNING n), also_0 AS (DELETE FROM b WHERE id = $2) SELECT * FROM first_part

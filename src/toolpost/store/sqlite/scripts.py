@@ -12,7 +12,7 @@ import anyio.to_thread
 from toolpost.base.clocks import boot_id, steady_s
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.clock import ClockReading, Correction, StoreClock
-from toolpost.store.scripts import NOW, Many, Result, Row, Script, Statement, Together
+from toolpost.store.scripts import NOW, Batch, Many, Result, Row, Script, Statement
 from toolpost.store.sqlite.connection import open_reader
 from toolpost.store.sqlite.group_commit import GroupCommit
 
@@ -160,17 +160,17 @@ def _run_script(cursor: sqlite3.Cursor, script: Script[Result], waiting: list[St
                 step = script.send([])
                 continue
             others: Sequence[Statement] = ()
-            if isinstance(step, Together):
+            if isinstance(step, Batch):
                 step, *others = step.statements
             # Of statements that come together, only the rows of the first are sent, so that the others are not fetched.
-            if step.runs_last:
+            if step.may_be_deferred:
                 waiting.append(step)
                 rows = []
             else:
                 execute(step.sql, step.values)
                 rows = [()] * cursor.rowcount if step.counts else cursor.fetchall()
             for other in others:
-                if other.runs_last:
+                if other.may_be_deferred:
                     waiting.append(other)
                 else:
                     execute(other.sql, other.values)

@@ -107,10 +107,10 @@ class _DetachedOwner(NamedTuple):
 
 
 class _PostedRequest:
-    """A request that `send_ahead` sent."""
+    """A request that `try_send` sent."""
 
     __slots__ = (
-        *("again", "answer", "caller", "client_channel", "exchange", "method", "on_result", "started"),
+        *("again", "answer", "caller", "client_channel", "exchange", "method", "on_answer", "started"),
         *("traceparent", "used"),
     )
 
@@ -133,7 +133,7 @@ class _PostedRequest:
         self.exchange = exchange
         self.client_channel = client_channel
         self.caller = caller
-        self.on_result: Callable[[bytes], bool] | None = None
+        self.on_answer: Callable[[bytes], bool] | None = None
         self.traceparent: str | None
 
 
@@ -216,7 +216,7 @@ class HttpTransport:
         post = partial(self._client.post, body, lines, on_event=exchange.take)
         return await self._result(method, exchange, client_channel, caller, post(), post, self._used)
 
-    def send_ahead(
+    def try_send(
         self,
         method: str,
         fields: bytes,
@@ -248,7 +248,7 @@ class HttpTransport:
         self._calls[exchange.number] = client_channel
         again = partial(self._client.post, body, lines, on_event=exchange.take)
         request = _PostedRequest(method, started, exchange, client_channel, caller, again, self._used)
-        started.connection.on_result = partial(self._on_result, request)
+        started.connection.on_answer = partial(self._on_result, request)
         return request
 
     async def answer_to(self, request: _PostedRequest, /) -> bytes:
@@ -264,9 +264,9 @@ class HttpTransport:
         )
 
     def _on_result(self, request: _PostedRequest, response: Response) -> bool:
-        if request.on_result is None or (result := find_plain_result(response, request.exchange)) is None:
+        if request.on_answer is None or (result := find_plain_result(response, request.exchange)) is None:
             return False
-        if not request.on_result(result):
+        if not request.on_answer(result):
             return False
         self._end(request.exchange.number, request.client_channel, request.caller)
         self._client.release(request.started)

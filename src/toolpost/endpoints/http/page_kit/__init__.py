@@ -12,7 +12,7 @@ from typing import Final
 
 from toolpost.base.ids import Json
 from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Route, RouteRequest, Routes
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
 
 KIT_PATH: Final = "/kit"
 PAGES_PATH: Final = "/api/pages"
@@ -26,5 +26,5 @@ def make_page_kit(http: HttpContext) -> Sequence[Routes]:
 
     return [
         Pages(http.access, KIT_PATH, Path(__file__).parent, title="what pages share"),
-        JsonRoutes(http, [Route(method="GET", path=PAGES_PATH, handler=list_pages)]),
+        JsonApi(http, [Route(method="GET", path=PAGES_PATH, handler=list_pages)]),
     ]

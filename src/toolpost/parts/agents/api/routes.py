@@ -100,9 +100,9 @@ class ConversationsApi:
         *,
         body_limit: int,
         health: Callable[[], JsonObject],
-        check_change: Callable[[HttpRequest, Admission], None],
+        check_browser_write: Callable[[HttpRequest, Admission], None],
     ) -> None:
-        self._check_change = check_change
+        self._check_change = check_browser_write
         self._access = access
         self._conversations = conversations
         self._streams = streams

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, redirect_stdout
 
 from toolpost.settings import Config
-from toolpost.terminal.options import is_debugging, own_url
+from toolpost.terminal.options import gateway_url, is_debugging
 from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
 
 
@@ -44,7 +44,7 @@ def _open_here(config: Config) -> Iterator[str]:
         set_up_logging("debug" if is_debugging() else "critical")
         async with (
             open_app(msgspec.structs.replace(config, http=http)) as app,
-            open_http(app, loads_early=False) as url,
+            open_http(app, preload_sdk=False) as url,
         ):
             warn_of_problems(app)
             yield url
@@ -56,7 +56,7 @@ def _open_here(config: Config) -> Iterator[str]:
 def _find_running(config: Config) -> RunningGateway | None:
     if config.address[1] == 0:
         return None
-    gateway = RunningGateway(url=own_url(config), token=config.token())
+    gateway = RunningGateway(url=gateway_url(config), token=config.token())
     try:
         gateway.ask("GET", "/healthz", limit_s=3)
     except NoGateway:

@@ -44,7 +44,7 @@ class ConversationsHandle:
             raise InvalidRequest(
                 "Only an agent in a conversation may use this tool.", hint="ask an agent to use it: `toolpost chat`"
             )
-        principal = self.conversations.standing_in(thread)
+        principal = self.conversations.acting_principal(thread)
         if principal is None:
             raise InvalidRequest("This agent has no turn in progress.")
         return principal, thread

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
-from toolpost.base.state_folder import OWN_FOLDER, make_folder
+from toolpost.base.state_folder import STATE_FOLDER, make_folder
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound, UpstreamUnavailable
 from toolpost.parts.bus.connection import ServerAddress
@@ -154,7 +154,7 @@ class ProjectServer:
 
     def __init__(self, project: Path) -> None:
         self.project = project
-        self._folder = project / OWN_FOLDER if _may_hold_state(project) else state_folder(project)
+        self._folder = project / STATE_FOLDER if _may_hold_state(project) else state_folder(project)
         self._file = self._folder / "bus-server.json"
         self._log = self._folder / "bus-server.log"
 

@@ -10,7 +10,7 @@ import msgspec
 
 from toolpost.base.caller import OPERATOR
 from toolpost.base.ids import JsonObject, PluginName
-from toolpost.contracts.contract import Terms, contract_of
+from toolpost.contracts.contract import ToolDefinition, contract_of
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.commands.server import project_option, resolve_project
@@ -225,7 +225,7 @@ def _print_submission(submitted: SubmitResult, *, as_json: bool) -> None:
 def _check_arguments(tool: str, arguments: JsonObject) -> None:
     """Raise `InvalidArguments` for what the tool would refuse from an agent."""
     definition = next(one for one in BUS_TOOLS if one.name == tool)
-    terms = Terms(name=tool, description=definition.description, input_schema=definition.input_schema)
+    terms = ToolDefinition(name=tool, description=definition.description, input_schema=definition.input_schema)
     if issues := contract_of(terms, plugin=PluginName("bus")).find_argument_issues(arguments):
         raise InvalidArguments(f"{issues[0].path}: {issues[0].message}.")
 

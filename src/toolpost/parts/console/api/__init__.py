@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonRoutes, Routes
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Routes
 from toolpost.host.host import Host
 from toolpost.parts.console.api import callers, calls, contracts, overview, run, servers, session, tools
 from toolpost.parts.console.api.events import ConsoleEvents
@@ -39,6 +39,6 @@ def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timing
     console = Console(host=host, http=http, sessions=sessions, timings=timings)
     return [
         ConsoleEvents(console),
-        JsonRoutes(http, [route for module in _MODULES for route in module.routes_of(console)]),
+        JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),
         Pages(http.access, "/console", _FOLDER, title="the console", views=VIEWS, shows_media=True),
     ]

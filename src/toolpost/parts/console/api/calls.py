@@ -54,7 +54,7 @@ def routes_of(console: Console) -> list[Route]:
         (record,) = records
         trace = await audit.entries(AuditFilter(trace_id=record.entry.trace_id, caller=caller, last=100), limit=100)
         content = None
-        if console.may_change(request):
+        if console.may_write(request):
             contents = await console.host.store.scripts.read(lambda: read_contents([record.entry.call_id]))
             content = contents.get(record.entry.call_id)
         return {

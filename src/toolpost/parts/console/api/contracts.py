@@ -29,14 +29,14 @@ from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.toml import ConfigChange, plan_setting, read_list, routes_of_changes
 from toolpost.providers.contract_watch import ContractStatus
-from toolpost.providers.quarantine import HeldProvider
+from toolpost.providers.quarantine import PinnedPlugin
 from toolpost.providers.servers import ServerProvider
 
 _log = logging.getLogger("toolpost.console")
 
 CHANGES_LIMIT: Final = 200
 
-Watched = ServerProvider | HeldProvider
+Watched = ServerProvider | PinnedPlugin
 
 
 def routes_of(console: Console) -> list[Route]:
@@ -79,7 +79,7 @@ def routes_of(console: Console) -> list[Route]:
     return [
         console.read("/contracts", list_changes, is_for_admins=True),
         console.read("/contract", show, is_for_admins=True),
-        console.change("/contract/accept", accept, needs_cookie=True),
+        console.change("/contract/accept", accept, needs_session=True),
         *routes_of_changes(console, "/contract", lambda request: _plan(console, request)),
     ]
 

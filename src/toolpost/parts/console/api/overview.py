@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from toolpost.base.attention import Attention
+from toolpost.base.attention import ActionItem
 from toolpost.base.caller import Principal
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.auth.roster import Admission
@@ -79,9 +79,9 @@ def _summarize(activity: list[Activity], minutes: list[str]) -> JsonObject:
     }
 
 
-async def _list_attention(console: Console, admission: Admission) -> list[Attention]:
+async def _list_attention(console: Console, admission: Admission) -> list[ActionItem]:
     principal = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-    found: list[Attention] = []
+    found: list[ActionItem] = []
     if admission.is_admin:
         for provider in console.http.servers.providers.values():
             if provider.state in _DOWN:
@@ -90,7 +90,7 @@ async def _list_attention(console: Console, admission: Admission) -> list[Attent
                 found.append(_describe_degraded(provider, problem))
         found += _describe_changed(console)
         found += [
-            Attention(
+            ActionItem(
                 title=f"The plugin {plugin.name} could not be loaded",
                 text="; ".join(plugin.problems),
                 command=f"toolpost doctor {plugin.name}",
@@ -102,11 +102,11 @@ async def _list_attention(console: Console, admission: Admission) -> list[Attent
     return [*found, *await console.http.attention(principal)]
 
 
-def _describe_failed(provider: ServerProvider) -> Attention:
+def _describe_failed(provider: ServerProvider) -> ActionItem:
     report, conceal = provider.report(), make_concealer(provider.spec)
     text = conceal(report.last_error or "it does not start")
     lines = [conceal(line) for line in report.stderr_tail[-LINES:]]
-    return Attention(
+    return ActionItem(
         title=f"The server {provider.name} is not available",
         text=f"{text}; {report.hint}" if report.hint else text,
         path=f"/servers/{provider.name}",
@@ -117,8 +117,8 @@ def _describe_failed(provider: ServerProvider) -> Attention:
     )
 
 
-def _describe_degraded(provider: ServerProvider, problem: str) -> Attention:
-    return Attention(
+def _describe_degraded(provider: ServerProvider, problem: str) -> ActionItem:
+    return ActionItem(
         title=f"The server {provider.name} is degraded",
         text=problem,
         path=f"/servers/{provider.name}",
@@ -126,7 +126,7 @@ def _describe_degraded(provider: ServerProvider, problem: str) -> Attention:
     )
 
 
-def _describe_changed(console: Console) -> list[Attention]:
+def _describe_changed(console: Console) -> list[ActionItem]:
     changed = [
         (name, status, provider.is_quarantined(name))
         for provider in console.http.servers.watched
@@ -134,7 +134,7 @@ def _describe_changed(console: Console) -> list[Attention]:
         if not status.is_harmless
     ]
     items = [
-        Attention(
+        ActionItem(
             title=f"{name} has changed" + (" and is quarantined" if is_quarantined else ""),
             text=f"{status.as_object()['verdict']} since it was {status.since}",
             path=f"/contracts/{name}",
@@ -144,11 +144,11 @@ def _describe_changed(console: Console) -> list[Attention]:
         for name, status, is_quarantined in changed[:CHANGED_LIMIT]
     ]
     if (rest := len(changed) - CHANGED_LIMIT) > 0:
-        items.append(Attention(title=f"{rest} more tools have changed", path="/contracts", command="toolpost diff"))
+        items.append(ActionItem(title=f"{rest} more tools have changed", path="/contracts", command="toolpost diff"))
     return items
 
 
-def _render(item: Attention) -> JsonObject:
+def _render(item: ActionItem) -> JsonObject:
     return {
         "title": item.title,
         "text": item.text,

@@ -34,8 +34,8 @@ from toolpost.endpoints.calls import write_call_result
 from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.exchange import KEEP_ALIVE_S, SSE_HEADERS
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import ANSWERED, Route, RouteRequest
-from toolpost.endpoints.pending_channel import PendingChannel
+from toolpost.endpoints.http.routes import STREAMED, Route, RouteRequest
+from toolpost.endpoints.pending_channel import PolledChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.console.api.callers import act_as
@@ -57,7 +57,7 @@ DECLINED: Final = -1
 
 def routes_of(console: Console) -> list[Route]:
     """Make the paths."""
-    open_calls: dict[CallId, tuple[CallerId, PendingChannel]] = {}
+    open_calls: dict[CallId, tuple[CallerId, PolledChannel]] = {}
 
     async def call(request: RouteRequest) -> Json:
         arguments = request.body.get("arguments", {}) if isinstance(request.body, dict) else None
@@ -68,7 +68,7 @@ def routes_of(console: Console) -> list[Route]:
             raise InvalidRequest("`caller` is the name of a caller.")
         caller, view = act_as(console.http.access.roster, request.admission, wanted)
         await to_thread.run_sync(console.http.gateway.catalog.narrow, view)
-        channel = PendingChannel(caller.id, CAPABILITIES)
+        channel = PolledChannel(caller.id, CAPABILITIES)
         stream = CallStream(request.http, channel)
         made = console.http.gateway.admit(
             caller=caller, name=name, arguments=arguments, view=view, on_progress=stream.put, client_channel=channel
@@ -82,7 +82,7 @@ def routes_of(console: Console) -> list[Route]:
                     await stream.run(console.http.gateway, made)
             finally:
                 del open_calls[made.id]
-        return ANSWERED
+        return STREAMED
 
     async def answer(request: RouteRequest) -> Json:
         call_id, key = text_of(request, "callId"), text_of(request, "key")
@@ -108,7 +108,7 @@ def routes_of(console: Console) -> list[Route]:
 class CallStream:
     """The events of one call, sent in order."""
 
-    def __init__(self, http: HttpRequest, channel: PendingChannel) -> None:
+    def __init__(self, http: HttpRequest, channel: PolledChannel) -> None:
         self._http = http
         self._channel = channel
         channel.on_change = self._note_requests

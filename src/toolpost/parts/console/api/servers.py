@@ -52,7 +52,7 @@ def routes_of(console: Console) -> list[Route]:
     async def show(request: RouteRequest) -> Json:
         provider = find_server(text_of(request, "name"), servers.providers)
         # A password among the arguments need not look like one, and the file may be readable for its owner alone.
-        settings = read_server_settings(console.host, provider.name) if console.may_change(request) else None
+        settings = read_server_settings(console.host, provider.name) if console.may_write(request) else None
         hint = provider.report().hint
         return {
             **await report(provider),
@@ -77,7 +77,7 @@ def routes_of(console: Console) -> list[Route]:
     return [
         console.read("/servers", list_servers),
         console.read("/server", show, is_for_admins=True),
-        console.change("/server/act", act, needs_cookie=True),
+        console.change("/server/act", act, needs_session=True),
         *routes_of_changes(console, "/servers", lambda request: _plan(console, request)),
     ]
 

@@ -23,7 +23,7 @@ def routes_of(console: Console) -> list[Route]:
         return {
             "caller": admission.caller.id,
             "isAdmin": admission.is_admin,
-            "mayChange": admission.is_admin and console.may_change(request),
+            "mayChange": admission.is_admin and console.may_write(request),
             "hasSession": console.sessions.has_cookie(request.http),
             "isOpen": console.is_open,
             "version": __version__,

@@ -97,8 +97,8 @@ function Server({ name, go, session }) {
     </dl>
     ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
     <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
-    ${now.lines?.length ?? server.lastWords.length
-      ? html`<${Code} label="Output" text=${(now.lines ?? server.lastWords).join("\n")} />`
+    ${now.lines?.length ?? server.stderrTail.length
+      ? html`<${Code} label="Output" text=${(now.lines ?? server.stderrTail).join("\n")} />`
       : html`<p class="dim">Nothing since it was last started. <code>toolpost logs --server ${name}</code> shows what it wrote before.</p>`}
     ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
     ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous
