@@ -31,10 +31,9 @@ from toolpost.base.events import event
 from toolpost.base.ids import CallerId, CallId, Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.calls import write_call_result
-from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.exchange import KEEP_ALIVE_S, SSE_HEADERS
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import STREAMED, Route, RouteRequest
+from toolpost.endpoints.http.routes import STREAMED, EventSchema, Route, RouteRequest
 from toolpost.endpoints.pending_channel import PolledChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -78,8 +77,7 @@ def routes_of(console: Console) -> list[Route]:
         with console.http.streams.held(request.admission.caller.id):
             open_calls[made.id] = (request.admission.caller.id, channel)
             try:
-                async with close_on_removal(request.http, console.http.access.roster, request.admission):
-                    await stream.run(console.http.gateway, made)
+                await stream.run(console.http.gateway, made)
             finally:
                 del open_calls[made.id]
         return STREAMED
@@ -100,7 +98,7 @@ def routes_of(console: Console) -> list[Route]:
         return {}
 
     return [
-        console.change("/call", call, is_for_admins=False),
+        console.change("/call", call, is_for_admins=False, events=EventSchema("CallEvent", dict[str, Any])),
         console.change("/call/answer", answer, is_for_admins=False),
     ]
 
