@@ -37,7 +37,7 @@ from toolpost.middleware import RecordListener as RecordListener
 from toolpost.middleware import ResultLimiter as ResultLimiter
 from toolpost.providers import ProviderFilter as ProviderFilter
 from toolpost.providers.plugin_host import PluginCandidate as PluginCandidate
-from toolpost.providers.server_host import LoginTargets as LoginTargets
+from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.loader import load_config as load_config
 from toolpost.settings.model import Config as Config
 from toolpost.settings.section import Section as Section

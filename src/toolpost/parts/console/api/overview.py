@@ -13,7 +13,7 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings.masking import make_concealer
 from toolpost.store.audit_values import Activity
 from toolpost.upstreams.report import ServerState
