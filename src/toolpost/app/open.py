@@ -56,8 +56,9 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.metrics import Metrics
-from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.pipeline import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers import ProviderFilter
