@@ -293,7 +293,7 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
             raise
         except Exception as error:
             if part.is_required is not None and resolve(part.is_required)(host.config):
-                raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
+                raise BadConfiguration(f"the part `{part.name}` cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
     return contributions
 

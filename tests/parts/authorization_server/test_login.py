@@ -139,7 +139,7 @@ async def test_the_metadata_says_what_there_is(open_gateway: OpenGateway) -> Non
 
 async def test_login_is_off_by_default() -> None:
     async with open_app(IN_MEMORY, bundled=False, parts=[PART]) as app:
-        assert app.contributions.parts == ["login"]
+        assert app.contributions.parts == ["authorization_server"]
         assert not app.contributions.all(TokenIssuer)
         assert not app.contributions.all(Api)
 
