@@ -56,8 +56,9 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.metrics import Metrics
-from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.pipeline import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers import ProviderFilter
@@ -295,7 +296,7 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
             raise
         except Exception as error:
             if part.is_required is not None and resolve(part.is_required)(host.config):
-                raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
+                raise BadConfiguration(f"the part `{part.name}` cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
     return contributions
 

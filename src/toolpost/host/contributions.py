@@ -20,7 +20,7 @@ from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
-from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
 from toolpost.providers.plugin_host import PluginCandidate
 from toolpost.providers.servers import LoginTargets

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from toolpost.base.ids import Json
+from toolpost.base import Json
 from toolpost.cli.clients.server_toml import non_default_values
-from toolpost.contracts.errors import InvalidRequest
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.endpoints.http.admin import act_on_server, check_action, find_server, report_server
-from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.toml import (
     ConfigChange,
@@ -28,7 +28,7 @@ from toolpost.parts.console.toml import (
     routes_of_changes,
 )
 from toolpost.providers.server_provider import ServerProvider
-from toolpost.settings.masking import make_concealer
+from toolpost.settings import make_concealer
 from toolpost.settings.secrets import rewrite_secrets
 
 
