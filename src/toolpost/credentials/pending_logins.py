@@ -76,17 +76,9 @@ class Logins:
     """The logins of one gateway."""
 
     def __init__(
-        self,
-        authorizations: Authorizations,
-        specs: Callable[[], Mapping[str, ServerSpec]],
-        key: bytes,
-        *,
-        on_login: Callable[[str, str], None],
+        self, authorizations: Authorizations, specs: Callable[[], Mapping[str, ServerSpec]], key: bytes
     ) -> None:
-        """`specs` returns the servers as they are configured now; `key` signs tickets.
-
-        `on_login` is called with the server and the owner of a login that was completed here.
-        """
+        """`specs` returns the servers as they are configured now; `key` signs tickets."""
         self.base_url: str | None = None
         """Where browsers reach this gateway; None while it serves no HTTP."""
         self.vault = authorizations.vault
@@ -94,7 +86,8 @@ class Logins:
         self._specs = specs
         self._key = key
         self._done = asyncio.Event()
-        self._on_login = on_login
+        self.on_login: Callable[[str, str], None] = lambda _server, _owner: None
+        """Called with the server and the owner of a login that was completed here."""
 
     def find_owner(self, server: str, caller: Caller) -> str:
         """Return the owner of the credential that a caller's login becomes.
@@ -189,7 +182,7 @@ class Logins:
         event(_log, logging.INFO, "logged in", server=server, owner=owner, issuer=grant.terms.issuer)
         self._done.set()
         self._done = asyncio.Event()
-        self._on_login(server, owner)
+        self.on_login(server, owner)
         return FinishedLogin(server=server, owner=owner, grant=grant)
 
     def _find(self, server: str, owner: str) -> tuple[ServerSpec, Authorization]:
