@@ -32,8 +32,9 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials.vault import Vault
 from toolpost.providers.server_host import SETTLE_S
-from toolpost.settings import CallerSettings, Config, LimitSettings, ServerSettings, StoreSettings
+from toolpost.settings import CallerSettings, Config, ServerSettings, StoreSettings
 from toolpost.settings.credentials import key_place_of
+from toolpost.settings.model import LimitSettings
 from toolpost.terminal.running_gateway import RunningGateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

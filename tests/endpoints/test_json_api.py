@@ -8,6 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from tests.ways import IN_MEMORY
 from toolpost import ToolpostError
 from toolpost.app import open_asgi, open_http
 from toolpost.contracts import errors
@@ -107,7 +108,7 @@ async def open_shelves(_: Host) -> AsyncIterator[Sequence[object]]:
 @asynccontextmanager
 async def shelves() -> AsyncIterator[httpx2.AsyncClient]:
     part = Part(name="shelves", opens=open_shelves)
-    async with open_test_app(parts=[part]) as app, open_http(app) as url:
+    async with open_test_app(config=IN_MEMORY, parts=[part]) as app, open_http(app) as url:
         async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=30) as http:
             yield http
 
@@ -193,7 +194,10 @@ async def test_a_client_that_leaves_in_its_body_changes_nothing() -> None:
     async def open_noted(_: Host) -> AsyncIterator[Sequence[object]]:
         yield [Api(make)]
 
-    async with open_test_app(parts=[Part(name="noted", opens=open_noted)]) as app, open_asgi(app) as endpoint:
+    async with (
+        open_test_app(config=IN_MEMORY, parts=[Part(name="noted", opens=open_noted)]) as app,
+        open_asgi(app) as endpoint,
+    ):
         events = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
 
         async def receive() -> object:

@@ -19,7 +19,8 @@ from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import open_app
 from toolpost.app.running import App
-from toolpost.settings import DiscoverySettings, StoreSettings
+from toolpost.settings import StoreSettings
+from toolpost.settings.model import DiscoverySettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 

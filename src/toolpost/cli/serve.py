@@ -23,8 +23,8 @@ from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import tell, warn
 from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
 from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from toolpost.parts.agents.turn import RunningTurn
 
 PART = Part(
-    name="conversations",
+    name="agents",
     summary="Conversations with agents, whose tools are the gateway's.",
     opens="toolpost.parts.agents.part:open_agents",
     settings=(

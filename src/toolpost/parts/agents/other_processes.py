@@ -10,12 +10,11 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import ThreadId, TurnId
-from toolpost.contracts.errors import GatewayError
+from toolpost import ThreadId, TurnId
+from toolpost.base import event
+from toolpost.contracts import GatewayError
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store.threads import Threads
-from toolpost.store.wakeups import Wakeups
+from toolpost.store import Threads, Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import anyio
 
+from toolpost import ThreadId, TurnId
 from toolpost.authoring.conversation import Listener
-from toolpost.base.ids import ThreadId, TurnId
 from toolpost.parts.agents.turn import RunningTurn
 
 CLOSE_S: Final = 3.0

@@ -20,12 +20,11 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
+from toolpost import NotFound, Principal, ThreadId, TurnEnded, TurnId
 from toolpost.authoring.conversation import InvokeOptions, Listener, ToolCall, TurnInfo
-from toolpost.base.caller import Principal
-from toolpost.base.events import event
-from toolpost.base.ids import ThreadId, TraceId, TurnId, new_thread_id, new_trace_id, new_turn_id
-from toolpost.base.turns import TurnEnded
-from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
+from toolpost.base import TraceId, event, new_trace_id
+from toolpost.base.ids import new_thread_id, new_turn_id
+from toolpost.contracts import CallCancelled, GatewayError, InvalidRequest
 from toolpost.fairness import Callers, over_limit
 from toolpost.gateway import Answer
 from toolpost.parts import AgentCallObserver
@@ -41,9 +40,8 @@ from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.session_pool import AgentMetrics, PooledSession, PoolLimits, SessionPool
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_runner import TurnRunner
+from toolpost.store import Thread, ThreadMessage, Threads, Turn, Wakeups
 from toolpost.store.key_values import KeyValueStore
-from toolpost.store.threads import Thread, ThreadMessage, Threads, Turn
-from toolpost.store.wakeups import Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 

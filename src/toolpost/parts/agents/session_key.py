@@ -7,8 +7,9 @@ from typing import NewType
 
 import msgspec
 
-from toolpost.base.caller import Caller, Scope
-from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
+from toolpost import Caller, CallerId, ThreadId
+from toolpost.base import Scope
+from toolpost.base.ids import AgentSessionId
 from toolpost.parts.agents.agent import AgentSpec
 
 ProfileDigest = NewType("ProfileDigest", str)

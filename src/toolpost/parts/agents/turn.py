@@ -14,15 +14,14 @@ from typing import Final, Literal
 import anyio
 import msgspec
 
+from toolpost import Principal, ToolFailed, ToolpostError, TurnEnded
 from toolpost.authoring.conversation import Listener, TurnInfo
-from toolpost.base.caller import Principal
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.base.turns import AgentEnd, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, TurnState
-from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
+from toolpost.base import JsonObject, event
+from toolpost.base.turns import AgentEnd, TextChunk, ThoughtChunk, ToolUsed, TurnEvent, TurnState
+from toolpost.contracts import CallCancelled, GatewayError, ToolTimedOut
 from toolpost.parts.agents.agent import AgentSession, enforce_single_end
 from toolpost.parts.agents.session_pool import PooledSession
-from toolpost.store.threads import Thread
+from toolpost.store import Thread
 
 _log = logging.getLogger("toolpost.parts.agents")
 

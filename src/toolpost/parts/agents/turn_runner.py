@@ -10,10 +10,9 @@ from functools import partial
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, ThreadId
-from toolpost.base.turns import TurnEnded, TurnState
-from toolpost.contracts.errors import ToolFailed
+from toolpost import ThreadId, ToolFailed, TurnEnded
+from toolpost.base import JsonObject, event
+from toolpost.base.turns import TurnState
 from toolpost.parts.agents.agent import unwrap_group
 from toolpost.parts.agents.agents import PooledSessionRequest
 from toolpost.parts.agents.hooks import Hooks
@@ -22,7 +21,7 @@ from toolpost.parts.agents.queue import QueuePlace
 from toolpost.parts.agents.recorder import TurnRecorder
 from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store.threads import TurnEndRecord
+from toolpost.store import TurnEndRecord
 
 _log = logging.getLogger("toolpost.parts.agents")
 

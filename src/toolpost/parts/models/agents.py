@@ -6,12 +6,10 @@ the caller may see. One turn at a time for each caller, so that an agent that ca
 
 from collections.abc import Callable
 
-from toolpost.authoring import Plugin
+from toolpost import Caller, CallerId, Plugin, Principal, ToolpostError
 from toolpost.authoring.conversation import Conversations, InvokeOptions
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.ids import CallerId, JsonObject
+from toolpost.base import JsonObject
 from toolpost.base.turns import SessionReady, TextChunk, TurnEvent
-from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelImage, ModelPrompt, TextListener
 from toolpost.parts.models.router import MayHaveActed
 

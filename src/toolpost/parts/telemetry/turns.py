@@ -7,10 +7,8 @@ span of the turn has the first half of the trace id as its own id, so that all p
 import time
 from typing import Final
 
+from toolpost import TurnEnded, TurnId, hookimpl
 from toolpost.authoring.conversation import TurnInfo
-from toolpost.authoring.hookspecs import hookimpl
-from toolpost.base.ids import TurnId
-from toolpost.base.turns import TurnEnded
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.observer import TelemetryObserver
 from toolpost.parts.telemetry.spans import INTERNAL, write_constant_part, write_span

@@ -7,10 +7,8 @@ noted with the message, and compared when the agent has answered.
 from collections.abc import Sequence
 from typing import Final
 
-from toolpost.authoring import Plugin
+from toolpost import Plugin, TurnEnded, TurnId
 from toolpost.authoring.conversation import TurnInfo
-from toolpost.base.ids import TurnId
-from toolpost.base.turns import TurnEnded
 from toolpost.parts.trail.service import Trail, conversation_name
 from toolpost.parts.trail.settings import ALL_AGENTS
 

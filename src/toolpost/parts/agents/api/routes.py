@@ -18,18 +18,32 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost.authoring.conversation import AcceptedTurn, Conversations, InvokeOptions
-from toolpost.base.ids import JsonObject, ThreadId, TurnId
-from toolpost.base.turns import TurnEnded, TurnEvent, encode_event
-from toolpost.contracts.errors import ErrorCode
-from toolpost.endpoints.http.exchange import send_json
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import STREAMED, EventSchema, HttpContext, JsonApi, Route, RouteRequest
-from toolpost.endpoints.http.statuses import STATUSES
+from toolpost import (
+    Conversations,
+    ErrorCode,
+    InvokeOptions,
+    ThreadId,
+    TurnEnded,
+    TurnId,
+)
+from toolpost.authoring.conversation import AcceptedTurn
+from toolpost.base import JsonObject
+from toolpost.base.turns import TurnEvent, encode_event
+from toolpost.endpoints.http import (
+    STATUSES,
+    STREAMED,
+    EventSchema,
+    HttpContext,
+    HttpRequest,
+    JsonApi,
+    Route,
+    RouteRequest,
+    send_json,
+)
 from toolpost.fairness import Shares
 from toolpost.parts.agents.api import values
 from toolpost.parts.agents.api.stream import TurnStream, watch_disconnect
-from toolpost.store.threads import Thread
+from toolpost.store import Thread
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200

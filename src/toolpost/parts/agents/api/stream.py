@@ -6,8 +6,9 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.turns import TurnEnded, TurnEvent, encode_event
-from toolpost.endpoints.http.exchange import SSE_HEADERS
+from toolpost import TurnEnded
+from toolpost.base.turns import TurnEvent, encode_event
+from toolpost.endpoints.http import SSE_HEADERS
 from toolpost.endpoints.http.request import Receive, Send
 
 KEEP_ALIVE_S: Final = 15.0

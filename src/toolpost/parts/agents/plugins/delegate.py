@@ -10,14 +10,11 @@ import anyio
 from pydantic import Field
 from pydantic import dataclasses as checked
 
-from toolpost.authoring import Plugin
+from toolpost import ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ThreadId, ToolpostError, __version__
 from toolpost.authoring.context import Context
 from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.caller import Principal
-from toolpost.base.ids import ThreadId
 from toolpost.base.turns import ToolUsed, TurnEvent
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 
 AT_ONCE: Final = 4

@@ -6,13 +6,10 @@ from typing import Annotated, Final
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost.authoring import Plugin
+from toolpost import ErrorCode, Plugin, ThreadId, __version__
 from toolpost.authoring.context import Context
-from toolpost.base.ids import ThreadId
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.threads import ThreadMessage
+from toolpost.store import ThreadMessage
 
 SEARCHED_THREADS: Final = 200
 """How many threads a search reads, the last changed first."""

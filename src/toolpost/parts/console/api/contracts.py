@@ -18,13 +18,12 @@ from typing import Final
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, ToolName
+from toolpost import NotFound
+from toolpost.base import Json, JsonObject, ToolName, event
 from toolpost.cli.lock.command import accept_changes
 from toolpost.cli.lock.states import LockFile, list_tools, read_pins
-from toolpost.contracts.compatibility import RULES, Change, Definition
-from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.contracts import RULES, Change, Definition, InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.toml import ConfigChange, plan_setting, read_list, routes_of_changes

@@ -14,16 +14,14 @@ from typing import Any, Final
 
 import anyio
 
+from toolpost import Forbidden
 from toolpost.admin import report_process
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import Forbidden
-from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.exchange import SSE_HEADERS
-from toolpost.endpoints.http.routes import STREAMED, EventSchema, Route, RouteRequest
+from toolpost.base import Json, JsonObject
+from toolpost.endpoints.http import SSE_HEADERS, STREAMED, Admission, EventSchema, Route, RouteRequest
 from toolpost.parts.console.api.calls import render_call
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import API_PATH
-from toolpost.protocol.rpc import encode
+from toolpost.protocol import encode
 from toolpost.store import AuditFilter
 
 LOOK_S: Final = 1.0

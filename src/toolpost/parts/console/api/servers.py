@@ -14,10 +14,10 @@ import json
 import msgspec
 
 from toolpost.admin import act_on_server, report_server, report_servers
-from toolpost.base.ids import Json
+from toolpost.base import Json
 from toolpost.cli.clients.server_toml import non_default_values
-from toolpost.contracts.errors import InvalidRequest
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.toml import (
     ConfigChange,
