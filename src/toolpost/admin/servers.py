@@ -17,8 +17,8 @@ from toolpost.contracts.errors import ContractRefused, NotFound, UpstreamUnavail
 from toolpost.contracts.findings import Finding
 from toolpost.protocol.rpc import encode
 from toolpost.providers.findings import Findings
-from toolpost.providers.server_host import Servers
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
+from toolpost.providers.servers import Servers
 from toolpost.settings.masking import make_concealer
 
 _log = logging.getLogger("toolpost.admin")
@@ -80,16 +80,17 @@ def report_process(provider: ServerProvider) -> JsonObject:
 
 async def _report(servers: Servers, provider: ServerProvider) -> JsonObject:
     spec, process = provider.spec, report_process(provider)
-    # A person can log in where it is configured so, or the server has asked for it.
     needs_person = spec.auth is not None and spec.auth.needs_person
+    findings = servers.watched_tools.findings.of(provider.name)
     return {
         "name": provider.name,
         **process,
-        "takesLogin": servers.logins is not None and (needs_person or "toolpost login" in (process["hint"] or "")),
+        # A person can log in where it is configured so, or the server has asked for it.
+        "takesLogin": needs_person or "toolpost login" in (process["hint"] or ""),
         "tags": sorted(spec.tags),
         "tools": len(provider.tools),
         # In a thread: a server decides how many tools there are to tell of.
-        **await to_thread.run_sync(_report_tools, provider, servers.findings.of(provider.name), make_concealer(spec)),
+        **await to_thread.run_sync(_report_tools, provider, findings, make_concealer(spec)),
     }
 
 

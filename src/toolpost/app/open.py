@@ -65,7 +65,7 @@ from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
-from toolpost.providers.contract_watch import ContractWatch
+from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
     PluginCandidate,
     Plugins,
@@ -73,7 +73,9 @@ from toolpost.providers.plugin_host import (
     find_installed,
 )
 from toolpost.providers.relay import AllProviders, Relay
-from toolpost.providers.server_host import LoginTargets, Servers
+from toolpost.providers.server_context import ServerAccess, ServerListeners
+from toolpost.providers.servers import LoginTargets, Servers
+from toolpost.providers.watched import WatchOptions
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
@@ -186,41 +188,42 @@ async def open_app(
         stack.push_async_callback(authorizations.aclose)
         behind = Servers(
             specs,
-            ServerLimits(
+            limits=ServerLimits(
                 callers=callers,
                 instances=config.limits.instances,
                 waiting=config.limits.waiting,
                 observe=_find_transport_observer(contributions),
             ),
-            known=store.known_tools,
-            verdicts=store.verdicts,
-            promises=ContractWatch(
-                pins=store.pins,
-                locked=read_lock(config.lock_path) if enforces_lock else None,
-                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
-            ),
-            contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
-            on_change=changes.note,
-            beside=[
-                name
-                for plugin in plugin_host.plugins
-                if plugin.provider is not None and plugin.contracts == "trusted"
-                for name in plugin.provider.tools
-            ],
-            on_notification=notifications.note,
-            learn_limit_s=learn_limit_s,
-            on_wait=on_wait,
-            sampler=_find_sampler(contributions),
-            vault=vault,
-            on_owner_change=changes.note_owner,
-            authorizations=authorizations,
-            login_key=await store.keys.of(LOGIN_KEY),
-            other_logins=lambda: _list_login_targets(contributions),
+            store=store,
+            watch=WatchOptions(
+                locked=read_lock(config.lock_path) if enforces_lock else None,
+                mode=config.contracts,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
+                beside=[
+                    name
+                    for plugin in plugin_host.plugins
+                    if plugin.provider is not None and plugin.contracts == "trusted"
+                    for name in plugin.provider.tools
+                ],
+            ),
+            access=ServerAccess(
+                vault=vault,
+                authorizations=authorizations,
+                login_key=await store.keys.of(LOGIN_KEY),
+                other_logins=lambda: _list_login_targets(contributions),
+            ),
+            listeners=ServerListeners(
+                on_change=changes.note,
+                on_owner_change=changes.note_owner,
+                on_notification=notifications.note,
+                sampler=_find_sampler(contributions),
+            ),
+            wait=StartWait(limit_s=learn_limit_s, on_wait=on_wait or (lambda _names: None)),
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
-        await plugin_host.pin_tools(behind)
+        await plugin_host.pin_tools(behind.watched_tools)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assemble(host, contributions, roster, behind, changes, reranker, rounds, validators)
         host.set_gateway(app.gateway)
@@ -611,8 +614,7 @@ async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]
 
 
 def _set_base_url(app: App, listening: str | None) -> None:
-    if app.servers.logins is not None:
-        app.servers.logins.base_url = app.config.http.base_url(listening)
+    app.servers.logins.base_url = app.config.http.base_url(listening)
 
 
 @asynccontextmanager
@@ -672,9 +674,8 @@ def _make_endpoint(
         make_server_api(http),
         *make_page_kit(http),
         *make_task_routes(http, app.store),
+        LoginPages(access, app.servers.logins),
     ]
-    if app.servers.logins is not None:
-        own_routes.append(LoginPages(access, app.servers.logins))
     # Parts that opened later come first: those of packages before ours.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(

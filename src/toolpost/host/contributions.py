@@ -22,7 +22,7 @@ from toolpost.metrics import Gauges
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
 from toolpost.providers.plugin_host import PluginCandidate
-from toolpost.providers.server_host import LoginTargets
+from toolpost.providers.servers import LoginTargets
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import SamplingModel
 

@@ -35,7 +35,7 @@ from toolpost.fairness import Shares
 from toolpost.gateway import Gateway
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, check_shape, decode
-from toolpost.providers.server_host import Servers
+from toolpost.providers.servers import Servers
 
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.+)`")
 
