@@ -10,6 +10,7 @@ MODULES = {
     "toolpost.testing": "For tests of plugins and parts: a real client, without a network.",
     "toolpost.contracts": "Judge changes of tools, and read locks, in programs of your own.",
     "toolpost.parts": "For authors of parts.",
+    "toolpost.parts.agents": "For authors of plugins that take part in conversations with agents.",
 }
 """Everything that is public, and in one line for whom."""
 
@@ -18,11 +19,13 @@ GUIDES = {
     "toolpost.testing": ("test-your-tools",),
     "toolpost.contracts": ("keep-contracts-stable",),
     "toolpost.parts": ("write-a-part",),
+    "toolpost.parts.agents": ("write-a-plugin",),
 }
 
 TOLD = {
     "CallerId": "The type of a caller's id: text.",
     "ThreadId": "The type of a conversation's id: text.",
+    "TurnEvent": "The type of an event of a turn: one of those that a listener receives.",
     "TurnId": "The type of a turn's id: text.",
     "Middleware": "The type of a middleware: an `async def` that takes a `CallRequest` and a `Next`, and returns a `CallResult`.",
     "Next": "The type of the function that continues a call, an argument of every middleware.",
@@ -45,7 +48,7 @@ def api_page(command: str) -> str:
 
 def _lines(command: str) -> Iterator[str]:
     yield f"# Python API\n\n<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "The names in `__all__` of these four modules are public. Everything else may change in any release"
+    yield "The names in `__all__` of these five modules are public. Everything else may change in any release"
     yield "([Versions and deprecations](versioning.md)). `help(name)` in Python prints the full documentation.\n"
     for module, purpose in MODULES.items():
         guides = ", ".join(f"[{_title(guide)}](../guides/{guide}.md)" for guide in GUIDES[module])

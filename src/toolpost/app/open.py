@@ -63,6 +63,7 @@ from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers import ProviderFilter
 from toolpost.providers.contract_watch import ContractWatch
 from toolpost.providers.plugin_host import (
+    HookSpecs,
     PluginCandidate,
     Plugins,
     candidates_from,
@@ -172,6 +173,8 @@ async def open_app(
         )
         contributions = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
+        for hooks in contributions.all(HookSpecs):
+            plugin_host.add_hooks(hooks)
         _load_plugins(host, plugins, contributions)
         validators = Validators()
         specs = _servers_for(

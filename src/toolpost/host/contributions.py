@@ -22,7 +22,7 @@ from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
 from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
-from toolpost.providers.plugin_host import PluginCandidate
+from toolpost.providers.plugin_host import HookSpecs, PluginCandidate
 from toolpost.providers.server_host import LoginTargets
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import SamplingModel
@@ -64,6 +64,7 @@ KINDS: Final[tuple[type, ...]] = (
     CallMiddleware,
     Gauges,
     Guard,
+    HookSpecs,
     LoginTargets,
     Observer,
     Page,

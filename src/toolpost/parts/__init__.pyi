@@ -36,6 +36,7 @@ from toolpost.middleware import Guard as Guard
 from toolpost.middleware import RecordListener as RecordListener
 from toolpost.middleware import ResultLimiter as ResultLimiter
 from toolpost.providers import ProviderFilter as ProviderFilter
+from toolpost.providers.plugin_host import HookSpecs as HookSpecs
 from toolpost.providers.plugin_host import PluginCandidate as PluginCandidate
 from toolpost.providers.server_host import LoginTargets as LoginTargets
 from toolpost.settings.loader import load_config as load_config

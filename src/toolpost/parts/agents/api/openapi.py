@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from toolpost.base.ids import JsonObject
-from toolpost.base.turns import TurnEvent
 from toolpost.base.version import __version__
+from toolpost.parts.agents.turn_events import TurnEvent
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"

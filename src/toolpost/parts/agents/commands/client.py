@@ -10,8 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from toolpost.base.ids import JsonObject
-from toolpost.base.turns import TurnEnded, TurnEvent
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent
 from toolpost.terminal.running_gateway import RunningGateway
 
 SILENT_S: Final = 60.0

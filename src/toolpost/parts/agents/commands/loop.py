@@ -9,10 +9,10 @@ import click
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
-from toolpost.base.turns import TurnEnded, TurnStarted
 from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
 from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
+from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
 from toolpost.terminal.exits import ExitCode, exit_code_of
 from toolpost.terminal.failures import show_failure

@@ -14,7 +14,15 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, encode_event
+from toolpost.parts.agents.turn_events import (
+    SessionReady,
+    TextChunk,
+    ThoughtChunk,
+    ToolUsed,
+    TurnEnded,
+    TurnEvent,
+    encode_event,
+)
 from toolpost.terminal.failures import show_error
 from toolpost.terminal.text import printable
 

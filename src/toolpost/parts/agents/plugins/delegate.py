@@ -12,13 +12,13 @@ from pydantic import dataclasses as checked
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
-from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
-from toolpost.base.turns import ToolUsed, TurnEvent
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded, ToolpostError
 from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.turn_events import ToolUsed, TurnEvent
+from toolpost.parts.agents.values import InvokeOptions
 
 AT_ONCE: Final = 4
 """How many agents may work for one conversation at once."""

@@ -12,7 +12,7 @@ from toolpost.base.ids import ThreadId
 from toolpost.base.version import __version__
 from toolpost.contracts.errors import ErrorCode
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.threads import ThreadMessage
+from toolpost.parts.agents.threads import ThreadMessage
 
 SEARCHED_THREADS: Final = 200
 """How many threads a search reads, the last changed first."""

@@ -2,10 +2,10 @@
 
 from toolpost.authoring import Plugin
 from toolpost.authoring.context import Context
-from toolpost.authoring.conversation import Conversations
 from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
+from toolpost.parts.agents.service import Conversations
 
 
 class ConversationsHandle:
