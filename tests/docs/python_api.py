@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from tests.doors import DOORS
+
 MODULES = {
     "toolpost": "For authors of plugins and middleware, and applications that embed a gateway.",
     "toolpost.testing": "For tests of plugins and parts: a real client, without a network.",
@@ -32,11 +34,8 @@ TOLD = {
     "ToolpostError": "The base of every error that callers receive, each with a public `code`.",
     "__version__": "The version of Toolpost.",
     "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
-    "Finding": "The former name of `Diagnosis`.",
     "RULES": "Every rule for changes.",
-    "NOW": "The statement that reads the store's clock.",
-    "Script": "The type of a transaction: a generator that yields statements, receives their rows, and returns its result.",
-    "config_option": "The option `--config` of a command.",
+    "NAME_LIMIT": "The most characters of a tool's name.",
 }
 """What has no docstring of its own, or one that stands for something else: an error's is its message."""
 
@@ -48,7 +47,7 @@ def api_page(command: str) -> str:
 
 def _lines(command: str) -> Iterator[str]:
     yield f"# Python API\n\n<!-- Made by `{command}`; a test compares the two. -->\n"
-    yield "The names in `__all__` of these five modules are public. Everything else may change in any release"
+    yield "The names in `__all__` of these modules are public. Everything else may change in any release"
     yield "([Versions and deprecations](versioning.md)). `help(name)` in Python prints the full documentation.\n"
     for module, purpose in MODULES.items():
         guides = ", ".join(f"[{_title(guide)}](../guides/{guide}.md)" for guide in GUIDES[module])
@@ -58,6 +57,14 @@ def _lines(command: str) -> Iterator[str]:
         for name in sorted(found.__all__, key=str.lower):
             yield f"| `{name}` | {_told(name, getattr(found, name))} |"
         yield ""
+    yield "## Doors of the kernel\n"
+    yield "For authors of parts: a part imports its own package, `toolpost`, and these names.\n"
+    yield "| module | names |\n|---|---|"
+    for door in DOORS:
+        if door not in MODULES:
+            names = sorted(importlib.import_module(door).__all__, key=str.lower)
+            yield f"| `{door}` | {', '.join(f'`{name}`' for name in names)} |"
+    yield ""
 
 
 def _title(guide: str) -> str:

@@ -56,12 +56,13 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.metrics import Metrics
-from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.pipeline import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers import ProviderFilter
-from toolpost.providers.contract_watch import ContractWatch
+from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
     HookSpecs,
     PluginCandidate,
@@ -70,7 +71,9 @@ from toolpost.providers.plugin_host import (
     find_installed,
 )
 from toolpost.providers.relay import AllProviders, Relay
-from toolpost.providers.server_host import LoginTargets, Servers
+from toolpost.providers.server_context import ServerAccess, ServerListeners
+from toolpost.providers.servers import LoginTargets, Servers
+from toolpost.providers.watched import WatchOptions
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
@@ -185,41 +188,42 @@ async def open_app(
         stack.push_async_callback(authorizations.aclose)
         behind = Servers(
             specs,
-            ServerLimits(
+            limits=ServerLimits(
                 callers=callers,
                 instances=config.limits.instances,
                 waiting=config.limits.waiting,
                 observe=_find_transport_observer(contributions),
             ),
-            known=store.known_tools,
-            verdicts=store.verdicts,
-            promises=ContractWatch(
-                pins=store.pins,
-                locked=read_lock(config.lock_path) if enforces_lock else None,
-                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
-            ),
-            contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
-            on_change=changes.note,
-            beside=[
-                name
-                for plugin in plugin_host.plugins
-                if plugin.provider is not None and plugin.contracts == "trusted"
-                for name in plugin.provider.tools
-            ],
-            on_notification=notifications.note,
-            learn_limit_s=learn_limit_s,
-            on_wait=on_wait,
-            sampler=_find_sampler(contributions),
-            vault=vault,
-            on_owner_change=changes.note_owner,
-            authorizations=authorizations,
-            login_key=await store.keys.of(LOGIN_KEY),
-            other_logins=lambda: _list_login_targets(contributions),
+            store=store,
+            watch=WatchOptions(
+                locked=read_lock(config.lock_path) if enforces_lock else None,
+                mode=config.contracts,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
+                beside=[
+                    name
+                    for plugin in plugin_host.plugins
+                    if plugin.provider is not None and plugin.contracts == "trusted"
+                    for name in plugin.provider.tools
+                ],
+            ),
+            access=ServerAccess(
+                vault=vault,
+                authorizations=authorizations,
+                login_key=await store.keys.of(LOGIN_KEY),
+                other_logins=lambda: _list_login_targets(contributions),
+            ),
+            listeners=ServerListeners(
+                on_change=changes.note,
+                on_owner_change=changes.note_owner,
+                on_notification=notifications.note,
+                sampler=_find_sampler(contributions),
+            ),
+            wait=StartWait(limit_s=learn_limit_s, on_wait=on_wait or (lambda _names: None)),
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
-        await plugin_host.pin_tools(behind)
+        await plugin_host.pin_tools(behind.watched_tools)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assemble(host, contributions, roster, behind, changes, reranker, rounds, validators)
         host.set_gateway(app.gateway)
@@ -295,7 +299,7 @@ async def _open_parts(parts: Sequence[Part], host: Host, stack: AsyncExitStack) 
             raise
         except Exception as error:
             if part.is_required is not None and resolve(part.is_required)(host.config):
-                raise BadConfiguration(f"[{part.name}] cannot be enforced: {error}") from error
+                raise BadConfiguration(f"the part `{part.name}` cannot be enforced: {error}") from error
             host.plugins.note_failure(part.name, "could not be opened", error)
     return contributions
 
@@ -602,8 +606,7 @@ async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]
 
 
 def _set_base_url(app: App, listening: str | None) -> None:
-    if app.servers.logins is not None:
-        app.servers.logins.base_url = app.config.http.base_url(listening)
+    app.servers.logins.base_url = app.config.http.base_url(listening)
 
 
 @asynccontextmanager
@@ -660,9 +663,7 @@ def _make_endpoint(
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
-    own_routes: list[Routes] = [*make_page_kit(http)]
-    if app.servers.logins is not None:
-        own_routes.append(LoginPages(access, app.servers.logins))
+    own_routes: list[Routes] = [*make_page_kit(http), LoginPages(access, app.servers.logins)]
     # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
@@ -673,7 +674,11 @@ def _make_endpoint(
         health=app.health,
         metrics=lambda: app.scrape(connections),
         admin=Admin(
-            access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_browser_write
+            access,
+            lambda: app.servers.providers,
+            app.servers.watched_tools.findings,
+            make_concealer,
+            http.check_browser_write,
         ),
         routes=[*own_routes, *part_routes],
         shares=app.shares,

@@ -23,7 +23,8 @@ from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequest
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks import Tasks, declares_tasks
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware import Call, ProgressNotification
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required

@@ -18,7 +18,7 @@ from toolpost.endpoints.client_session import HandshakeClient, HandshakeClientCh
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.tasks import TASK_METHODS, Tasks
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
 from toolpost.upstreams.server_requests import takes_server_requests

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.gateway import Answer
-from toolpost.middleware import Call, ProgressNotification
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from toolpost.protocol.extensions import TASKS
 from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object

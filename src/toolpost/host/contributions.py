@@ -20,10 +20,10 @@ from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
-from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
 from toolpost.providers.plugin_host import HookSpecs, PluginCandidate
-from toolpost.providers.server_host import LoginTargets
+from toolpost.providers.servers import LoginTargets
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import SamplingModel
 

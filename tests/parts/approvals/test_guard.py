@@ -28,8 +28,8 @@ from toolpost.discovery import Catalog
 from toolpost.discovery.views import FilteredProvider
 from toolpost.endpoints.auth.roster import CallerTable, KnownCaller
 from toolpost.manifest import bundled_parts
-from toolpost.middleware import _guards_call
 from toolpost.middleware.fast_path import FastPath
+from toolpost.middleware.pipeline import _guards_call
 from toolpost.parts.approvals import part as part_module
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.draw import order

@@ -37,7 +37,7 @@ from toolpost.endpoints.sdk.lazy import LazySdk, parameter_header_problem
 from toolpost.endpoints.tasks import TASK_METHODS, task_id
 from toolpost.fairness import EndpointShares
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.extensions import is_extension_notification
 from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError

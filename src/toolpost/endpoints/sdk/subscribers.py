@@ -44,7 +44,7 @@ from toolpost.protocol.extensions import declares_extensions, select_extensions
 from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.providers.relay import Relay, Subscription
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import NAME_LIMIT
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,

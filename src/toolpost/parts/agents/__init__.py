@@ -33,13 +33,12 @@ Plugins import what `__init__.pyi` lists. The names are looked up when they are 
 import.
 """
 
-from toolpost.base.lazy_names import lazy_names
-from toolpost.parts import Command, Part
+from toolpost.parts import Command, Part, lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
 
 PART = Part(
-    name="conversations",
+    name="agents",
     summary="Conversations with agents, whose tools are the gateway's.",
     opens="toolpost.parts.agents.part:open_agents",
     settings=(

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from toolpost import UpstreamUnavailable
+from toolpost.base import JsonObject, ThreadId
 from toolpost.base.caller import GatewayAccess
-from toolpost.base.ids import JsonObject, ThreadId
-from toolpost.contracts.errors import SourceError, UpstreamUnavailable
+from toolpost.contracts.errors import SourceError
 from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from anyio import to_thread
 
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
+from toolpost import Caller, CapabilityMissing, Principal
+from toolpost.base import nearest_name
+from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.parts.agents.agent import Agent, AgentSession, AgentSpec, SessionOptions
 from toolpost.parts.agents.gateway_server import open_gateway_access

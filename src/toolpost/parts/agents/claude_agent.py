@@ -34,9 +34,8 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolFailed
+from toolpost import ToolFailed
+from toolpost.base import JsonObject, event
 from toolpost.parts.agents.agent import AgentGone, AgentSpec, Permissions, SessionOptions
 from toolpost.parts.agents.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.agents.gateway_server import NAME, PREFIX, make_auth_headers

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.ids import ThreadId
+from toolpost.base import ThreadId
 from toolpost.parts.agents.threads import ThreadMessage, Threads
 
 READ_LIMIT: Final = 500

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 
-from toolpost.authoring.hookspecs import hookspec
+from toolpost.parts import hookspec
 from toolpost.parts.agents.service import Conversations
 from toolpost.parts.agents.threads import ThreadMessage
 from toolpost.parts.agents.turn_events import TurnEnded

@@ -3,7 +3,7 @@
 import secrets
 from typing import NewType
 
-from toolpost.base.ids import ThreadId
+from toolpost.base import ThreadId
 
 TurnId = NewType("TurnId", str)
 AgentSessionId = NewType("AgentSessionId", str)

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host.host import Host
+    from toolpost.endpoints.http import HttpContext, Routes
     from toolpost.metrics import GaugeValues
+    from toolpost.parts import Host
     from toolpost.parts.agents.agent import Agent, AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent
     from toolpost.parts.agents.service import Conversations
@@ -62,7 +62,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
 
 def _make_routes(http: "HttpContext", service: "Conversations") -> "Sequence[Routes]":
-    from toolpost.endpoints.http.pages import Pages
+    from toolpost.endpoints.http import Pages
     from toolpost.parts.agents.api.routes import ConversationsApi
 
     api = ConversationsApi(
@@ -125,8 +125,8 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
 def _make_agents(config: "Config", more_agents: "Mapping[str, Agent]") -> "dict[str, ConfiguredAgent]":
     from toolpost.parts.agents.agent import AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent, LazyAgent
-    from toolpost.settings.masking import make_concealer
-    from toolpost.upstreams.spec import ServerSpec
+    from toolpost.settings import make_concealer
+    from toolpost.upstreams import ServerSpec
 
     specs = [_make_spec(config, name) for name, agent in AGENTS.of(config).items() if agent.enabled]
     for spec in specs:

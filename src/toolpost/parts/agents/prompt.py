@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from toolpost.base.events import event
+from toolpost.base import event
 from toolpost.parts.agents.agent import AgentGone, AgentOutputTooLong
 from toolpost.parts.agents.agents import AgentRegistry, PooledSessionRequest
 from toolpost.parts.agents.history import HistoryLimits, history_of

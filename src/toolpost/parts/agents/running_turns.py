@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.ids import ThreadId
+from toolpost.base import ThreadId
 from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.values import Listener

@@ -20,10 +20,9 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.base.caller import Principal
-from toolpost.base.events import event
-from toolpost.base.ids import ThreadId, TraceId, new_trace_id
-from toolpost.contracts.errors import CallCancelled, GatewayError, InvalidRequest, NotFound
+from toolpost import NotFound, Principal
+from toolpost.base import ThreadId, TraceId, event, new_trace_id
+from toolpost.contracts import CallCancelled, GatewayError, InvalidRequest
 from toolpost.fairness import Callers, over_limit
 from toolpost.gateway import Answer
 from toolpost.parts import AgentCallObserver
@@ -43,8 +42,7 @@ from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_events import TurnEnded
 from toolpost.parts.agents.turn_runner import TurnRunner
 from toolpost.parts.agents.values import InvokeOptions, Listener, ToolCall, TurnInfo
-from toolpost.store.key_values import KeyValueStore
-from toolpost.store.wakeups import Wakeups
+from toolpost.store import KeyValueStore, Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -10,10 +10,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId
+from toolpost import CallerId
+from toolpost.base import JsonObject, ThreadId, TraceId
 from toolpost.parts.agents.ids import AgentSessionId, TurnId
 from toolpost.parts.agents.turn_events import TurnState
-from toolpost.store.scripts import Row, Script, Statement, TableAccess, marks, reads, writes
+from toolpost.store import Row, Script, Statement, TableAccess, marks, reads, writes
 
 Role = Literal["user", "assistant"]
 

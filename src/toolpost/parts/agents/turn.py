@@ -14,10 +14,9 @@ from typing import Final, Literal
 import anyio
 import msgspec
 
-from toolpost.base.caller import Principal
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import CallCancelled, GatewayError, ToolFailed, ToolpostError, ToolTimedOut
+from toolpost import Principal, ToolFailed, ToolpostError
+from toolpost.base import JsonObject, event
+from toolpost.contracts import CallCancelled, GatewayError, ToolTimedOut
 from toolpost.parts.agents.agent import AgentSession, enforce_single_end
 from toolpost.parts.agents.session_pool import PooledSession
 from toolpost.parts.agents.threads import Thread

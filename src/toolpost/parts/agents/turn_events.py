@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject, ThreadId, TraceId
+from toolpost.base import Json, JsonObject, ThreadId, TraceId
 from toolpost.parts.agents.ids import AgentSessionId, TurnId
 
 TurnState = Literal["running", "done", "failed", "cancelled", "interrupted"]

@@ -10,9 +10,8 @@ from functools import partial
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, ThreadId
-from toolpost.contracts.errors import ToolFailed
+from toolpost import ToolFailed
+from toolpost.base import JsonObject, ThreadId, event
 from toolpost.parts.agents.agent import unwrap_group
 from toolpost.parts.agents.agents import PooledSessionRequest
 from toolpost.parts.agents.hooks import Hooks

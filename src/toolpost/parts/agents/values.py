@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallId, JsonObject, ThreadId, ToolName, TraceId
+from toolpost import Caller
+from toolpost.base import CallId, JsonObject, ThreadId, ToolName, TraceId
 from toolpost.parts.agents.ids import AgentSessionId, TurnId
 from toolpost.parts.agents.turn_events import TurnEvent
 

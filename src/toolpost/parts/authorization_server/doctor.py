@@ -7,17 +7,18 @@ import anyio
 import httpx2
 import msgspec
 
-from toolpost.contracts.errors import BadConfiguration, UpstreamUnavailable
+from toolpost import UpstreamUnavailable
+from toolpost.contracts import BadConfiguration
 from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.paths import METADATA_PATH as RESOURCE_METADATA_PATH
-from toolpost.host.part import PartDoctor
-from toolpost.net.network import Network
+from toolpost.net import Network
+from toolpost.parts import PartDoctor
 from toolpost.parts.authorization_server.routes import METADATA_PATH
 from toolpost.parts.authorization_server.server import ACCESS, CONSENT_PATH
 from toolpost.parts.authorization_server.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.settings import Config
-from toolpost.terminal.findings import Finding, ok, problem, warning
+from toolpost.terminal import Finding, ok, problem, warning
 
 _PROXY = "let the proxy pass /.well-known/, /authorize, /token, /register and /revoke on to Toolpost"
 _URL = "set login.url to the public URL, without /mcp, and restart the gateway"

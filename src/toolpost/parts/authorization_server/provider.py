@@ -14,14 +14,14 @@ from urllib.parse import quote, urlencode
 import httpx2
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost import UpstreamUnavailable
+from toolpost.base import JsonObject
 from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth import InvalidToken, parse_claims, verify_jwt
 from toolpost.endpoints.auth.oauth_keys import SigningKeys
 from toolpost.endpoints.auth.oauth_rules import IssuerRules
-from toolpost.endpoints.http.refusal import Refused
-from toolpost.net.network import Network
+from toolpost.endpoints.http import Refused
+from toolpost.net import Network
 from toolpost.parts.authorization_server.records import Identity
 from toolpost.parts.authorization_server.settings import ProviderSettings
 

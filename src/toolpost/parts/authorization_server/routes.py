@@ -20,16 +20,10 @@ from mcp.server.auth.settings import ClientRegistrationOptions
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import ErrorCode, NotFound
+from toolpost import Caller, CallerId, ErrorCode, NotFound
+from toolpost.endpoints.http import HttpContext, HttpRequest, Refused, forbidden, read_cookies, send_json
 from toolpost.endpoints.http.connection_limits import Network, address_key
-from toolpost.endpoints.http.cookies import read_cookies
-from toolpost.endpoints.http.exchange import send_json
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
-from toolpost.endpoints.http.refusal import Refused, forbidden
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import HttpContext
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.pace import LOGINS, REGISTRATIONS, Pace
 from toolpost.parts.authorization_server.pages import LoginPage, consent_page, problem_page, sign_in_page
@@ -45,7 +39,7 @@ from toolpost.parts.authorization_server.server import (
     metadata_of,
     token_resource,
 )
-from toolpost.protocol.shape import BadShape, check_shape
+from toolpost.protocol import BadShape, check_shape
 
 if TYPE_CHECKING:
     from toolpost.parts.authorization_server.settings import LoginSettings

@@ -33,10 +33,11 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, InstanceOf
 
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId
+from toolpost import CallerId
+from toolpost.base import event
 from toolpost.contracts.errors import StoreUnavailable
-from toolpost.endpoints.auth.roster import Claims, KnownCaller, Login, Roster, digest_of
+from toolpost.endpoints.auth.roster import digest_of
+from toolpost.endpoints.http import Claims, KnownCaller, Login, Roster
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.parts import TokenIssuer
 from toolpost.parts.authorization_server import records

@@ -7,10 +7,8 @@ the caller may see. One turn at a time for each caller, so that an agent that ca
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from toolpost import Plugin, hookimpl
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import ToolpostError
+from toolpost import Caller, CallerId, Plugin, Principal, ToolpostError, hookimpl
+from toolpost.base import JsonObject
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelImage, ModelPrompt, TextListener
 from toolpost.parts.models.router import MayHaveActed
 

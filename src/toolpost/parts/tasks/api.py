@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost import NotFound
+from toolpost.base import Json, JsonObject
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
 from toolpost.parts.tasks import records
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
 from toolpost.store import Store

@@ -7,9 +7,8 @@ from typing import Final
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError
+from toolpost import Caller, ProtocolError, ToolpostError
+from toolpost.base import JsonObject
 from toolpost.endpoints.listing import SERVER_STAMP
 from toolpost.endpoints.tasks import check_declared, task_id
 from toolpost.gateway import Answer
@@ -17,15 +16,8 @@ from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts import Tasks
 from toolpost.parts.tasks.records import McpTaskId, TaskRecord
 from toolpost.parts.tasks.runner import TaskClientChannel, TaskRunner
-from toolpost.protocol.rpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    Message,
-    ProtocolError,
-    encode,
-    params_object,
-    result_response,
-)
+from toolpost.protocol import encode
+from toolpost.protocol.rpc import INTERNAL_ERROR, INVALID_PARAMS, Message, params_object, result_response
 
 POLL_MS: Final = 100
 POLL_LIMIT_MS: Final = 5_000

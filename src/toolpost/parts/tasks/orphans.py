@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.events import event
-from toolpost.contracts.errors import ToolpostError, UnknownTool
+from toolpost import Caller, ToolpostError
+from toolpost.base import event
+from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.gateway import Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -22,8 +22,7 @@ from toolpost.parts.tasks import records
 from toolpost.parts.tasks.owners import OwnerId, is_gone
 from toolpost.parts.tasks.records import McpTaskId, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, make_failure, make_interruption
-from toolpost.store import Store
-from toolpost.store.scripts import Script
+from toolpost.store import Script, Store
 
 _log = logging.getLogger("toolpost.parts.tasks")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from toolpost.parts.tasks.settings import TASKS
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host.host import Host
+    from toolpost.endpoints.http import HttpContext, Routes
+    from toolpost.parts import Host
 
 
 @asynccontextmanager
@@ -18,7 +18,7 @@ async def open_tasks(host: "Host") -> AsyncIterator[Sequence[object]]:
     from toolpost.parts import Api, Background, Page
     from toolpost.parts.tasks.endpoint import TaskEndpoint
     from toolpost.parts.tasks.runner import TaskRunner
-    from toolpost.protocol.era import STATELESS
+    from toolpost.protocol import STATELESS
 
     chosen = TASKS.of(host.config)
     runner = TaskRunner(

@@ -17,10 +17,9 @@ from typing import Final, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, CallerId, JsonObject
-from toolpost.base.redaction import redact
-from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
+from toolpost import CallerId, ErrorCode, ToolpostError
+from toolpost.base import META_KEY, JsonObject, event, redact
+from toolpost.contracts import GatewayError
 from toolpost.endpoints.pending_channel import PolledChannel
 from toolpost.fairness import Callers
 from toolpost.gateway import Answer, Gateway
@@ -31,8 +30,7 @@ from toolpost.parts.tasks.owners import new_owner
 from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.store import Store
-from toolpost.store.scripts import Script
+from toolpost.store import Script, Store
 from toolpost.store.wakeups import Listener
 from toolpost.upstreams.server_requests import select_capabilities
 

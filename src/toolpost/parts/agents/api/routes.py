@@ -18,16 +18,12 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost.base.caller import Principal
-from toolpost.base.ids import JsonObject, ThreadId
-from toolpost.contracts.errors import ErrorCode, QueueOverloaded, ToolpostError
+from toolpost import ErrorCode, Principal, QueueOverloaded, ToolpostError
+from toolpost.base import JsonObject, ThreadId
 from toolpost.endpoints.auth.access import Access
-from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.http import Admission, HttpRequest, Refused, close_on_removal, forbidden, send_json
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
-from toolpost.endpoints.http.disconnect import close_on_removal
-from toolpost.endpoints.http.exchange import send_json
-from toolpost.endpoints.http.refusal import Refused, forbidden, overload_status, retry_headers
-from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.refusal import overload_status, retry_headers
 from toolpost.endpoints.http.routes import READING
 from toolpost.fairness import Shares
 from toolpost.parts.agents.api import values
@@ -40,7 +36,8 @@ from toolpost.parts.agents.threads import Thread
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_events import TurnEnded, encode_event
 from toolpost.parts.agents.values import InvokeOptions
-from toolpost.protocol.rpc import encode, internal_error
+from toolpost.protocol import encode
+from toolpost.protocol.rpc import internal_error
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200

@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.endpoints.http.exchange import SSE_HEADERS
+from toolpost.endpoints.http import SSE_HEADERS
 from toolpost.endpoints.http.request import Receive, Send
 from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
 

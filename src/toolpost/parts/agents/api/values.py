@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.agents.threads import Thread, ThreadMessage, Turn
 from toolpost.parts.agents.turn_events import TurnState
 
