@@ -34,6 +34,7 @@ TOLD = {
     "ToolpostError": "The base of every error that callers receive, each with a public `code`.",
     "__version__": "The version of Toolpost.",
     "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
+    "hookspec": "Marks a function of a part as the declaration of a hook, for `HookSpecs`.",
     "RULES": "Every rule for changes.",
     "NAME_LIMIT": "The most characters of a tool's name.",
 }
