@@ -34,7 +34,7 @@ from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Claims, Roster, TokenIssuer
-from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
+from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
@@ -49,7 +49,9 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
-from toolpost.endpoints.tasks import Tasks
+from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.runner import TaskRunner
 from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Background, Contributions
@@ -61,6 +63,7 @@ from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener,
 from toolpost.middleware.pipeline import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
+from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
@@ -242,6 +245,8 @@ async def open_app(
             try:
                 async with AsyncExitStack() as running:
                     await _run_in_background(contributions, plugin_host, running)
+                    # Last, so that it closes first: a task that is still running may need any part.
+                    await running.enter_async_context(app.call_handler.tasks.runner.open_running(app.gateway))
                     yield app
             finally:
                 tasks.cancel_scope.cancel()
@@ -422,11 +427,7 @@ def _assemble(
 ) -> App:
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
-    limiter, tasks, observer = (
-        contributions.first(ResultLimiter),
-        contributions.first(Tasks),
-        contributions.first(Observer),
-    )
+    limiter, observer = contributions.first(ResultLimiter), contributions.first(Observer)
     guards = contributions.all(Guard)
     middleware = host.plugins.all_middleware(
         [
@@ -461,6 +462,16 @@ def _assemble(
         conversations=contributions.first(AgentCallObserver),
         limiter=limiter,
     )
+    tasks = TaskEndpoint(
+        TaskRunner(
+            store,
+            partial(write_call_result, revision=STATELESS),
+            ttl_s=config.tasks.ttl_s,
+            after_s=config.tasks.after_s,
+            limit=config.limits.tasks,
+            callers=host.callers,
+        )
+    )
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
@@ -486,8 +497,8 @@ def _assemble(
             store.audit,
             rounds,
             shares,
-            instructions,
             tasks,
+            instructions,
             middleware=() if observer is None else [observer.observe_sdk],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,
@@ -663,7 +674,11 @@ def _make_endpoint(
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
-    own_routes: list[Routes] = [*make_page_kit(http), LoginPages(access, app.servers.logins)]
+    own_routes: list[Routes] = [
+        *make_page_kit(http),
+        *make_task_routes(http, app.store),
+        LoginPages(access, app.servers.logins),
+    ]
     # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
@@ -690,10 +705,11 @@ def _make_endpoint(
 
 
 def _list_pages(contributions: Contributions) -> dict[str, str]:
-    """Return the paths of all pages for people, by title: first those of the part that has `/`."""
+    """Return the paths of all pages for people, by title: first those of the part that has `/`, last that of MCP tasks."""
     pages = contributions.named(Page)
     home = next((part for part, page in pages if page.path == "/"), None)
-    return {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    of_parts = {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    return {**of_parts, "Tasks": TASKS_PATH}
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:
