@@ -18,17 +18,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost import (
-    Conversations,
-    ErrorCode,
-    InvokeOptions,
-    ThreadId,
-    TurnEnded,
-    TurnId,
-)
-from toolpost.authoring.conversation import AcceptedTurn
-from toolpost.base import JsonObject
-from toolpost.base.turns import TurnEvent, encode_event
+from toolpost import ErrorCode
+from toolpost.base import JsonObject, ThreadId
 from toolpost.endpoints.http import (
     STATUSES,
     STREAMED,
@@ -43,7 +34,12 @@ from toolpost.endpoints.http import (
 from toolpost.fairness import Shares
 from toolpost.parts.agents.api import values
 from toolpost.parts.agents.api.stream import TurnStream, watch_disconnect
-from toolpost.store import Thread
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.service import Conversations
+from toolpost.parts.agents.threads import Thread
+from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
+from toolpost.parts.agents.values import InvokeOptions
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
@@ -223,7 +219,7 @@ def _thread_of(request: RouteRequest) -> ThreadId:
     return ThreadId(request.path["thread"])
 
 
-async def _send_end(http: HttpRequest, turn: AcceptedTurn, on_gone: Callable[[], None]) -> None:
+async def _send_end(http: HttpRequest, turn: RunningTurn, on_gone: Callable[[], None]) -> None:
     """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_disconnect, http.receive, on_gone)
