@@ -24,10 +24,10 @@ from tests.postgres import Postgres
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.contracts.errors import StaleLease
 from toolpost.parts.agents import recorder
 from toolpost.parts.agents.plugins import schedule
 from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
 from toolpost.parts.tasks import orphans, owners

@@ -16,7 +16,7 @@ from toolpost.base import event, steady_s
 from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts import CallCancelled, GatewayError
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.processes.tree import birth_of
+from toolpost.processes import birth_of
 from toolpost.store import Resumable, Threads, Turn, TurnEndRecord
 
 _log = logging.getLogger("toolpost.parts.agents")

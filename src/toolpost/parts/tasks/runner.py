@@ -29,9 +29,8 @@ from toolpost.parts.tasks.orphans import HOLD_S, Orphans, task_topic
 from toolpost.parts.tasks.owners import new_owner
 from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
 from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
-from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.store import Script, Store
-from toolpost.store.wakeups import Listener
+from toolpost.protocol import CLIENT_CAPABILITIES
+from toolpost.store import Listener, Script, Store
 from toolpost.upstreams.server_requests import select_capabilities
 
 _log = logging.getLogger("toolpost.parts.tasks")
