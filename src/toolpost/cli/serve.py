@@ -195,7 +195,7 @@ async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> Async
         tasks.start_soon(follow_lock, app)
         if source.follow is not None:
             tasks.start_soon(source.follow, app)
-        tasks.start_soon(run_collections, app.servers.has_learned_many)
+        tasks.start_soon(run_collections, app.servers.learning.has_learned_many)
         with on_hangup(reload, stop.request_stop):
             yield
         tasks.cancel_scope.cancel()

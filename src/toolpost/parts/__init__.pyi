@@ -7,7 +7,6 @@ from toolpost.endpoints.http.routes import Page as Page
 from toolpost.endpoints.http.routes import StartupLine as StartupLine
 from toolpost.endpoints.http.routes import WriteCheck as WriteCheck
 from toolpost.endpoints.observer import Observer as Observer
-from toolpost.endpoints.tasks import Tasks as Tasks
 from toolpost.gateway import AgentCallObserver as AgentCallObserver
 from toolpost.host.contributions import Background as Background
 from toolpost.host.contributions import Reload as Reload
@@ -23,6 +22,6 @@ from toolpost.middleware.interface import RecordListener as RecordListener
 from toolpost.middleware.interface import ResultLimiter as ResultLimiter
 from toolpost.providers import ProviderFilter as ProviderFilter
 from toolpost.providers.plugin_host import PluginCandidate as PluginCandidate
-from toolpost.providers.server_host import LoginTargets as LoginTargets
+from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.section import Section as Section
 from toolpost.upstreams.server_requests import SamplingModel as SamplingModel

@@ -38,7 +38,7 @@ from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
     from toolpost.credentials.pending_logins import Logins
-    from toolpost.providers.server_host import Servers
+    from toolpost.providers.watched import WatchedTools
 
 _log = logging.getLogger("toolpost.plugins")
 
@@ -166,7 +166,7 @@ class Plugins:
         """Answers sampling for plugins whose client does not; set before plugins are loaded."""
         self.logins: Logins | None = None
         """Where people log in; set once servers are there."""
-        self._holder: Servers | None = None
+        self._holder: WatchedTools | None = None
         self._chosen = chosen
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
@@ -338,7 +338,7 @@ class Plugins:
                 for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
-    async def pin_tools(self, holder: "Servers") -> None:
+    async def pin_tools(self, holder: "WatchedTools") -> None:
         """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""
         self._holder = holder
         for plugin in self.plugins:

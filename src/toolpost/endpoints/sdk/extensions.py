@@ -30,7 +30,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from toolpost.providers.extensions import Extensions, find_named_tool
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.notifications import ExtensionBudget
 from toolpost.upstreams.transport import ServerRefused

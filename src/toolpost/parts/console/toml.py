@@ -28,7 +28,7 @@ from toolpost.parts import Host
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
-from toolpost.providers.server_host import Servers
+from toolpost.providers.servers import Servers
 from toolpost.settings import Config, ServerSettings, convert_settings, load_config
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.loader import is_client_file

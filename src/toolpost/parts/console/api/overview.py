@@ -12,7 +12,7 @@ from toolpost.base import Json, JsonObject
 from toolpost.endpoints.http import Admission, Route, RouteRequest
 from toolpost.parts import ActionItem
 from toolpost.parts.console.context import Console
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import make_concealer
 from toolpost.store.audit_values import Activity
 from toolpost.upstreams.report import ServerState

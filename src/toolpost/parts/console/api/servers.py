@@ -27,7 +27,7 @@ from toolpost.parts.console.toml import (
     read_server_settings,
     routes_of_changes,
 )
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import make_concealer
 from toolpost.settings.secrets import rewrite_secrets
 
@@ -37,7 +37,7 @@ def routes_of(console: Console) -> list[Route]:
     servers = console.http.servers
 
     async def report(provider: ServerProvider) -> dict[str, Any]:
-        reported = await report_server(provider, servers.findings, make_concealer(provider.spec))
+        reported = await report_server(provider, servers.watched_tools.findings, make_concealer(provider.spec))
         # A server that a person stopped stays so; any other starts with the next call, and is nothing to worry about.
         return reported | {"isHalted": any(supervisor.is_stopped for supervisor in provider.supervisors)}
 
@@ -61,10 +61,8 @@ def routes_of(console: Console) -> list[Route]:
             if settings is not None
             else None,
             # A person can log in where it is configured so, or the server has asked for it.
-            "takesLogin": servers.logins is not None
-            and (
-                (provider.spec.auth is not None and provider.spec.auth.needs_person) or "toolpost login" in (hint or "")
-            ),
+            "takesLogin": (provider.spec.auth is not None and provider.spec.auth.needs_person)
+            or "toolpost login" in (hint or ""),
         }
 
     async def act(request: RouteRequest) -> Json:
