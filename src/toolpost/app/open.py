@@ -65,6 +65,7 @@ from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
+    HookSpecs,
     PluginCandidate,
     Plugins,
     candidates_from,
@@ -174,6 +175,8 @@ async def open_app(
         )
         contributions = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
+        for hooks in contributions.all(HookSpecs):
+            plugin_host.add_hooks(hooks)
         _load_plugins(host, plugins, contributions)
         validators = Validators()
         specs = _servers_for(
