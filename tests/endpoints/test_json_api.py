@@ -39,9 +39,15 @@ class Shelf(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     label: str = ""
 
 
+class Stale(errors.CallerError):
+    """An error of a part, with a code of its own."""
+
+    code = ErrorCode.STALE_LEASE
+
+
 FAILURES: dict[str, ToolpostError] = {
     "cancelled": errors.CallCancelled("it was cancelled"),
-    "stale": errors.StaleLease("it is another's now"),
+    "stale": Stale("it is another's now"),
     "missing": errors.NotFound("there is none"),
     "full": errors.QueueOverloaded("too many", retry_s=2.0, is_own=False),
     "own": errors.QueueOverloaded("too many of yours", retry_s=2.0, is_own=True),
