@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.contracts.errors import BadConfiguration
@@ -17,11 +17,8 @@ from toolpost.endpoints.auth.roster import (
 )
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config
-from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_passphrase
+from toolpost.settings.callers import TEST_TAG, IssuerSettings, Mode, OAuthSettings, read_passphrase
 from toolpost.settings.variables import read_secret
-
-TEST_TAG: Final = "test"
-"""The tag of servers that the mode `test` uses."""
 
 
 class VisibilityLimits(Protocol):

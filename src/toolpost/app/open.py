@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -14,7 +13,8 @@ from typing import Final
 from anyio import CancelScope, create_task_group
 
 from toolpost.admin.api import make_server_api
-from toolpost.app.callers import TEST_TAG, mode_scope, read_callers, scopes_of
+from toolpost.admin.specs import specs_of
+from toolpost.app.callers import mode_scope, read_callers, scopes_of
 from toolpost.app.running import App, CatalogRefresher, ServerNotifications, catalog_of, listing_of
 from toolpost.authoring import Middleware, Plugin
 from toolpost.authoring.middleware import NamedMiddleware
@@ -78,7 +78,6 @@ from toolpost.providers.watched import WatchOptions
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
-from toolpost.settings.masking import find_secrets, make_concealer
 from toolpost.settings.model import check_bundled
 from toolpost.settings.section import check_effects
 from toolpost.settings.variables import read_secret
@@ -325,32 +324,6 @@ def _list_login_targets(contributions: Contributions) -> dict[str, ServerSpec]:
     return {name: spec for targets in contributions.all(LoginTargets) for name, spec in targets.list().items()}
 
 
-def specs_of(config: Config, host: Plugins) -> list[ServerSpec]:
-    """Read the servers out of the configuration; a name can be a plugin's or a server's, not both's."""
-    is_test = config.modes.mode == "test"
-    # Started with the gateway and never idle, as a plugin is: its author's lifespan is that of the process.
-    in_process = [
-        ServerSpec(name=name, in_process=server, tags=host.tags_of(name), min_ready=1, idle_s=math.inf)
-        for name, server in host.servers.items()
-        if not is_test or TEST_TAG in host.tags_of(name)
-    ]
-    if config.plugins.chosen:
-        return in_process
-    specs = [
-        _spec_of(config, name)
-        for name, server in config.servers.items()
-        # A server that the mode does not use is not started either.
-        if server.enabled and (not is_test or TEST_TAG in server.tags)
-    ]
-    taken = {plugin.name for plugin in host.plugins if plugin.provider is not None} | host.servers.keys()
-    if clashes := sorted(spec.name for spec in specs if spec.name in taken):
-        raise BadConfiguration(
-            f"servers.{clashes[0]}: a plugin has this name already.",
-            hint=f'rename the server, or disable the plugin: plugins.disable = ["{clashes[0]}"]',
-        )
-    return [*in_process, *specs]
-
-
 def _servers_for(
     tool: str | None, specs: Sequence[ServerSpec], plugins: Plugins, contributions: Contributions
 ) -> Sequence[ServerSpec]:
@@ -365,24 +338,6 @@ def _servers_for(
     if named := [spec for spec in specs if spec.name == owner]:
         return named
     return () if any(plugin.name == owner for plugin in plugins.plugins) else specs
-
-
-def _spec_of(config: Config, name: str) -> ServerSpec:
-    """Read one server; one whose variables cannot be filled in is there too, and says so instead of starting."""
-    try:
-        resolved = config.resolve_server(name)
-    except BadConfiguration as error:
-        settings = config.servers[name]
-        return ServerSpec(
-            name=name,
-            command=(settings.command,) if settings.command is not None else None,
-            url=settings.url,
-            transport=settings.transport,
-            tags=frozenset(settings.tags),
-            problem=error.message.removesuffix("."),
-            hint=error.hint,
-        )
-    return ServerSpec(**vars(resolved), conceal=make_concealer(resolved), secrets=tuple(find_secrets(resolved)))
 
 
 @asynccontextmanager

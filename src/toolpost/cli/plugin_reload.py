@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 import click
 
-from toolpost.app import specs_of
+from toolpost.admin.specs import specs_of
 from toolpost.app.running import App
 from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
