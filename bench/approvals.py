@@ -17,7 +17,7 @@ from toolpost.app import open_app
 from toolpost.app.running import App
 from toolpost.base.caller import OPERATOR, Caller
 from toolpost.base.ids import CallerId
-from toolpost.middleware import Delivery
+from toolpost.middleware.fast_path import Delivery
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.approvals.subject import CallSubject

@@ -23,7 +23,8 @@ from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.plugins import BUNDLED
-from toolpost.settings import Config, DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
+from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings.model import DiscoverySettings, HttpSettings, LimitSettings
 
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")

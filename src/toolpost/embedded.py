@@ -37,7 +37,8 @@ from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.manifest import Part
 from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
-from toolpost.settings import Config, convert_settings, load_config, parse_address
+from toolpost.settings import Config, convert_settings, load_config
+from toolpost.settings.model import parse_address
 from toolpost.terminal.logging import set_up_logging
 from toolpost.terminal.signals import on_signals
 from toolpost.upstreams.in_process import ServerObject

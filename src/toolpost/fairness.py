@@ -19,6 +19,8 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import QueueOverloaded
 
+__all__ = ["Callers", "Shares", "over_limit"]
+
 HALF: Final = 0.5
 
 RETRY_S: Final = 1.0

@@ -31,9 +31,10 @@ from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials.vault import Vault
-from toolpost.providers.server_host import SETTLE_S
-from toolpost.settings import CallerSettings, Config, LimitSettings, ServerSettings, StoreSettings
+from toolpost.providers.credential_changes import SETTLE_S
+from toolpost.settings import CallerSettings, Config, ServerSettings, StoreSettings
 from toolpost.settings.credentials import key_place_of
+from toolpost.settings.model import LimitSettings
 from toolpost.terminal.running_gateway import RunningGateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -127,9 +128,7 @@ class Office:
 
 
 def _vault_of(app: App) -> Vault:
-    vault = app.servers._vault
-    assert vault is not None
-    return vault
+    return app.servers._access.vault
 
 
 def config_of(

@@ -19,7 +19,8 @@ from toolpost.app.running import App
 from toolpost.cli import main
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import reranker
-from toolpost.settings import Config, DiscoverySettings, RerankerSettings
+from toolpost.settings import Config
+from toolpost.settings.model import DiscoverySettings, RerankerSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

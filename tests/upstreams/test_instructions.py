@@ -18,7 +18,7 @@ from toolpost.base.caller import Scope
 from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
 from toolpost.contracts.lockfile import LockedTool, lock_text
 from toolpost.discovery import View
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 

@@ -64,7 +64,7 @@ def can_be_found(app: App, name: str) -> bool:
 
 
 async def list_pins(app: App) -> set[str]:
-    await app.servers.promises.save()
+    await app.servers.watched_tools.watch.save()
     return {*await app.store.pins.of_server("maps")}
 
 

@@ -211,7 +211,7 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
             provider = app.servers.providers["one"]
             statuses, withheld = list(provider.statuses), provider.is_quarantined(ToolName("one:skills/refunds"))
             accepted = await lock(tmp_path, command=spec.command or ())
-            await app.servers.promises.relock(parse_lock(accepted, name="toolpost.lock"))
+            await app.servers.watched_tools.watch.relock(parse_lock(accepted, name="toolpost.lock"))
             await provider.recheck()
             again = [entry["uri"] for entry in await list_skills(wire.ask)]
 
@@ -274,7 +274,7 @@ async def test_skills_with_other_names_each_time_are_left_out(tmp_path: Path, mo
             write_alone("first", description="How it is done now.")
             changed = await list_skills(wire.ask)
             degraded = app.servers.providers["one"].degraded
-            await app.servers.promises.save()
+            await app.servers.watched_tools.watch.save()
             pins = {*await app.store.pins.of_server("one")}
 
     assert counts == [1, 2, 0, 0]

@@ -12,7 +12,7 @@ from tests.hostile.attacks import attack
 from tests.upstreams.behind import MEMORY, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, lines, report, text_of
 from tests.waiting import until
 from tests.ways import STATELESS, Way
-from toolpost.providers import servers
+from toolpost.providers import server_provider
 from toolpost.testing import error_of
 from toolpost.upstreams import handshake, instance
 from toolpost.upstreams import stdio as stdio_wire
@@ -158,13 +158,13 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
 ) -> None:
     heard: list[float] = []
     read: list[bytes] = []
-    really_read = servers._parse_progress
+    really_read = server_provider._parse_progress
 
     def noted(params: bytes) -> object:
         read.append(params)
         return really_read(params)
 
-    monkeypatch.setattr(servers, "_parse_progress", noted)
+    monkeypatch.setattr(server_provider, "_parse_progress", noted)
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)

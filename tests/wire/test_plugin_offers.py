@@ -24,7 +24,8 @@ from toolpost.app.running import App
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.settings import Config, LimitSettings, PluginSettings, StoreSettings
+from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings.model import LimitSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 

@@ -23,7 +23,8 @@ from toolpost.app.running import App
 from toolpost.discovery import View
 from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.protocol.era import REVISIONS
-from toolpost.settings import Config, HttpSettings
+from toolpost.settings import Config
+from toolpost.settings.model import HttpSettings
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec
 

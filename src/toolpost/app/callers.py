@@ -16,8 +16,8 @@ from toolpost.endpoints.auth.roster import (
     digest_of,
 )
 from toolpost.endpoints.sdk.lazy import resource_server
-from toolpost.settings import CallerSettings, Config, OAuthSettings
-from toolpost.settings.callers import IssuerSettings, Mode, read_passphrase
+from toolpost.settings import CallerSettings, Config
+from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_passphrase
 from toolpost.settings.variables import read_secret
 
 TEST_TAG: Final = "test"

@@ -34,7 +34,7 @@ from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Claims, Roster, TokenIssuer
-from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
+from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
@@ -49,27 +49,34 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
-from toolpost.endpoints.tasks import Tasks
+from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.runner import TaskRunner
 from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.metrics import Metrics
-from toolpost.middleware import CallMiddleware, Guard, Pipeline, RecordListener, ResultLimiter
 from toolpost.middleware.extensions import ExtensionSteps
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.pipeline import Pipeline
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
+from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
-from toolpost.providers.contract_watch import ContractWatch
+from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
+    HookSpecs,
     PluginCandidate,
     Plugins,
     candidates_from,
     find_installed,
 )
 from toolpost.providers.relay import AllProviders, Relay
-from toolpost.providers.server_host import LoginTargets, Servers
+from toolpost.providers.server_context import ServerAccess, ServerListeners
+from toolpost.providers.servers import LoginTargets, Servers
+from toolpost.providers.watched import WatchOptions
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
@@ -172,6 +179,8 @@ async def open_app(
         )
         contributions = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
+        for hooks in contributions.all(HookSpecs):
+            plugin_host.add_hooks(hooks)
         _load_plugins(host, plugins, contributions)
         validators = Validators()
         specs = _servers_for(
@@ -182,41 +191,42 @@ async def open_app(
         stack.push_async_callback(authorizations.aclose)
         behind = Servers(
             specs,
-            ServerLimits(
+            limits=ServerLimits(
                 callers=callers,
                 instances=config.limits.instances,
                 waiting=config.limits.waiting,
                 observe=_find_transport_observer(contributions),
             ),
-            known=store.known_tools,
-            verdicts=store.verdicts,
-            promises=ContractWatch(
-                pins=store.pins,
-                locked=read_lock(config.lock_path) if enforces_lock else None,
-                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
-            ),
-            contracts=config.contracts,
             default_timeout_s=config.limits.timeout_s,
-            on_change=changes.note,
-            beside=[
-                name
-                for plugin in plugin_host.plugins
-                if plugin.provider is not None and plugin.contracts == "trusted"
-                for name in plugin.provider.tools
-            ],
-            on_notification=notifications.note,
-            learn_limit_s=learn_limit_s,
-            on_wait=on_wait,
-            sampler=_find_sampler(contributions),
-            vault=vault,
-            on_owner_change=changes.note_owner,
-            authorizations=authorizations,
-            login_key=await store.keys.of(LOGIN_KEY),
-            other_logins=lambda: _list_login_targets(contributions),
+            store=store,
+            watch=WatchOptions(
+                locked=read_lock(config.lock_path) if enforces_lock else None,
+                mode=config.contracts,
+                judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
+                beside=[
+                    name
+                    for plugin in plugin_host.plugins
+                    if plugin.provider is not None and plugin.contracts == "trusted"
+                    for name in plugin.provider.tools
+                ],
+            ),
+            access=ServerAccess(
+                vault=vault,
+                authorizations=authorizations,
+                login_key=await store.keys.of(LOGIN_KEY),
+                other_logins=lambda: _list_login_targets(contributions),
+            ),
+            listeners=ServerListeners(
+                on_change=changes.note,
+                on_owner_change=changes.note_owner,
+                on_notification=notifications.note,
+                sampler=_find_sampler(contributions),
+            ),
+            wait=StartWait(limit_s=learn_limit_s, on_wait=on_wait or (lambda _names: None)),
         )
         for opening in (validators.open_running(), plugin_host.open_started(), behind.open_running()):
             await stack.enter_async_context(opening)
-        await plugin_host.pin_tools(behind)
+        await plugin_host.pin_tools(behind.watched_tools)
         rounds = MultiRoundRequests(await store.keys.of(STATE_KEY))
         app = _assemble(host, contributions, roster, behind, changes, reranker, rounds, validators)
         host.set_gateway(app.gateway)
@@ -235,6 +245,8 @@ async def open_app(
             try:
                 async with AsyncExitStack() as running:
                     await _run_in_background(contributions, plugin_host, running)
+                    # Last, so that it closes first: a task that is still running may need any part.
+                    await running.enter_async_context(app.call_handler.tasks.runner.open_running(app.gateway))
                     yield app
             finally:
                 tasks.cancel_scope.cancel()
@@ -415,11 +427,7 @@ def _assemble(
 ) -> App:
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
-    limiter, tasks, observer = (
-        contributions.first(ResultLimiter),
-        contributions.first(Tasks),
-        contributions.first(Observer),
-    )
+    limiter, observer = contributions.first(ResultLimiter), contributions.first(Observer)
     guards = contributions.all(Guard)
     middleware = host.plugins.all_middleware(
         [
@@ -454,6 +462,16 @@ def _assemble(
         conversations=contributions.first(AgentCallObserver),
         limiter=limiter,
     )
+    tasks = TaskEndpoint(
+        TaskRunner(
+            store,
+            partial(write_call_result, revision=STATELESS),
+            ttl_s=config.tasks.ttl_s,
+            after_s=config.tasks.after_s,
+            limit=config.limits.tasks,
+            callers=host.callers,
+        )
+    )
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
@@ -479,8 +497,8 @@ def _assemble(
             store.audit,
             rounds,
             shares,
-            instructions,
             tasks,
+            instructions,
             middleware=() if observer is None else [observer.observe_sdk],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,
@@ -599,8 +617,7 @@ async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]
 
 
 def _set_base_url(app: App, listening: str | None) -> None:
-    if app.servers.logins is not None:
-        app.servers.logins.base_url = app.config.http.base_url(listening)
+    app.servers.logins.base_url = app.config.http.base_url(listening)
 
 
 @asynccontextmanager
@@ -657,9 +674,11 @@ def _make_endpoint(
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
-    own_routes: list[Routes] = [*make_page_kit(http)]
-    if app.servers.logins is not None:
-        own_routes.append(LoginPages(access, app.servers.logins))
+    own_routes: list[Routes] = [
+        *make_page_kit(http),
+        *make_task_routes(http, app.store),
+        LoginPages(access, app.servers.logins),
+    ]
     # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
@@ -670,7 +689,11 @@ def _make_endpoint(
         health=app.health,
         metrics=lambda: app.scrape(connections),
         admin=Admin(
-            access, lambda: app.servers.providers, app.servers.findings, make_concealer, http.check_browser_write
+            access,
+            lambda: app.servers.providers,
+            app.servers.watched_tools.findings,
+            make_concealer,
+            http.check_browser_write,
         ),
         routes=[*own_routes, *part_routes],
         shares=app.shares,
@@ -682,10 +705,11 @@ def _make_endpoint(
 
 
 def _list_pages(contributions: Contributions) -> dict[str, str]:
-    """Return the paths of all pages for people, by title: first those of the part that has `/`."""
+    """Return the paths of all pages for people, by title: first those of the part that has `/`, last that of MCP tasks."""
     pages = contributions.named(Page)
     home = next((part for part, page in pages if page.path == "/"), None)
-    return {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    of_parts = {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    return {**of_parts, "Tasks": TASKS_PATH}
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:

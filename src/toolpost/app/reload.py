@@ -78,7 +78,7 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
         if locked is None:
             event(_log, logging.WARNING, "lock is gone; the one before goes on", path=str(path))
             continue
-        if await app.servers.relock(locked):
+        if await app.servers.watched_tools.relock(locked):
             event(_log, logging.INFO, "lock taken over", tools=len(locked))
 
 

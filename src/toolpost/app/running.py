@@ -33,7 +33,7 @@ from toolpost.host.contributions import Contributions, Service
 from toolpost.metrics import Gauge, Gauges
 from toolpost.providers import Provider, ProviderFilter
 from toolpost.providers.plugin_host import Plugins
-from toolpost.providers.server_host import Servers
+from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, TOOLS_CHANGED, Notification
@@ -144,7 +144,7 @@ class App:
                 ),
                 "toolpost_tools_with_findings": (
                     "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.findings.of(each.name)) for each in self.servers.watched),
+                    sum(len(self.servers.watched_tools.findings.of(each.name)) for each in self.servers.watched),
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **of_servers,

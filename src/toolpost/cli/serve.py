@@ -23,8 +23,8 @@ from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.settings import CONFIG_NAME, Config
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import tell, warn
 from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
 from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
@@ -195,7 +195,7 @@ async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> Async
         tasks.start_soon(follow_lock, app)
         if source.follow is not None:
             tasks.start_soon(source.follow, app)
-        tasks.start_soon(run_collections, app.servers.has_learned_many)
+        tasks.start_soon(run_collections, app.servers.learning.has_learned_many)
         with on_hangup(reload, stop.request_stop):
             yield
         tasks.cancel_scope.cancel()

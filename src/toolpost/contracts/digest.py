@@ -37,4 +37,5 @@ def quick_digest(value: Json) -> Digest:
 
 
 def digest_of_bytes(data: bytes) -> Digest:
+    """Return the SHA-256 digest of bytes as `sha256:` and 64 hexadecimal digits."""
     return Digest(f"sha256:{hashlib.sha256(data).hexdigest()}")

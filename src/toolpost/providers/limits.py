@@ -10,7 +10,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName
 from toolpost.contracts.contract import KnownLimits
 from toolpost.contracts.rules import rules_digest
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.store import Verdicts
 
 _log = logging.getLogger("toolpost.contracts")

@@ -11,8 +11,8 @@ import msgspec
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.plugins import BUNDLED
-from toolpost.settings import CONFIG_NAME, Config, load_config, parse_address
-from toolpost.settings.model import check_bundled
+from toolpost.settings import CONFIG_NAME, Config, load_config
+from toolpost.settings.model import check_bundled, parse_address
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -37,13 +37,13 @@ from toolpost.app import open_app
 from toolpost.app.reload import apply_config
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.parts import Api, Script, Statement, TokenIssuer
+from toolpost.parts import Api, TokenIssuer
 from toolpost.parts.authorization_server import PART, pace, passphrase, records, routes
 from toolpost.parts.authorization_server import server as login_server
 from toolpost.parts.authorization_server.clients import LoginClient
 from toolpost.parts.authorization_server.routes import find_address
 from toolpost.parts.authorization_server.server import AuthorizationServer
-from toolpost.store import AuditFilter
+from toolpost.store import AuditFilter, Script, Statement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

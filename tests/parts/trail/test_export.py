@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from tests.parts.trail.test_sessions import ANN, thought
 from toolpost.cli.main import main as cli
-from toolpost.parts import open_part_store
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.export import encode_line, export_proof, export_session
 from toolpost.parts.trail.service import Trail
@@ -30,6 +29,7 @@ from toolpost.parts.trail.verify_trail import (
     root_of,
     verifies_signature,
 )
+from toolpost.store import open_part_store
 
 pytestmark = pytest.mark.anyio
 

@@ -30,7 +30,7 @@ from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.host.part import PartDoctor
 from toolpost.plugins import BUNDLED
 from toolpost.providers.plugin_host import LoadedPlugin
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings

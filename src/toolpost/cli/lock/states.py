@@ -26,7 +26,7 @@ from toolpost.providers import Provider
 from toolpost.providers.extensions import find_declared
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import Refusals
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.settings import Config
-from toolpost.terminal.examples import examples
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure
 from toolpost.terminal.findings import pluralize

@@ -40,7 +40,7 @@ from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.providers.findings import Findings, FindingsScanner
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 
 _log = logging.getLogger("toolpost.endpoints")

@@ -30,7 +30,7 @@ from toolpost.fairness import Shares
 from toolpost.gateway import Gateway
 from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.providers.server_host import Servers
+from toolpost.providers.servers import Servers
 
 
 class Routes(Protocol):

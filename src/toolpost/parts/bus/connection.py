@@ -13,16 +13,16 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, Json, JsonObject
-from toolpost.contracts import errors
-from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError, UpstreamUnavailable
-from toolpost.net.client import HttpClient
-from toolpost.net.network import DIRECT, Network
-from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
+from toolpost import ErrorCode, ToolpostError, UpstreamUnavailable
+from toolpost.base import META_KEY, Json, JsonObject, event
+from toolpost.contracts import CallCancelled, errors
+from toolpost.net import DIRECT, HttpClient, Network
+from toolpost.protocol import PROTOCOL_VERSION, STATELESS
+from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO
+from toolpost.upstreams import ServerRefused, encode
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.transport import HttpTransport
-from toolpost.upstreams.transport import ConnectionLost, ServerRefused, encode
+from toolpost.upstreams.transport import ConnectionLost
 
 _log = logging.getLogger("toolpost.parts.bus")
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from toolpost.parts.bus.tasks import PollId, PollingWorker, WorkerName, WorkerTask
-from toolpost.store.wakeups import Listener, Wake
+from toolpost.store import Wake
+from toolpost.store.wakeups import Listener
 
 
 class Waiter:

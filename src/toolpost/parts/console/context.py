@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from toolpost.contracts.errors import InvalidRequest
-from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import Handler, HttpContext, Route, RouteRequest
-from toolpost.host.host import Host
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Admission, Handler, HttpContext, HttpRequest, Route, RouteRequest
+from toolpost.parts import Host
 from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_browser_write, may_write
 from toolpost.parts.console.timings import CallTimings
 

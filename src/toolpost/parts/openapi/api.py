@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from anyio import CapacityLimiter, to_thread
 
-from toolpost.authoring import Context, Plugin
+from toolpost import Context, Plugin
+from toolpost.base import event
 from toolpost.base.caller import owner_of
-from toolpost.base.events import event
-from toolpost.contracts.errors import BadConfiguration, LoginRequired
+from toolpost.contracts import BadConfiguration
+from toolpost.contracts.errors import LoginRequired
 from toolpost.credentials.oauth import Authorizations
 from toolpost.parts.openapi.answers import INLINE_BYTES, read_answer
 from toolpost.parts.openapi.client import ApiClient
@@ -23,7 +24,7 @@ from toolpost.parts.openapi.settings import ApiSettings, resolve_api
 from toolpost.parts.openapi.tools import RESULT_KEY, OperationTool, make_plugin, make_tools
 from toolpost.providers.plugin_host import Plugins
 from toolpost.settings import Config
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams import ServerSpec
 
 _log = logging.getLogger("toolpost.apis")
 

@@ -12,16 +12,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolpost.base.ids import CallerId, JsonObject, new_trace_id
-from toolpost.contracts.errors import ToolpostError
+from toolpost import CallerId, ToolpostError
+from toolpost.base import JsonObject, new_trace_id
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.histograms import Histograms, Series
 from toolpost.parts.telemetry.spans import CLIENT, TextAttribute, new_span_id, write_constant_part, write_span
-from toolpost.protocol.era import PROTOCOL_VERSION
+from toolpost.protocol import PROTOCOL_VERSION
+from toolpost.upstreams import ClientChannel, ServerRefused, ServerSpec
 from toolpost.upstreams.message import RequestWriter
-from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.transport import PendingRequest, ServerRefused, Transport
+from toolpost.upstreams.transport import PendingRequest, Transport
 
 if TYPE_CHECKING:
     from toolpost.parts.telemetry.observer import TelemetryObserver

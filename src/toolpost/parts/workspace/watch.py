@@ -18,9 +18,8 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import NoIndex, ToolFailed, ToolpostError
+from toolpost import NoIndex, ToolFailed, ToolpostError
+from toolpost.base import JsonObject, event
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.build_order import IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, build_repository

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.turns import TurnEvent
-from toolpost.base.version import __version__
+from toolpost import __version__
+from toolpost.base import JsonObject
+from toolpost.parts.agents.turn_events import TurnEvent
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"

@@ -7,12 +7,10 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from toolpost.base.caller import Principal
-from toolpost.base.ids import ThreadId
-from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest
-from toolpost.endpoints.http.refusal import Refused
-from toolpost.endpoints.http.request import HttpRequest
+from toolpost import ErrorCode, Principal
+from toolpost.base import ThreadId, nearest_name
+from toolpost.contracts import CallCancelled, InvalidRequest
+from toolpost.endpoints.http import HttpRequest, Refused
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 

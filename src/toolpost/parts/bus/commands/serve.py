@@ -17,11 +17,8 @@ from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
 from toolpost.processes.tree import this_process
 from toolpost.settings import CONFIG_NAME, Config
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.failures import warn
-from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
-from toolpost.terminal.options import apply_options, is_debugging, json_option
+from toolpost.terminal import apply_options, examples, is_debugging, json_option, run_async, set_up_logging, warn
+from toolpost.terminal.logging import LEVELS, LogFormat
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _CHECK_S: Final = 10.0

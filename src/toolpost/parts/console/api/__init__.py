@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonApi, Routes
-from toolpost.host.host import Host
+from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Routes
+from toolpost.parts import Host
 from toolpost.parts.console.api import callers, calls, contracts, overview, run, servers, session, tools
 from toolpost.parts.console.api.events import ConsoleEvents
 from toolpost.parts.console.context import Console

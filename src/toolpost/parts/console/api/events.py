@@ -13,19 +13,23 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ErrorCode, QueueOverloaded
-from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.disconnect import close_on_removal
-from toolpost.endpoints.http.exchange import SSE_HEADERS
-from toolpost.endpoints.http.refusal import Refused, forbidden, overloaded
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import RouteRequest
+from toolpost import ErrorCode, QueueOverloaded
+from toolpost.base import JsonObject
+from toolpost.endpoints.http import (
+    SSE_HEADERS,
+    Admission,
+    HttpRequest,
+    Refused,
+    RouteRequest,
+    close_on_removal,
+    forbidden,
+)
+from toolpost.endpoints.http.refusal import overloaded
 from toolpost.parts.console.api.calls import render_call
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import API_PATH
-from toolpost.protocol.rpc import encode
-from toolpost.settings.masking import make_concealer
+from toolpost.protocol import encode
+from toolpost.settings import make_concealer
 from toolpost.store import AuditFilter
 
 LOOK_S: Final = 1.0

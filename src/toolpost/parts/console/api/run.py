@@ -27,22 +27,20 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, CallId, Json, JsonObject
-from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost import CallerId, NotFound
+from toolpost.base import CallId, Json, JsonObject, event
+from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.calls import write_call_result
-from toolpost.endpoints.http.disconnect import close_on_removal
-from toolpost.endpoints.http.exchange import KEEP_ALIVE_S, SSE_HEADERS
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import STREAMED, Route, RouteRequest
-from toolpost.endpoints.pending_channel import PolledChannel
+from toolpost.endpoints.http import SSE_HEADERS, HttpRequest, Route, RouteRequest, close_on_removal
+from toolpost.endpoints.http.exchange import KEEP_ALIVE_S
+from toolpost.endpoints.http.routes import STREAMED
+from toolpost.endpoints.tasks.polled_channel import PolledChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.console.api.callers import act_as
 from toolpost.parts.console.context import Console, text_of
-from toolpost.protocol.era import STATELESS
-from toolpost.protocol.rpc import encode
-from toolpost.upstreams.transport import ServerRefused
+from toolpost.protocol import STATELESS, encode
+from toolpost.upstreams import ServerRefused
 
 _log = logging.getLogger("toolpost.console")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from toolpost.base.ids import Json
+from toolpost.base import Json
 from toolpost.cli.clients.server_toml import non_default_values
-from toolpost.contracts.errors import InvalidRequest
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.endpoints.http.admin import act_on_server, check_action, find_server, report_server
-from toolpost.endpoints.http.routes import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.toml import (
     ConfigChange,
@@ -27,8 +27,8 @@ from toolpost.parts.console.toml import (
     read_server_settings,
     routes_of_changes,
 )
-from toolpost.providers.servers import ServerProvider
-from toolpost.settings.masking import make_concealer
+from toolpost.providers.server_provider import ServerProvider
+from toolpost.settings import make_concealer
 from toolpost.settings.secrets import rewrite_secrets
 
 
@@ -37,7 +37,7 @@ def routes_of(console: Console) -> list[Route]:
     servers = console.http.servers
 
     async def report(provider: ServerProvider) -> dict[str, Any]:
-        reported = await report_server(provider, servers.findings, make_concealer(provider.spec))
+        reported = await report_server(provider, servers.watched_tools.findings, make_concealer(provider.spec))
         # A server that a person stopped stays so; any other starts with the next call, and is nothing to worry about.
         return reported | {"isHalted": any(supervisor.is_stopped for supervisor in provider.supervisors)}
 
@@ -61,10 +61,8 @@ def routes_of(console: Console) -> list[Route]:
             if settings is not None
             else None,
             # A person can log in where it is configured so, or the server has asked for it.
-            "takesLogin": servers.logins is not None
-            and (
-                (provider.spec.auth is not None and provider.spec.auth.needs_person) or "toolpost login" in (hint or "")
-            ),
+            "takesLogin": (provider.spec.auth is not None and provider.spec.auth.needs_person)
+            or "toolpost login" in (hint or ""),
         }
 
     async def act(request: RouteRequest) -> Json:

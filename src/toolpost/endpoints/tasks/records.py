@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
 from toolpost.base.ids import CallerId
+from toolpost.endpoints.tasks.owners import NO_OWNER, OwnerId
 from toolpost.fairness import Callers, over_limit
-from toolpost.parts.tasks.owners import NO_OWNER, OwnerId
 from toolpost.store.scripts import NOW, Row, Script, Statement
 
 McpTaskId = NewType("McpTaskId", str)

@@ -7,8 +7,8 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ErrorCode
+from toolpost.endpoints.tasks.records import TaskOutcome
 from toolpost.gateway import Answer
-from toolpost.parts.tasks.records import TaskOutcome
 from toolpost.protocol.rpc import INTERNAL_ERROR
 
 CANCELLED: Final = TaskOutcome(status="cancelled", message="The client cancelled the task.")

@@ -1,0 +1,1 @@
+from toolpost.processes.tree import CompletedCommand as CompletedCommand

@@ -1,0 +1,4 @@
+from toolpost.upstreams.server_requests import ClientChannel as ClientChannel
+from toolpost.upstreams.spec import ServerSpec as ServerSpec
+from toolpost.upstreams.transport import ServerRefused as ServerRefused
+from toolpost.upstreams.transport import encode as encode
