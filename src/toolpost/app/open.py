@@ -56,13 +56,11 @@ from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
-from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
+from toolpost.manifest import Part, bundled_parts, bundled_plugins, installed_parts, resolve
 from toolpost.metrics import Metrics
 from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.middleware.pipeline import Pipeline
-from toolpost.plugins import BUNDLED
-from toolpost.plugins.time import plugin as time_plugin
 from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
 from toolpost.providers.learning import StartWait
@@ -102,8 +100,6 @@ LOGIN_KEY: Final = "login"
 
 _ANSWER_S: Final = 6.0
 """How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`processes.tree`)."""
-
-_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
 @asynccontextmanager
@@ -534,7 +530,7 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributi
     plugins.sampler = _find_sampler(contributions)
     plugins.load_middleware(host.config.middleware.load)
     bundled = {part.name for part in bundled_parts()}
-    ours = [_TIME] if host.wants_plugin("time") else []
+    ours: list[PluginCandidate] = []
     others: list[PluginCandidate] = []
     for part, plugin in contributions.named(Plugin):
         (ours if part in bundled else others).append(_candidate(plugin))
@@ -553,7 +549,9 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributi
     named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
     for candidate in find_installed() if host.loads_bundled and settings.installed else ():
         plugins.load(candidate, disabled=[*settings.disable, *named])
-    known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
+    known = {plugin.name for plugin in plugins.plugins}.union(
+        bundled, bundled_plugins(), host.config.parts.get("apis", ())
+    )
     if host.loads_bundled and settings.installed:
         # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on, or has no tags.
         for name in (name for name in settings.disable if name not in known):
@@ -569,7 +567,7 @@ def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandida
 
 def _rank(candidate: PluginCandidate) -> int:
     """Return the position of a bundled plugin: the documented ones first, in their documented order."""
-    return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
+    return bundled_plugins().index(candidate.name) if candidate.name in bundled_plugins() else len(bundled_plugins())
 
 
 def limits_of(config: Config) -> ConnectionLimits:
