@@ -13,6 +13,7 @@ from typing import Final
 
 from anyio import CancelScope, create_task_group
 
+from toolpost.admin.api import make_server_api
 from toolpost.app.callers import TEST_TAG, mode_scope, read_callers, scopes_of
 from toolpost.app.running import App, CatalogRefresher, ServerNotifications, catalog_of, listing_of
 from toolpost.authoring import Middleware, Plugin
@@ -35,7 +36,6 @@ from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Claims, Roster, TokenIssuer
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
-from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
@@ -43,7 +43,7 @@ from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.page_kit import make_page_kit
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck
+from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
@@ -663,7 +663,6 @@ def _make_endpoint(
         access=access,
         streams=app.shares.streams,
         body_limit=body_limit,
-        health=app.health,
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
@@ -673,11 +672,12 @@ def _make_endpoint(
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [
+        make_server_api(http),
         *make_page_kit(http),
         *make_task_routes(http, app.store),
         LoginPages(access, app.servers.logins),
     ]
-    # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
+    # Parts that opened later come first: those of packages before ours.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
         app.call_handler,
@@ -686,14 +686,8 @@ def _make_endpoint(
         body_limit=body_limit,
         health=app.health,
         metrics=lambda: app.scrape(connections),
-        admin=Admin(
-            access,
-            lambda: app.servers.providers,
-            app.servers.watched_tools.findings,
-            make_concealer,
-            http.check_browser_write,
-        ),
-        routes=[*own_routes, *part_routes],
+        # Last: it answers all that is left of `/api`.
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
         bare_names=app.config.http.bare_names,
