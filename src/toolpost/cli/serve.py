@@ -36,7 +36,6 @@ _log = logging.getLogger("toolpost.serve")
 MANY_TOOLS: Final = 100
 """Above this number of tools, `--mode automatic` is suggested at the start."""
 
-STDIO_CLASH: Final = "--stdio cannot be used with --listen or --json"
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
 WhileServing = Callable[[App, str, "Stop"], AbstractAsyncContextManager[None]]
@@ -126,8 +125,7 @@ def serve(
     configuration, as a change of the file does. With --reload, clients stay connected and are notified of changed lists, and
     tracebacks have the lines of a plugin alone.
     """
-    if stdio and (listen or as_json):
-        raise click.UsageError(STDIO_CLASH)
+    check_serve_options(stdio=stdio, listen=listen, as_json=as_json)
     level = "debug" if is_debugging() else log_level
     set_up_logging(level, log_format, of_author=reload and level != "debug")
     if log_format == "text" and level != "debug" and not reload:
@@ -147,6 +145,12 @@ def serve(
         follow = watch_plugins(config)
     source = ConfigSource(path=config_path or Path.cwd() / CONFIG_NAME, load=load, follow=follow)
     run_async(serve_until_stopped, config, wire, ServeOutput(log_format=log_format, as_json=as_json), source)
+
+
+def check_serve_options(*, stdio: bool, listen: str | None, as_json: bool) -> None:
+    """Raise a usage error for options of HTTP beside `--stdio`."""
+    if stdio and (listen or as_json):
+        raise click.UsageError("--stdio cannot be used with --listen or --json")
 
 
 @asynccontextmanager
