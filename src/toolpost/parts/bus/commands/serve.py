@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
