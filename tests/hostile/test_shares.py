@@ -12,8 +12,8 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult
 
+from tests.endpoints.tasks.asking import DECLARED
 from tests.hostile.attacks import attack
-from tests.parts.tasks.asking import DECLARED
 from tests.upstreams.behind import hostile, text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app

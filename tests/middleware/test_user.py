@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
-from tests.parts.tasks.asking import AT_ONCE, Tasks
+from tests.endpoints.tasks.asking import AT_ONCE, Tasks
 from tests.plugins import guarded
 from tests.upstreams.behind import MEMORY, PAIRS, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving

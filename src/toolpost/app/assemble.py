@@ -16,12 +16,13 @@ from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker
 from toolpost.endpoints.auth.roster import Roster
-from toolpost.endpoints.calls import CallHandler, ObservedCallHandler
+from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
-from toolpost.endpoints.tasks import Tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.runner import TaskRunner
 from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Contributions
@@ -29,6 +30,7 @@ from toolpost.host.host import Host
 from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.middleware.pipeline import Pipeline
+from toolpost.protocol.era import STATELESS
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
     Plugins,
@@ -151,11 +153,7 @@ def make_app(
     """Make the gateway and what serves it, with what parts contribute."""
     config, store, metrics = host.config, host.store, host.metrics
     shares = _shares(config, host.callers)
-    limiter, tasks, observer = (
-        contributions.first(ResultLimiter),
-        contributions.first(Tasks),
-        contributions.first(Observer),
-    )
+    limiter, observer = contributions.first(ResultLimiter), contributions.first(Observer)
     guards = contributions.all(Guard)
     middleware = host.plugins.all_middleware(
         [
@@ -189,6 +187,16 @@ def make_app(
         conversations=contributions.first(AgentCallObserver),
         limiter=limiter,
     )
+    tasks = TaskEndpoint(
+        TaskRunner(
+            store,
+            partial(write_call_result, revision=STATELESS),
+            ttl_s=config.tasks.ttl_s,
+            after_s=config.tasks.after_s,
+            limit=config.limits.tasks,
+            callers=host.callers,
+        )
+    )
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
@@ -214,8 +222,8 @@ def make_app(
             store.audit,
             rounds,
             shares,
-            instructions,
             tasks,
+            instructions,
             middleware=() if observer is None else [observer.observe_sdk],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,

@@ -152,6 +152,8 @@ async def open_app(
         for each in contributions.all(Background):
             if each.while_plugin is None or loaded.serves(each.while_plugin):
                 await stack.enter_async_context(each.open())
+        # Last, so that it closes first: a task that is still running may need any part.
+        await stack.enter_async_context(app.call_handler.tasks.runner.open_running(app.gateway))
         yield app
 
 

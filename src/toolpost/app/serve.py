@@ -30,6 +30,7 @@ from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, Write
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
+from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
 from toolpost.host.contributions import Contributions
 from toolpost.settings import Config
 from toolpost.settings.masking import make_concealer
@@ -142,7 +143,11 @@ def _make_endpoint(
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
-    own_routes: list[Routes] = [*make_page_kit(http), LoginPages(access, app.servers.logins)]
+    own_routes: list[Routes] = [
+        *make_page_kit(http),
+        *make_task_routes(http, app.store),
+        LoginPages(access, app.servers.logins),
+    ]
     # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
@@ -169,10 +174,11 @@ def _make_endpoint(
 
 
 def _list_pages(contributions: Contributions) -> dict[str, str]:
-    """Return the paths of all pages for people, by title: first those of the part that has `/`."""
+    """Return the paths of all pages for people, by title: first those of the part that has `/`, last that of MCP tasks."""
     pages = contributions.named(Page)
     home = next((part for part, page in pages if page.path == "/"), None)
-    return {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    of_parts = {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    return {**of_parts, "Tasks": TASKS_PATH}
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:

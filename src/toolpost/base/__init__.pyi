@@ -11,6 +11,7 @@ from toolpost.base.ids import ToolName as ToolName
 from toolpost.base.ids import TraceId as TraceId
 from toolpost.base.ids import new_trace_id as new_trace_id
 from toolpost.base.nearest import nearest_name as nearest_name
+from toolpost.base.passphrase import hash_passphrase as hash_passphrase
 from toolpost.base.passphrase import is_passphrase as is_passphrase
 from toolpost.base.redaction import conceal_known as conceal_known
 from toolpost.base.redaction import redact as redact

@@ -16,6 +16,7 @@ from toolpost.contracts.errors import CallCancelled as CallCancelled
 from toolpost.contracts.errors import GatewayError as GatewayError
 from toolpost.contracts.errors import InvalidRequest as InvalidRequest
 from toolpost.contracts.errors import InvalidResult as InvalidResult
+from toolpost.contracts.errors import StoreUnavailable as StoreUnavailable
 from toolpost.contracts.errors import ToolTimedOut as ToolTimedOut
 from toolpost.contracts.lockfile import Drift as Drift
 from toolpost.contracts.lockfile import LockedTool as LockedTool

@@ -17,7 +17,6 @@ from toolpost.discovery.reranker import RerankingModel
 from toolpost.endpoints.auth.roster import TokenIssuer
 from toolpost.endpoints.http.routes import Api, Page, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
-from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
@@ -77,7 +76,6 @@ KINDS: Final[tuple[type, ...]] = (
     SamplingModel,
     Service,
     StartupLine,
-    Tasks,
     TokenIssuer,
     WriteCheck,
 )
@@ -89,7 +87,6 @@ SINGLE_KINDS: Final[tuple[type, ...]] = (
     RerankingModel,
     ResultLimiter,
     SamplingModel,
-    Tasks,
     TokenIssuer,
 )
 """Kinds of which there may be one."""

@@ -1,6 +1,6 @@
 """What a part is given when it opens. Authors of parts import this from `toolpost.parts`.
 
-A part is a product of its own on top of the kernel: the bus, the code index, conversations, MCP tasks, or one of another
+A part is a product of its own on top of the kernel: the bus, the code index, conversations, or one of another
 package. It is found by its entry point in the group `toolpost.parts`. The kernel knows no part by name.
 
 The order in which a gateway opens, and closes in reverse:

@@ -7,7 +7,6 @@ from toolpost.endpoints.http.routes import Page as Page
 from toolpost.endpoints.http.routes import StartupLine as StartupLine
 from toolpost.endpoints.http.routes import WriteCheck as WriteCheck
 from toolpost.endpoints.observer import Observer as Observer
-from toolpost.endpoints.tasks import Tasks as Tasks
 from toolpost.gateway import AgentCallObserver as AgentCallObserver
 from toolpost.host.contributions import Background as Background
 from toolpost.host.contributions import Reload as Reload

@@ -279,6 +279,21 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = 8_000
 
 
+class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Calls that outlive their requests, for clients that declare the tasks extension of MCP."""
+
+    ttl_s: Annotated[Seconds, Meta(description="how long the outcome of a task can be read", extra=ADVANCED)] = 3_600.0
+    after_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="a call that ends sooner is answered directly; with 0 every call becomes a task",
+            extra=ADVANCED,
+        ),
+    ] = 0.5
+
+
 class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which plugins are loaded."""
 
@@ -372,6 +387,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     credentials: CredentialSettings = CredentialSettings()
     network: Annotated[NetworkSettings, Meta(extra=LATE)] = UNSET
     limits: LimitSettings = LimitSettings()
+    tasks: TaskSettings = TaskSettings()
     plugins: PluginSettings = PluginSettings()
     middleware: MiddlewareSettings = MiddlewareSettings()
     discovery: DiscoverySettings = DiscoverySettings()

@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 
 from tests.discovery.test_modes import with_servers
+from tests.endpoints.tasks.asking import Tasks
 from tests.parts.approvals.bank import approvals_of, bank, cast, expire, refused, requiring, served
-from tests.parts.tasks.asking import Tasks
 from tests.upstreams.behind import hostile
 from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
@@ -36,10 +36,9 @@ from toolpost.parts.approvals.rounds import Round, Status
 from toolpost.parts.approvals.rules import ApprovalRules
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
-from toolpost.parts.tasks.settings import TaskSettings
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config, PluginSettings
-from toolpost.settings.model import ModeSettings
+from toolpost.settings.model import ModeSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
@@ -424,7 +423,7 @@ async def test_automatic_eval_is_held_to_the_rules() -> None:
 async def test_mcp_tasks_are_held_to_the_rules(waits: bool) -> None:
     paid: list[int] = []
     config = requiring(wait=waits)
-    config = msgspec.structs.replace(config, parts={**config.parts, "tasks": TaskSettings(after_s=0)})
+    config = msgspec.structs.replace(config, tasks=TaskSettings(after_s=0))
     async with open_app(config, plugins=[bank(paid)]) as app:
         from toolpost.endpoints.memory import open_memory_endpoint
 
@@ -714,7 +713,7 @@ async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytes
 
 async def test_rules_without_tables_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     without = [
-        replace(part, migrations="toolpost.parts.tasks") if part.name == "approvals" else part
+        replace(part, migrations="toolpost.parts.approvals") if part.name == "approvals" else part
         for part in bundled_parts()
     ]
     monkeypatch.setattr(loading, "bundled_parts", lambda: without)  # a package without any

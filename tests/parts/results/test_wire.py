@@ -12,8 +12,8 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult, ResourceLink, TextContent
 
+from tests.endpoints.tasks.asking import AT_ONCE, Tasks
 from tests.parts.results.conftest import LIMIT, limited, open_limited
-from tests.parts.tasks.asking import AT_ONCE, Tasks
 from tests.plugins.bulk import plugin as bulk
 from tests.proofs import proves
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way, stdio_server

@@ -79,6 +79,10 @@ class KnownCaller:
             and all(accepted & find_values(claims.all, name) for name, accepted in self.claims)
         )
 
+    def has_token(self, token: str) -> bool:
+        """Whether this is the caller's own token."""
+        return self.token is not None and self.token == digest_of(token.encode())
+
     def id_for(self, claims: "Claims") -> CallerId:
         """Return the caller id for these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
         if self.subjects or (claims.login is not None and claims.login.caller is not None):

@@ -1,13 +1,17 @@
+from toolpost.endpoints.auth.oauth import IdTokens as IdTokens
 from toolpost.endpoints.auth.roster import Admission as Admission
 from toolpost.endpoints.auth.roster import Claims as Claims
 from toolpost.endpoints.auth.roster import KnownCaller as KnownCaller
 from toolpost.endpoints.auth.roster import Login as Login
 from toolpost.endpoints.auth.roster import Roster as Roster
+from toolpost.endpoints.http.connection_limits import address_key as address_key
 from toolpost.endpoints.http.cookies import read_cookies as read_cookies
 from toolpost.endpoints.http.disconnect import close_on_removal as close_on_removal
 from toolpost.endpoints.http.exchange import SSE_HEADERS as SSE_HEADERS
 from toolpost.endpoints.http.exchange import send_json as send_json
 from toolpost.endpoints.http.pages import Pages as Pages
+from toolpost.endpoints.http.paths import MCP_PATH as MCP_PATH
+from toolpost.endpoints.http.paths import view_of as view_of
 from toolpost.endpoints.http.refusal import Refused as Refused
 from toolpost.endpoints.http.refusal import forbidden as forbidden
 from toolpost.endpoints.http.request import HttpRequest as HttpRequest

@@ -34,7 +34,7 @@ from toolpost.endpoints.http.sessions import Session, SessionListener, Sessions
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED
 from toolpost.endpoints.sdk.http import SdkHttp
 from toolpost.endpoints.sdk.lazy import LazySdk, parameter_header_problem
-from toolpost.endpoints.tasks import TASK_METHODS, task_id
+from toolpost.endpoints.tasks.extension import TASK_METHODS, task_id
 from toolpost.fairness import EndpointShares
 from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware.call import Call
@@ -336,7 +336,8 @@ class HttpEndpoint:
             if message.method == "logging/setLevel":
                 session.client.set_log_level(rpc.params_object(message))
         if message.method in TASK_METHODS and session is None and message.id is not None:
-            return await self._answer_task_method(message, request, caller)
+            await self._answer_task_method(message, request, caller)
+            return True
         if message.method not in METHODS or message.id is None:
             return False
         if not request.accepts(b"application/json"):
@@ -347,13 +348,10 @@ class HttpEndpoint:
             await self._call(message, session, request, caller)
         return True
 
-    async def _answer_task_method(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
-        if (handler := self._handler.tasks) is None:
-            return False
+    async def _answer_task_method(self, message: Message, request: HttpRequest, caller: Caller) -> None:
         meta = rpc.params_object(message).get("_meta")
         _check_revision(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
-        await send_json(request.send, await handler.answer(message, caller))
-        return True
+        await send_json(request.send, await self._handler.tasks.answer(message, caller))
 
     def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:
         if request.version and request.version not in era.HANDSHAKE_VERSIONS:

@@ -36,7 +36,8 @@ from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
-from toolpost.endpoints.tasks import EXTENSION, Tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.extension import EXTENSION
 from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.protocol.era import STATELESS
@@ -117,8 +118,8 @@ class SdkServer:
         audit: AuditLog,
         rounds: MultiRoundRequests,
         shares: EndpointShares,
+        tasks: TaskEndpoint,
         instructions: str | None = None,
-        tasks: Tasks | None = None,
         middleware: Sequence[Any] = (),
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,

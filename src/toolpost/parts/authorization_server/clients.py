@@ -18,7 +18,7 @@ from pydantic import AnyUrl, ValidationError
 
 from toolpost import UpstreamUnavailable
 from toolpost.base import JsonObject, split_url
-from toolpost.credentials.fetch import Fetcher
+from toolpost.credentials import Fetcher
 from toolpost.net import Network
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.scopes import SCOPES, select_scopes

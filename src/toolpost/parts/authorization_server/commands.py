@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from toolpost import NotFound
-from toolpost.base import JsonObject
-from toolpost.base.passphrase import hash_passphrase
+from toolpost.base import JsonObject, hash_passphrase
 from toolpost.parts.authorization_server import PART
 from toolpost.parts.authorization_server.api import render_login
 from toolpost.parts.authorization_server.records import Which, list_logins, revoke_all

@@ -34,7 +34,7 @@ from toolpost.endpoints.calls import write_call_result
 from toolpost.endpoints.http import SSE_HEADERS, HttpRequest, Route, RouteRequest, close_on_removal
 from toolpost.endpoints.http.exchange import KEEP_ALIVE_S
 from toolpost.endpoints.http.routes import STREAMED
-from toolpost.endpoints.pending_channel import PolledChannel
+from toolpost.endpoints.tasks.polled_channel import PolledChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.console.api.callers import act_as

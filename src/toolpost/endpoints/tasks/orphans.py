@@ -12,19 +12,21 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost import Caller, ToolpostError
-from toolpost.base import event
-from toolpost.contracts.errors import UnknownTool
+from toolpost.base.caller import Caller
+from toolpost.base.events import event
+from toolpost.contracts.errors import ToolpostError, UnknownTool
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
+from toolpost.endpoints.tasks import records
+from toolpost.endpoints.tasks.owners import OwnerId, is_gone
+from toolpost.endpoints.tasks.records import McpTaskId, TaskOutcome, TaskRecord
+from toolpost.endpoints.tasks.results import CANCELLED, make_failure, make_interruption
 from toolpost.gateway import Gateway
-from toolpost.middleware import Call, ProgressNotification
-from toolpost.parts.tasks import records
-from toolpost.parts.tasks.owners import OwnerId, is_gone
-from toolpost.parts.tasks.records import McpTaskId, TaskOutcome, TaskRecord
-from toolpost.parts.tasks.results import CANCELLED, make_failure, make_interruption
-from toolpost.store import Script, Store
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
+from toolpost.store.base import Store
+from toolpost.store.scripts import Script
 
-_log = logging.getLogger("toolpost.parts.tasks")
+_log = logging.getLogger("toolpost.endpoints.tasks")
 
 ATTEMPTS: Final = 3
 """How often a task is run: one that crashes its gateway every time must not be run forever."""

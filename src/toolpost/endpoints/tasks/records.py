@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, NewType
 
-from toolpost import CallerId
+from toolpost.base.ids import CallerId
+from toolpost.endpoints.tasks.owners import NO_OWNER, OwnerId
 from toolpost.fairness import Callers, over_limit
-from toolpost.parts.tasks.owners import NO_OWNER, OwnerId
-from toolpost.store import NOW, Row, Script, Statement
+from toolpost.store.scripts import NOW, Row, Script, Statement
 
 McpTaskId = NewType("McpTaskId", str)
 Status = Literal["working", "completed", "failed", "cancelled"]

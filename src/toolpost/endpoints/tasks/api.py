@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from toolpost import NotFound
-from toolpost.base import Json, JsonObject
-from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
-from toolpost.parts.tasks import records
-from toolpost.parts.tasks.records import McpTaskId, TaskRecord
-from toolpost.store import Store
+from toolpost.base.ids import Json, JsonObject
+from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost.endpoints.http.pages import Pages
+from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost.endpoints.tasks import records
+from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
+from toolpost.store.base import Store
 
 TASKS_PATH: Final = "/tasks"
 PAGE: Final = 100
@@ -25,8 +25,8 @@ _FOLDER: Final = Path(__file__).parent / "task_page"
 _STATUSES: Final = ("working", "completed", "failed", "cancelled")
 
 
-def routes_of(http: HttpContext, store: Store) -> Sequence[Routes]:
-    """Make the paths."""
+def make_task_routes(http: HttpContext, store: Store) -> Sequence[Routes]:
+    """Make the paths of the page and its API."""
 
     async def list_tasks(request: RouteRequest) -> Json:
         query, admission = request.query, request.admission

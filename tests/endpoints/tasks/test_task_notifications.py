@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.parts.tasks.asking import AT_ONCE, DECLARED, ENDED, EXTENSION, HttpPeer, PipePeer
-from tests.parts.tasks.test_wire import ERRANDS, call, config
+from tests.endpoints.tasks.asking import AT_ONCE, DECLARED, ENDED, EXTENSION, HttpPeer, PipePeer
+from tests.endpoints.tasks.test_wire import ERRANDS, call, config
 from tests.upstreams.test_questions import asking_behind
 from tests.ways import ENVELOPE, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.parts.tasks.asking import HttpPeer, PipePeer
+from tests.endpoints.tasks.asking import HttpPeer, PipePeer
 from tests.postgres import Postgres
 from tests.upstreams.behind import SERVERS
 from tests.ways import TOOLPOST, server_environment

@@ -4,11 +4,11 @@ from typing import Final
 
 import msgspec
 
-from toolpost import ErrorCode
-from toolpost.base import JsonObject
-from toolpost.contracts import Contract
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.contract import Contract
+from toolpost.contracts.errors import ErrorCode
+from toolpost.endpoints.tasks.records import TaskOutcome
 from toolpost.gateway import Answer
-from toolpost.parts.tasks.records import TaskOutcome
 from toolpost.protocol.rpc import INTERNAL_ERROR
 
 CANCELLED: Final = TaskOutcome(status="cancelled", message="The client cancelled the task.")

@@ -17,24 +17,27 @@ from typing import Final, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost import CallerId, ErrorCode, ToolpostError
-from toolpost.base import META_KEY, JsonObject, event, redact
-from toolpost.contracts import GatewayError
-from toolpost.endpoints.pending_channel import PolledChannel
+from toolpost.base.events import event
+from toolpost.base.ids import META_KEY, CallerId, JsonObject
+from toolpost.base.redaction import redact
+from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
+from toolpost.endpoints.tasks import records
+from toolpost.endpoints.tasks.orphans import HOLD_S, Orphans, task_topic
+from toolpost.endpoints.tasks.owners import new_owner
+from toolpost.endpoints.tasks.polled_channel import PolledChannel
+from toolpost.endpoints.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
+from toolpost.endpoints.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
 from toolpost.fairness import Callers
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware import Call, ProgressNotification
-from toolpost.parts.tasks import records
-from toolpost.parts.tasks.orphans import HOLD_S, Orphans, task_topic
-from toolpost.parts.tasks.owners import new_owner
-from toolpost.parts.tasks.records import McpTaskId, NewTask, TaskOutcome, TaskRecord
-from toolpost.parts.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.store import Script, Store
+from toolpost.store.base import Store
+from toolpost.store.scripts import Script
 from toolpost.store.wakeups import Listener
 from toolpost.upstreams.server_requests import select_capabilities
 
-_log = logging.getLogger("toolpost.parts.tasks")
+_log = logging.getLogger("toolpost.endpoints.tasks")
 
 RENEW_S: Final = 5.0
 GRACE_S: Final = 1.0

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from mcp import Client
 
+from tests.endpoints.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.hostile.attacks import attack
-from tests.parts.tasks.asking import AT_ONCE, ENDED, EXTENSION, HttpPeer, PipePeer, Tasks
 from tests.postgres import Postgres
 from tests.upstreams.behind import hostile
 from tests.upstreams.test_questions import asking_behind
@@ -26,12 +26,10 @@ from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.parts.tasks import orphans
-from toolpost.parts.tasks.endpoint import TaskEndpoint
-from toolpost.parts.tasks.records import TaskRecord
-from toolpost.parts.tasks.settings import TaskSettings
+from toolpost.endpoints.tasks import orphans
+from toolpost.endpoints.tasks.records import TaskRecord
 from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import LimitSettings
+from toolpost.settings.model import LimitSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 
@@ -274,7 +272,7 @@ async def test_quick_calls_are_answered_as_usual(tmp_path: Path) -> None:
 async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "START_S", 0.1)
     monkeypatch.setattr(orphans, "SWEEP_S", 0.1)
-    short = msgspec.structs.replace(config, parts={"tasks": TaskSettings(ttl_s=2, after_s=0)})
+    short = msgspec.structs.replace(config, tasks=TaskSettings(ttl_s=2, after_s=0))
     async with asked(short) as (ask, app):
         handle = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, handle)
@@ -394,12 +392,10 @@ async def test_a_call_of_an_agent_is_not_run_again_by_another_process(tmp_path: 
     """Its limits end with its conversation, and a record of the call does not have them."""
     (tmp_path / "go").touch()
     async with open_app(AT_ONCE, plugins=[plugin_of(ERRANDS)], bundled=False) as app:
-        tasks = app.contributions.first(TaskEndpoint)
-        assert tasks is not None
         stored = []
         for transport in ("http", "agent"):
             caller = Caller(id=CallerId("ann"), transport=transport)
             call = app.gateway.admit(caller=caller, name="errands__again", arguments={"folder": str(tmp_path)})
-            stored.append(await tasks._runner.begin(call))
+            stored.append(await app.call_handler.tasks.runner.begin(call))
 
     assert [isinstance(task, TaskRecord) and bool(task.is_repeatable) for task in stored] == [True, False]

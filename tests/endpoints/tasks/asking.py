@@ -16,9 +16,9 @@ from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
-from toolpost.parts.tasks.settings import TaskSettings
+from toolpost.settings.model import TaskSettings
 
-AT_ONCE = msgspec.structs.replace(IN_MEMORY, parts={"tasks": TaskSettings(after_s=0)})
+AT_ONCE = msgspec.structs.replace(IN_MEMORY, tasks=TaskSettings(after_s=0))
 """Every call becomes a task, so that a test need not wait for one."""
 
 EXTENSION = "io.modelcontextprotocol/tasks"

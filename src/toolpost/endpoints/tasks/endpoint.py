@@ -7,17 +7,25 @@ from typing import Final
 import anyio
 import msgspec
 
-from toolpost import Caller, ProtocolError, ToolpostError
-from toolpost.base import JsonObject
+from toolpost.base.caller import Caller
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.errors import ToolpostError
 from toolpost.endpoints.listing import SERVER_STAMP
-from toolpost.endpoints.tasks import check_declared, task_id
+from toolpost.endpoints.tasks.extension import check_declared, task_id
+from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
+from toolpost.endpoints.tasks.runner import TaskClientChannel, TaskRunner
 from toolpost.gateway import Answer
-from toolpost.middleware import Call, ProgressNotification
-from toolpost.parts import Tasks
-from toolpost.parts.tasks.records import McpTaskId, TaskRecord
-from toolpost.parts.tasks.runner import TaskClientChannel, TaskRunner
-from toolpost.protocol import encode
-from toolpost.protocol.rpc import INTERNAL_ERROR, INVALID_PARAMS, Message, params_object, result_response
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
+from toolpost.protocol.rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Message,
+    ProtocolError,
+    encode,
+    params_object,
+    result_response,
+)
 
 POLL_MS: Final = 100
 POLL_LIMIT_MS: Final = 5_000
@@ -27,11 +35,11 @@ READ_INTERVAL_S: Final = 5.0
 _ACKNOWLEDGED: Final = b'{"resultType":"complete","_meta":%b}' % SERVER_STAMP
 
 
-class TaskEndpoint(Tasks):
-    """Answers requests about tasks; every answer is encoded."""
+class TaskEndpoint:
+    """Answers requests about tasks, and for calls that become one; every answer is encoded."""
 
     def __init__(self, runner: TaskRunner) -> None:
-        self._runner = runner
+        self.runner = runner
 
     def client_channel_for(self, caller: Caller, meta: JsonObject) -> TaskClientChannel:
         """Return what answers the server requests of a call that becomes a task."""
@@ -42,18 +50,18 @@ class TaskEndpoint(Tasks):
         return isinstance(call.context.client_channel, TaskClientChannel)
 
     def hear(self, note: ProgressNotification) -> None:
-        """Take a call's progress, which is shown as the task's message instead of sent."""
-        self._runner.hear(note)
+        """Take a call's progress, which is shown as the task's message instead of being sent."""
+        self.runner.hear(note)
 
     async def begin(self, request_id: bytes, call: Call) -> bytes | Answer:
         """Return the handle of a task that is stored by now, or the answer of a call that ended within `after_s`."""
         try:
-            started = await self._runner.begin(call)
+            started = await self.runner.begin(call)
         except ToolpostError as error:
             raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=request_id) from error
         if isinstance(started, Answer):
             return started
-        return result_response(request_id, _encode_task(started, self._runner.wall, result_type="task"))
+        return result_response(request_id, _encode_task(started, self.runner.wall, result_type="task"))
 
     async def answer(self, message: Message, caller: Caller) -> bytes:
         """Answer one of the three methods; raises `ProtocolError` for a task that is not this caller's."""
@@ -66,13 +74,13 @@ class TaskEndpoint(Tasks):
     async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
         """Send the task, and again when its status or its requests change, until it ends; nothing for another caller's task."""
         sent: object = None
-        async with self._runner.open_listener(McpTaskId(name)) as listener:
-            while (found := await self._runner.find(McpTaskId(name), caller.id)) is not None:
-                requests = self._runner.find_requests(McpTaskId(name), caller.id)
+        async with self.runner.open_listener(McpTaskId(name)) as listener:
+            while (found := await self.runner.find(McpTaskId(name), caller.id)) is not None:
+                requests = self.runner.find_requests(McpTaskId(name), caller.id)
                 pending = requests.pending if requests is not None else {}
                 if (state := (found.status, *pending)) != sent:
                     sent = state
-                    await tell(_encode_task(found, self._runner.wall, result_type=None, requests=pending))
+                    await tell(_encode_task(found, self.runner.wall, result_type=None, requests=pending))
                 if found.status != "working":
                     return
                 with anyio.move_on_after(READ_INTERVAL_S):
@@ -84,15 +92,15 @@ class TaskEndpoint(Tasks):
         check_declared(params.get("_meta"), request_id=message.id)
         name = McpTaskId(task_id(message))
         if message.method == "tasks/cancel":
-            if not await self._runner.cancel(name, caller.id):
+            if not await self.runner.cancel(name, caller.id):
                 raise _make_unknown(name, message.id)
             return _ACKNOWLEDGED
-        if (found := await self._runner.find(name, caller.id)) is None:
+        if (found := await self.runner.find(name, caller.id)) is None:
             raise _make_unknown(name, message.id)
-        requests = self._runner.find_requests(name, caller.id)
+        requests = self.runner.find_requests(name, caller.id)
         if message.method == "tasks/get":
             pending = requests.pending if requests is not None else {}
-            return _encode_task(found, self._runner.wall, result_type="complete", requests=pending)
+            return _encode_task(found, self.runner.wall, result_type="complete", requests=pending)
         responses = params.get("inputResponses")
         if not isinstance(responses, dict):
             raise ProtocolError(

@@ -12,7 +12,8 @@ from mcp_types import Notification, SubscriptionsAcknowledgedNotification, Subsc
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
-from toolpost.endpoints.tasks import EXTENSION, MISSING_CAPABILITY, Tasks, declares_tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.extension import EXTENSION, MISSING_CAPABILITY, declares_tasks
 from toolpost.protocol.rpc import INVALID_PARAMS
 
 METHOD: Final = "notifications/tasks"
@@ -68,7 +69,7 @@ class ListenContext:
 
 @asynccontextmanager
 async def open_task_notifications(
-    tasks: Tasks, names: Sequence[str], caller: Caller, context: Any
+    tasks: TaskEndpoint, names: Sequence[str], caller: Caller, context: Any
 ) -> AsyncIterator[Any]:
     """Send the status of these tasks while this is open; yields the request context to listen with."""
     session = AcknowledgingSession(context.session, names)
