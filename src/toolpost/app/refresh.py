@@ -1,4 +1,4 @@
-"""Catalog and listing, made anew after tools, servers or callers have changed."""
+"""Rebuilds catalog and listing after tools, servers or callers have changed."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
