@@ -17,6 +17,9 @@ INSIDE = Path(__file__).with_name("inside.txt")
 LIMIT = 257
 """At most so many lines in `inside.txt`: 1,058 when the walls were drawn."""
 
+PART_DOORS = ("toolpost.parts.agents",)
+"""Parts whose interface plugins use. The plugins of other parts use it as those of anyone do."""
+
 BUDGET = 260
 """Names in the doors, beside those of `toolpost`: what an author of a part may have to look at."""
 
@@ -34,7 +37,9 @@ def is_allowed(part: str, module: str, name: str) -> bool:
     own = f"toolpost.parts.{part}"
     if module == own or module.startswith(f"{own}.") or (module == "toolpost.parts" and name == part):
         return True
-    return module in ("toolpost", *DOORS) and name in getattr(importlib.import_module(module), "__all__", ())
+    return module in ("toolpost", *DOORS, *PART_DOORS) and name in getattr(
+        importlib.import_module(module), "__all__", ()
+    )
 
 
 def find_inside() -> list[str]:

@@ -16,6 +16,7 @@ from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
 from toolpost.plugins import BUNDLED
 from toolpost.plugins.time import plugin as time_plugin
 from toolpost.providers.plugin_host import (
+    HookSpecs,
     PluginCandidate,
     Plugins,
     candidates_from,
@@ -70,6 +71,8 @@ def add_project_to_path(config: Config) -> None:
 def load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributions: Contributions) -> None:
     """Load the plugins that are given, those of parts, those that are installed and those that are configured."""
     settings, plugins = host.config.plugins, host.plugins
+    for hooks in contributions.all(HookSpecs):
+        plugins.add_hooks(hooks)
     plugins.load_middleware(host.config.middleware.load)
     bundled = {part.name for part in bundled_parts()}
     ours = [_TIME] if host.wants_plugin("time") else []

@@ -7,6 +7,7 @@ from toolpost.base.ids import CallId as CallId
 from toolpost.base.ids import Json as Json
 from toolpost.base.ids import JsonObject as JsonObject
 from toolpost.base.ids import PluginName as PluginName
+from toolpost.base.ids import ThreadId as ThreadId
 from toolpost.base.ids import ToolName as ToolName
 from toolpost.base.ids import TraceId as TraceId
 from toolpost.base.ids import new_trace_id as new_trace_id

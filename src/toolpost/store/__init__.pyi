@@ -9,6 +9,7 @@ from toolpost.store.base import StoreFacts as StoreFacts
 from toolpost.store.base import open_store as open_store
 from toolpost.store.base import store_exists as store_exists
 from toolpost.store.base import verify_audit as verify_audit
+from toolpost.store.key_values import KeyValueStore as KeyValueStore
 from toolpost.store.known_tools import KnownServer as KnownServer
 from toolpost.store.known_tools import KnownTools as KnownTools
 from toolpost.store.known_tools import Pins as Pins
@@ -18,16 +19,13 @@ from toolpost.store.scripts import Many as Many
 from toolpost.store.scripts import Row as Row
 from toolpost.store.scripts import Script as Script
 from toolpost.store.scripts import Statement as Statement
+from toolpost.store.scripts import TableAccess as TableAccess
 from toolpost.store.scripts import change as change
 from toolpost.store.scripts import lock_name as lock_name
 from toolpost.store.scripts import marks as marks
+from toolpost.store.scripts import reads as reads
+from toolpost.store.scripts import writes as writes
 from toolpost.store.seen import SeenTools as SeenTools
-from toolpost.store.threads import Resumable as Resumable
-from toolpost.store.threads import Thread as Thread
-from toolpost.store.threads import ThreadMessage as ThreadMessage
-from toolpost.store.threads import Threads as Threads
-from toolpost.store.threads import Turn as Turn
-from toolpost.store.threads import TurnEndRecord as TurnEndRecord
 from toolpost.store.urls import shown_url as shown_url
 from toolpost.store.verdicts import Verdicts as Verdicts
 from toolpost.store.wakeups import Wake as Wake

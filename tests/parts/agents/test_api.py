@@ -24,9 +24,10 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
 from toolpost.app import App, open_http
-from toolpost.base.turns import AgentEvent, TextChunk
+from toolpost.parts.agents import TextChunk
 from toolpost.parts.agents.api import stream as talk_stream
 from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command, conversations_of, open_test_app
 

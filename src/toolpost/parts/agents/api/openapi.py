@@ -9,7 +9,7 @@ import msgspec
 
 from toolpost import __version__
 from toolpost.base import JsonObject
-from toolpost.base.turns import TurnEvent
+from toolpost.parts.agents.turn_events import TurnEvent
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"

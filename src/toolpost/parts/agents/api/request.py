@@ -7,8 +7,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from toolpost import ErrorCode, Principal, ThreadId
-from toolpost.base import nearest_name
+from toolpost import ErrorCode, Principal
+from toolpost.base import ThreadId, nearest_name
 from toolpost.contracts import CallCancelled, InvalidRequest
 from toolpost.endpoints.http import HttpRequest, Refused
 

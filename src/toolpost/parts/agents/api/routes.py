@@ -18,10 +18,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost import ErrorCode, Principal, QueueOverloaded, ThreadId, ToolpostError, TurnEnded, TurnId
-from toolpost.authoring.conversation import AcceptedTurn, Conversations, InvokeOptions
-from toolpost.base import JsonObject
-from toolpost.base.turns import encode_event
+from toolpost import ErrorCode, Principal, QueueOverloaded, ToolpostError
+from toolpost.base import JsonObject, ThreadId
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http import Admission, HttpRequest, Refused, close_on_removal, forbidden, send_json
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
@@ -32,9 +30,14 @@ from toolpost.parts.agents.api import values
 from toolpost.parts.agents.api.openapi import ApiOperation, describe_api
 from toolpost.parts.agents.api.request import ConversationRequest
 from toolpost.parts.agents.api.stream import TurnStream, watch_disconnect
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.service import Conversations
+from toolpost.parts.agents.threads import Thread
+from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn_events import TurnEnded, encode_event
+from toolpost.parts.agents.values import InvokeOptions
 from toolpost.protocol import encode
 from toolpost.protocol.rpc import internal_error
-from toolpost.store import Thread
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
@@ -293,7 +296,7 @@ def _find_route(http: HttpRequest) -> tuple[ApiRoute, ThreadId]:
     raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
 
 
-async def _send_end(http: HttpRequest, turn: AcceptedTurn, on_gone: Callable[[], None]) -> None:
+async def _send_end(http: HttpRequest, turn: RunningTurn, on_gone: Callable[[], None]) -> None:
     """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_disconnect, http.receive, on_gone)
