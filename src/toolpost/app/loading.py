@@ -94,14 +94,22 @@ def load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributio
     named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
     for candidate in find_installed() if host.loads_bundled and settings.installed else ():
         plugins.load(candidate, disabled=[*settings.disable, *named])
-    known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
     if host.loads_bundled and settings.installed:
-        # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on, or has no tags.
-        for name in (name for name in settings.disable if name not in known):
-            event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
-        for name in (name for name in settings.tags if name not in known):
-            event(_log, logging.WARNING, "no plugin to tag", plugin=name, setting="plugins.tags")
+        _warn_of_unknown(host, {plugin.name for plugin in plugins.plugins}.union(bundled))
     plugins.keep_chosen()
+
+
+def _warn_of_unknown(host: Host, loaded: set[str]) -> None:
+    """Log names in settings that no plugin has, perhaps of a package that is not installed here.
+
+    If one is mistyped instead, a plugin is on that should be off, or has no tags.
+    """
+    settings = host.config.plugins
+    known = loaded.union(BUNDLED, host.config.parts.get("apis", ()))
+    for name in (name for name in settings.disable if name not in known):
+        event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
+    for name in (name for name in settings.tags if name not in known):
+        event(_log, logging.WARNING, "no plugin to tag", plugin=name, setting="plugins.tags")
 
 
 def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandidate:
