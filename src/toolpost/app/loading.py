@@ -5,16 +5,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
 
 from toolpost.authoring import Plugin
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.contributions import Contributions
 from toolpost.host.host import Host
-from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
-from toolpost.plugins import BUNDLED
-from toolpost.plugins.time import plugin as time_plugin
+from toolpost.manifest import Part, bundled_parts, bundled_plugins, installed_parts, resolve
 from toolpost.providers.plugin_host import (
     HookSpecs,
     PluginCandidate,
@@ -28,8 +25,6 @@ from toolpost.store.part_migrations import migrate_part
 from toolpost.upstreams.in_process import ServerObject
 
 _log = logging.getLogger("toolpost.app")
-
-_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
 def load_parts(config: Config, plugins: Plugins, *, installed: bool) -> list[Part]:
@@ -75,7 +70,7 @@ def load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributio
         plugins.add_hooks(hooks)
     plugins.load_middleware(host.config.middleware.load)
     bundled = {part.name for part in bundled_parts()}
-    ours = [_TIME] if host.wants_plugin("time") else []
+    ours: list[PluginCandidate] = []
     others: list[PluginCandidate] = []
     for part, plugin in contributions.named(Plugin):
         (ours if part in bundled else others).append(_candidate(plugin))
@@ -105,7 +100,7 @@ def _warn_of_unknown(host: Host, loaded: set[str]) -> None:
     If one is mistyped instead, a plugin is on that should be off, or has no tags.
     """
     settings = host.config.plugins
-    known = loaded.union(BUNDLED, host.config.parts.get("apis", ()))
+    known = loaded.union(bundled_plugins(), host.config.parts.get("apis", ()))
     for name in (name for name in settings.disable if name not in known):
         event(_log, logging.WARNING, "no plugin to disable", plugin=name, setting="plugins.disable")
     for name in (name for name in settings.tags if name not in known):
@@ -118,4 +113,4 @@ def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandida
 
 def _rank(candidate: PluginCandidate) -> int:
     """Return the position of a bundled plugin: the documented ones first, in their documented order."""
-    return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
+    return bundled_plugins().index(candidate.name) if candidate.name in bundled_plugins() else len(bundled_plugins())
