@@ -9,6 +9,7 @@ from typing import Final
 
 from anyio import CancelScope, create_task_group
 
+from toolpost.admin.api import make_server_api
 from toolpost.app.app import App
 from toolpost.app.callers import read_callers, scopes_of
 from toolpost.base.attention import ActionItem, ActionItems
@@ -18,7 +19,6 @@ from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, TokenIssuer
-from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
@@ -26,14 +26,13 @@ from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.page_kit import make_page_kit
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck
+from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
 from toolpost.host.contributions import Contributions
 from toolpost.settings import Config
-from toolpost.settings.masking import make_concealer
 
 _log = logging.getLogger("toolpost.app")
 
@@ -134,7 +133,6 @@ def _make_endpoint(
         access=access,
         streams=app.shares.streams,
         body_limit=body_limit,
-        health=app.health,
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
@@ -144,11 +142,12 @@ def _make_endpoint(
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [
+        make_server_api(http),
         *make_page_kit(http),
         *make_task_routes(http, app.store),
         LoginPages(access, app.servers.logins),
     ]
-    # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
+    # Parts that opened later come first: those of packages before ours.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
         app.call_handler,
@@ -157,14 +156,8 @@ def _make_endpoint(
         body_limit=body_limit,
         health=app.health,
         metrics=lambda: app.scrape(connections),
-        admin=Admin(
-            access,
-            lambda: app.servers.providers,
-            app.servers.watched_tools.findings,
-            make_concealer,
-            http.check_browser_write,
-        ),
-        routes=[*own_routes, *part_routes],
+        # Last: it answers all that is left of `/api`.
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
         bare_names=app.config.http.bare_names,
