@@ -12,9 +12,8 @@ from typing import Any, Final
 import anyio
 import click
 
-from toolpost.app import open_app, open_http, serve_on_stdio
+from toolpost.app import App, OpenOptions, open_app, open_http, serve_on_stdio
 from toolpost.app.reload import apply_config, follow_config, follow_lock
-from toolpost.app.running import App
 from toolpost.base.events import event
 from toolpost.base.version import __version__
 from toolpost.cli.logs.files import write_log_files
@@ -168,7 +167,10 @@ async def serve_until_stopped(
     """Serve on stdio if there is a `wire`, else over HTTP, until a signal or `while_serving` requests a stop."""
     stop = Stop()
     with on_signals(stop.request_stop), _without_collections():
-        async with open_app(config, config_path=source.path) as app, _follow_changes(app, source, stop):
+        async with (
+            open_app(config, options=OpenOptions(config_path=source.path)) as app,
+            _follow_changes(app, source, stop),
+        ):
             stop.app = app
             if source.follow is None:
                 # A file that is followed can still be repaired; what `serve` is asked for must be there.
