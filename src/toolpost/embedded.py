@@ -21,7 +21,8 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
-from toolpost.app import App, OpenOptions, open_app, open_http, serve_on_stdio
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app.open import OpenOptions
 from toolpost.app.serve import open_asgi
 from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller

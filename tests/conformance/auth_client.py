@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import httpx2
 from mcp import Client
 
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.settings import load_config
 from toolpost.testing import error_of
 

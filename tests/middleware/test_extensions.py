@@ -18,7 +18,8 @@ from tests.upstreams.wires import http_wire
 from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import CallRequest, CallResult, Forbidden, Next
-from toolpost.app import OpenOptions, open_app, open_http
+from toolpost.app import open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.settings import CallerSettings, StoreSettings
 from toolpost.settings.model import ModeSettings
 from toolpost.store import AuditFilter

@@ -13,7 +13,8 @@ from tests.upstreams.changing import Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.contracts.errors import LoginRequired, UpstreamUnavailable
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams import changes

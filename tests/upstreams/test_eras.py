@@ -15,7 +15,8 @@ from tests.upstreams.servers.both_eras import make_server
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_questions import Person, client_on
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams.spec import ServerSpec
 

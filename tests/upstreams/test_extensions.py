@@ -25,7 +25,8 @@ from tests.upstreams.test_questions import client_on
 from tests.upstreams.wires import Wire, duplex_wire
 from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, Way
-from toolpost.app import OpenOptions, open_app
+from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import READ_ONLY, Scope
 from toolpost.discovery import View
 from toolpost.settings import StoreSettings

@@ -21,7 +21,8 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_questions import FRONTS, Person
 from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.endpoints.sdk import subscribers
 from toolpost.store import AuditFilter

@@ -18,7 +18,8 @@ from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec

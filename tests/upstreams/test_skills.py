@@ -21,7 +21,8 @@ from tests.upstreams.servers.skillful import make_server, write_skill
 from tests.upstreams.wires import duplex_wire
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
-from toolpost.app import OpenOptions, open_app, open_http
+from toolpost.app import open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import Scope
 from toolpost.base.ids import ToolName
 from toolpost.cli.lock.states import load_live_tools

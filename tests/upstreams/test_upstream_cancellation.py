@@ -14,7 +14,8 @@ from tests.upstreams.wires import Wire, duplex_wire
 from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
-from toolpost.app import OpenOptions, open_app
+from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.testing import error_of
 from toolpost.upstreams import supervisor
 from toolpost.upstreams.peer import Peer

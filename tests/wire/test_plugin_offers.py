@@ -19,7 +19,8 @@ from tests.upstreams.test_notifications import Ear
 from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint

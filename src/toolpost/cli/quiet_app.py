@@ -9,7 +9,8 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from toolpost.app import App, OpenOptions, open_app
+from toolpost.app import App, open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog

@@ -12,7 +12,8 @@ from typing import Any, Final
 import anyio
 import click
 
-from toolpost.app import App, OpenOptions, open_app, open_http, serve_on_stdio
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app.open import OpenOptions
 from toolpost.app.reload import apply_config, follow_config, follow_lock
 from toolpost.base.events import event
 from toolpost.base.version import __version__

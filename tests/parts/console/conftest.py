@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.app import App, OpenOptions, open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.app.reload import follow_config, follow_lock
 from toolpost.authoring import Plugin
 from toolpost.parts.console.gateway_id import make_gateway_id

@@ -18,7 +18,8 @@ from tests.upstreams.test_questions import Person, client_on
 from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
-from toolpost.app import App, OpenOptions, open_app
+from toolpost.app import App, open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden

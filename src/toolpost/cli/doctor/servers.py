@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from toolpost.app import OpenOptions, open_app
+from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.lock.states import list_skills
