@@ -16,7 +16,7 @@ from toolpost.providers import Provider
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
-from toolpost.store import Pins
+from toolpost.store.known_tools import Pins
 from toolpost.terminal.failures import suggest
 
 

@@ -21,7 +21,7 @@ class TomlFile(TextFile):
         """
         return add_servers(self.text or "", self.path, tables, may_show=may_show, section=section)
 
-    def add_entry(self, section: str, name: str, values: Mapping[str, Any], remark: str) -> str:
-        """Return the text with one entry added or replaced, below a comment; its values must have no secrets."""
-        table = render_entry(section, name, values, remark)
-        return self.add_tables({name: table}, may_show=True, section=section)
+    @staticmethod
+    def render_entry(section: str, name: str, values: Mapping[str, Any], remark: str) -> str:
+        """Return an entry as TOML, for `add_tables`."""
+        return render_entry(section, name, values, remark)

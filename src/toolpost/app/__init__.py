@@ -1,6 +1,18 @@
-"""A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name."""
+"""A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name.
 
-from toolpost.app.open import open_app, open_asgi, open_http, serve_on_stdio
-from toolpost.app.running import App
+app       a running gateway, its health and metrics
+open      the order of opening
+assemble  what is made with what
+loading   parts and plugins: found, loaded, opened
+specs     which of the configured servers a single call needs
+serve     over HTTP, as an ASGI application, on stdio
+refresh   catalog and listing after a change
+quiet     a gateway for one command, whose output stays off stdout
+tool_states  the tools as they are, and as they were pinned: what `lock`, `check` and `diff` compare
+reload    a changed configuration and lock
+callers   the callers that are configured
+"""
 
-__all__ = ["App", "open_app", "open_asgi", "open_http", "serve_on_stdio"]
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import msgspec
 
-from toolpost.app.open import open_app
-from toolpost.app.running import App
+from toolpost.app.app import App
+from toolpost.app.open import OpenOptions, open_app
 from toolpost.settings import Config, StoreSettings
 from toolpost.terminal.logging import set_up_logging
 from toolpost.terminal.options import is_debugging
@@ -44,13 +44,15 @@ async def open_quiet_app(
     with redirect_stdout(sys.stderr):
         async with open_app(
             config,
-            for_one_command=True,
-            enforces_lock=enforces_lock,
             servers=servers,
-            tool=tool,
-            credentials_of=credentials_of,
-            learn_limit_s=LEARN_LIMIT_S,
-            on_wait=print_waiting,
+            options=OpenOptions(
+                for_one_command=True,
+                enforces_lock=enforces_lock,
+                tool=tool,
+                credentials_of=credentials_of,
+                learn_limit_s=LEARN_LIMIT_S,
+                on_wait=print_waiting,
+            ),
         ) as app:
             yield app
 

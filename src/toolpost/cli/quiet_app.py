@@ -3,8 +3,8 @@
 import click
 from click.shell_completion import CompletionItem
 
+from toolpost.app import App
 from toolpost.app.quiet import LEARN_LIMIT_S, open_quiet_app, without_store
-from toolpost.app.running import App
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog

@@ -14,9 +14,8 @@ from tests.upstreams.behind import text_of
 from tests.waiting import until
 from tests.ways import STATELESS
 from toolpost.admin.lock_file import list_tools
-from toolpost.app import open_app
+from toolpost.app import App, open_app
 from toolpost.app.reload import apply_config, follow_lock
-from toolpost.app.running import App
 from toolpost.cli.quiet_app import problems_of
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint

@@ -100,7 +100,8 @@ def import_openapi(
     values |= {"security": {scheme: f"${{{variable}}}" for scheme, variable in variables.items()}} if variables else {}
     values |= {"auth": auth} if (auth := _find_login(name, made)) is not None else {}
     check_api(name, msgspec.convert(values, ApiSettings))
-    new = file.add_entry("apis", name, values, f"{document.title or 'an API'}, {describe(made)}")
+    entry = file.render_entry("apis", name, values, f"{document.title or 'an API'}, {describe(made)}")
+    new = file.add_tables({name: entry}, may_show=True, section="apis")
     if not dry_run:
         if copy is not None:
             TextFile(copy).replace(msgspec.json.format(msgspec.json.encode(document.raw), indent=1).decode())
