@@ -26,7 +26,7 @@ from toolpost.parts.agents.other_processes import LOOK_S
 from toolpost.settings import StoreSettings
 from toolpost.testing import ScriptedAgent, acp_agent_command, conversations_of, open_test_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

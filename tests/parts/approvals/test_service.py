@@ -36,7 +36,7 @@ from toolpost.store import AuditFilter, Store
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Statement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 
 def caller(name: str, *, transport: str = "http", **options: Any) -> Caller:
