@@ -64,13 +64,12 @@ async def test_a_blocked_thread_blocks_nobody_else(way: Way) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(block)
-            await anyio.sleep(0.05)  # the promise holds in either order; this one is the likelier
-            started = time.monotonic()
+            await until(lambda: len(behaviours.BLOCKED) == 5)
             echoed = data_of(await client.call_tool("does__echo", {"text": "hello"}))
-            waited_s = time.monotonic() - started
+            still_blocked = len(behaviours.BLOCKED)
 
     assert echoed == "hello"
-    assert waited_s < 8.0, "the loop was blocked"
+    assert still_blocked == 5, "the loop was blocked"
     assert answers == ["TOOL_TIMEOUT"] * 5
 
 
