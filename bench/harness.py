@@ -14,14 +14,15 @@ import uvloop
 from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.parts.agents import AgentSpec, InvokeOptions, SessionOptions
+from toolpost.parts.agents import InvokeOptions
 from toolpost.parts.agents.acp_agent import AcpAgent
+from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
-from toolpost.settings import Config, HttpSettings, StoreSettings
+from toolpost.settings import Config, StoreSettings
+from toolpost.settings.model import HttpSettings
 from toolpost.testing import acp_agent_command, conversations_of
 
 WARM: Final = "a warm turn"

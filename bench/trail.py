@@ -13,13 +13,13 @@ from pathlib import Path
 from bench.figures import Figures, Metric, Pace, Part, Target, say
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.parts import open_part_store
 from toolpost.parts.trail import PART as TRAIL
 from toolpost.parts.trail import records
 from toolpost.parts.trail.export import encode_line, export_session, write_verifier
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail
 from toolpost.parts.trail.verify_trail import check_proof
+from toolpost.store import open_part_store
 
 WHO = "Toolpost"
 SCENARIO = "the decision trail"

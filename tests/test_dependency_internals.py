@@ -294,7 +294,7 @@ INTERNALS = [
         what="ListenHandler needs no more of a request than its id and its session's `send_notification`",
         seen_as=r"ListenHandler\(",
         remedy="give `_Context` and `_Session` what it needs now;"
-        " tests/parts/tasks/test_task_notifications.py shows whether it still works",
+        " tests/endpoints/tasks/test_task_notifications.py shows whether it still works",
         holds=listening_needs_two_attributes,
     ),
     Internal(

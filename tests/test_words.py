@@ -67,7 +67,7 @@ def test_a_class_name_has_one_meaning() -> None:
     assert len(shared) <= SHARED_NAMES, shared
 
 
-@pytest.mark.parametrize("part", ["approvals", "export", "login", "models", "trail"])
+@pytest.mark.parametrize("part", ["approvals", "export", "authorization_server", "models", "trail"])
 def test_errors_say_what_to_do(part: str) -> None:
     """An error states a fact, and its hint what would change it."""
     known = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}

@@ -21,8 +21,9 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
-from toolpost.app import open_app, open_asgi, open_http, serve_on_stdio
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app.open import OpenOptions
+from toolpost.app.serve import open_asgi
 from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
@@ -37,7 +38,8 @@ from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.manifest import Part
 from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
-from toolpost.settings import Config, convert_settings, load_config, parse_address
+from toolpost.settings import Config, convert_settings, load_config
+from toolpost.settings.model import parse_address
 from toolpost.terminal.logging import set_up_logging
 from toolpost.terminal.signals import on_signals
 from toolpost.upstreams.in_process import ServerObject
@@ -147,7 +149,9 @@ class Toolpost:
         self._is_open = True
         try:
             async with open_app(
-                config, plugins=self._plugins, more_parts=self._parts, middleware=self._middleware
+                config,
+                plugins=self._plugins,
+                options=OpenOptions(more_parts=self._parts, middleware=self._middleware),
             ) as app:
                 yield app
         finally:

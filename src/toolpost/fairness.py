@@ -19,6 +19,8 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import QueueOverloaded
 
+__all__ = ["Callers", "Shares", "over_limit"]
+
 HALF: Final = 0.5
 
 RETRY_S: Final = 1.0
@@ -194,6 +196,8 @@ class FairQueue:
     def leave(self, caller: CallerId) -> None:
         """Leave, and admit the next call."""
         self._admitted.give_back(caller)
+        if not self._queues:  # the common case, without a call
+            return
         while (following := self._next_caller()) is not None:
             queue = self._queues[following]
             turn = queue.popleft()

@@ -27,19 +27,17 @@ from toolpost.contracts.errors import (
 from toolpost.discovery import EVERYTHING, Catalog, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, AutomaticMcp, refuse_arguments, resolve_call
 from toolpost.metrics import Metrics
-from toolpost.middleware import (
-    Call,
-    CheckedResult,
-    Delivery,
-    Pipeline,
-    ProgressNotification,
-    ProgressShaper,
-    ResultLimiter,
-)
+from toolpost.middleware.call import Call
+from toolpost.middleware.fast_path import Delivery
+from toolpost.middleware.interface import CheckedResult, ResultLimiter
+from toolpost.middleware.pipeline import Pipeline
+from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
 from toolpost.refusals import Refusals
 from toolpost.upstreams.server_requests import ClientChannel
+
+__all__ = ["Answer", "Gateway"]
 
 _log = logging.getLogger("toolpost.gateway")
 

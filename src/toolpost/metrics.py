@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+__all__ = ["Counter", "GaugeValues", "Metrics"]
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 

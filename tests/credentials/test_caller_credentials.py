@@ -25,15 +25,15 @@ from tests.upstreams.servers.whoami import WhoamiHttp
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import client_of
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
 from toolpost.app.reload import apply_config
-from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials.vault import Vault
-from toolpost.providers.server_host import SETTLE_S
-from toolpost.settings import CallerSettings, Config, LimitSettings, ServerSettings, StoreSettings
+from toolpost.providers.credential_changes import SETTLE_S
+from toolpost.settings import CallerSettings, Config, ServerSettings, StoreSettings
 from toolpost.settings.credentials import key_place_of
+from toolpost.settings.model import LimitSettings
 from toolpost.terminal.running_gateway import RunningGateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -127,9 +127,7 @@ class Office:
 
 
 def _vault_of(app: App) -> Vault:
-    vault = app.servers._vault
-    assert vault is not None
-    return vault
+    return app.servers._access.vault
 
 
 def config_of(

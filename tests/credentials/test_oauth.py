@@ -28,8 +28,7 @@ from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
 from tests.upstreams.servers.sdk_server import server as sdk_server
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials import fetch
@@ -69,7 +68,6 @@ async def echo(client: Client) -> str:
 
 
 async def stored(app: App) -> Any:
-    assert app.servers.logins is not None
     raw = await app.servers.logins.vault.get("up", "", NAME)
     assert raw is not None
     grant = decode_grant(raw)
@@ -78,7 +76,6 @@ async def stored(app: App) -> Any:
 
 
 async def store(app: App, grant: Any) -> None:
-    assert app.servers.logins is not None
     await app.servers.logins.vault.put("up", "", NAME, encode_grant(grant))
 
 
@@ -128,7 +125,7 @@ async def test_a_call_without_a_login_says_where_to_log_in_and_harms_nobody_else
     server = OAuthServer()
     async with serving_oauth(server) as url, opened(url, others=[hostile("good")]) as (app, client, base):
         await log_in_first(app, base)
-        await app.servers.logins.vault.remove("up", "", NAME)  # type: ignore[union-attr]
+        await app.servers.logins.vault.remove("up", "", NAME)
         server.expire_all()
         app.servers.providers["up"].supervisor.restart()
         error = error_of(await client.call_tool("up__echo", {"text": "hi"}))
@@ -223,7 +220,6 @@ async def test_a_token_that_cannot_be_sent_is_not_stored(kind: str, monkeypatch:
     monkeypatch.setattr(server, "issue", lambda *given, **named: issue(*given, **named) | BAD_TOKENS[kind])
     async with serving_oauth(server) as url, opened(url) as (app, _, base):
         page = await log_in(f"{base}/login/up")
-        assert app.servers.logins is not None
         assert await app.servers.logins.vault.get("up", "", NAME) is None
 
     assert page.status_code in (400, 502), page.text
@@ -504,7 +500,7 @@ async def test_client_credentials_and_token_exchange_need_no_login() -> None:
             text = await echo(client)
             server.expire_all()
             again = await echo(client)
-            error = await app.servers.logins.vault.get("up", "", NAME)  # type: ignore[union-attr]
+            error = await app.servers.logins.vault.get("up", "", NAME)
         assert (text, again) == ("hi", "hi")
         assert error is not None
 
@@ -602,7 +598,6 @@ async def test_each_caller_uses_a_login_of_its_own(monkeypatch: pytest.MonkeyPat
         open_app(config, bundled=False, servers=[ServerSpec(name="up", url=url, credentials="caller")]) as app,
         open_http(app) as front,
     ):
-        assert app.servers.logins is not None
 
         async def call(name: str) -> Any:
             headers = {"authorization": f"Bearer token-of-{name}-{name * 10}"}

@@ -10,8 +10,8 @@ import msgspec
 from tests.docs.hostile_suite import attacks_page
 from tests.docs.python_api import api_page
 from tests.docs.rules import rules_page
-from toolpost.settings import Config, config_schema
-from toolpost.settings.loader import file_type
+from toolpost.settings import Config
+from toolpost.settings.loader import config_schema, file_type
 from toolpost.settings.marks import entry_type, is_advanced, section_type
 
 ROOT = Path(__file__).parents[2]

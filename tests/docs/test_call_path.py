@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.parts.tasks.asking import HttpPeer
+from tests.endpoints.tasks.asking import HttpPeer
 from tests.upstreams.behind import hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, ROOT, STATELESS, plugin_of
 from toolpost.app import open_app, open_http

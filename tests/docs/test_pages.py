@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 
 from tests.docs.blocks import GUIDES, ROOT, blocks_of, extras_named
 from toolpost.cli.reference import walk_commands
-from toolpost.settings import config_schema
+from toolpost.settings.loader import config_schema
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 READ = [

@@ -10,6 +10,9 @@ import pytest
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.generate import COMMAND
 from tests.docs.python_api import MODULES, api_page
+from tests.doors import DOORS
+
+PUBLIC = tuple(dict.fromkeys((*MODULES, *DOORS)))
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -24,7 +27,7 @@ def test_every_public_name_is_on_the_page() -> None:
     assert page == api_page(COMMAND)
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", PUBLIC)
 def test_every_public_name_is_there(module: str) -> None:
     found = importlib.import_module(module)
 
@@ -36,10 +39,10 @@ def private_imports(text: str) -> Iterator[str]:
     """Say what a program imports of Toolpost that is not public."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if _is_ours(each.name) and each.name not in MODULES)
+            yield from (each.name for each in node.names if _is_ours(each.name) and each.name not in PUBLIC)
         elif isinstance(node, ast.ImportFrom) and _is_ours(node.module or ""):
             module = str(node.module)
-            public = importlib.import_module(module).__all__ if module in MODULES else ()
+            public = importlib.import_module(module).__all__ if module in PUBLIC else ()
             yield from (f"{module}.{each.name}" for each in node.names if each.name not in public)
 
 
@@ -55,6 +58,15 @@ def test_pages_import_what_is_public(page: Path) -> None:
 
 
 def test_private_imports_are_found() -> None:
-    text = "import toolpost.app\nfrom toolpost import Plugin, open_app\nfrom toolpost.base.caller import Caller\nimport json"
+    lines = [
+        "import toolpost.upstreams.pool",
+        "from toolpost import Plugin, open_app",
+        "from toolpost.base.caller import Caller",
+        "import json",
+    ]
 
-    assert list(private_imports(text)) == ["toolpost.app", "toolpost.open_app", "toolpost.base.caller.Caller"]
+    assert list(private_imports("\n".join(lines))) == [
+        "toolpost.upstreams.pool",
+        "toolpost.open_app",
+        "toolpost.base.caller.Caller",
+    ]

@@ -32,7 +32,11 @@ async def test_a_view_is_computed_again_if_the_tools_change_meanwhile(monkeypatc
     view = View(source="files")
     outdated = Outdated(catalog, scope="public")
     handler = CallHandler(
-        cast("Any", SimpleNamespace(catalog=catalog)), outdated, cast("Any", None), None, open_owner=cast("Any", None)
+        cast("Any", SimpleNamespace(catalog=catalog)),
+        outdated,
+        cast("Any", None),
+        cast("Any", None),
+        open_owner=cast("Any", None),
     )
     outdated.handler, outdated.next = handler, Listing(catalog, scope="public")
 

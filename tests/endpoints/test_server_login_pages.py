@@ -17,8 +17,7 @@ from tests.hostile.attacks import attack
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
 from tests.waiting import until
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import UpstreamUnavailable
@@ -45,7 +44,6 @@ async def opened(server: OAuthServer, *, config: Config = IN_MEMORY, **options: 
 
 
 async def has_login(app: App, owner: str = "") -> bool:
-    assert app.servers.logins is not None
     return await app.servers.logins.vault.get("up", owner, NAME) is not None
 
 
@@ -108,7 +106,7 @@ async def test_a_redirect_works_once_and_in_the_browser_that_began_it() -> None:
 )
 async def test_a_forged_state_leaves_nothing_behind() -> None:
     async with opened(OAuthServer(), credentials="caller") as (app, base), httpx2.AsyncClient() as browser:
-        authorizations = app.servers._authorizations
+        authorizations = app.servers._access.authorizations
         assert authorizations is not None
         before = len(authorizations._known)
         pages = []
@@ -124,7 +122,7 @@ async def test_a_forged_state_leaves_nothing_behind() -> None:
 async def test_owners_that_are_dropped_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_module, "OWNERS_LIMIT", 2)
     async with opened(OAuthServer(), credentials="caller") as (app, _):
-        authorizations, owned = app.servers._authorizations, app.servers.providers["up"].owned
+        authorizations, owned = app.servers._access.authorizations, app.servers.providers["up"].owned
         assert authorizations is not None
         assert owned is not None
         for number in range(5):
@@ -241,7 +239,6 @@ class BadRegistration(OAuthServer):
 
 async def test_a_registration_that_cannot_be_used_is_not_quoted() -> None:
     async with opened(BadRegistration()) as (app, _):
-        assert app.servers.logins is not None
         with pytest.raises(UpstreamUnavailable, match="refuses to register") as refusal:
             await app.servers.logins.begin("up", "", browser="x")
 
@@ -264,7 +261,6 @@ async def test_a_shared_login_is_the_administrators(monkeypatch: pytest.MonkeyPa
             )
             for name in ("ann", "bob")
         }
-        assert app.servers.logins is not None
         address = app.servers.logins.make_url("up", LOCAL)
         assert address is not None
         nobody = app.servers.logins.make_url("up", Caller(id=CallerId("bob"), transport="http"))
@@ -289,7 +285,6 @@ async def test_a_shared_login_is_the_administrators(monkeypatch: pytest.MonkeyPa
 )
 async def test_an_address_is_valid_for_one_browser_and_one_login() -> None:
     async with opened(OAuthServer()) as (app, base), httpx2.AsyncClient() as mine, httpx2.AsyncClient() as other:
-        assert app.servers.logins is not None
         address = app.servers.logins.make_url("up", LOCAL) or ""
         await find_link(mine, address)
         stolen = await other.get(address)
@@ -312,7 +307,6 @@ async def test_an_address_is_valid_for_one_browser_and_one_login() -> None:
 async def test_an_address_can_be_opened_again_after_an_error() -> None:
     server = OAuthServer()
     async with opened(server) as (app, _), httpx2.AsyncClient() as browser:
-        assert app.servers.logins is not None
         address = app.servers.logins.make_url("up", LOCAL) or ""
         server.metadata = {"issuer": "https://evil.example"}
         failed = await browser.get(address)
@@ -330,7 +324,6 @@ async def test_an_address_can_be_opened_again_after_an_error() -> None:
 async def test_pending_logins_are_limited() -> None:
     server = OAuthServer()
     async with opened(server) as (app, base), httpx2.AsyncClient() as browser:
-        assert app.servers.logins is not None
         links = [await find_link(browser, f"{base}/login/up") for _ in range(15)]
         changes = await app.servers.logins.vault.list_changes("up", "")
         framed = [
@@ -356,7 +349,6 @@ async def test_the_cookie_is_bound_to_the_host_over_tls() -> None:
     http = msgspec.structs.replace(IN_MEMORY.http, public_url=public, allowed_hosts=["gateway.example"])
     config = msgspec.structs.replace(IN_MEMORY, http=http)
     async with opened(OAuthServer(), config=config) as (app, base), httpx2.AsyncClient(headers=headers) as browser:
-        assert app.servers.logins is not None
         address = (app.servers.logins.make_url("up", LOCAL) or "").replace(public, base)
         page = await browser.get(address)
         cookie, _, rest = page.headers["set-cookie"].partition(";")

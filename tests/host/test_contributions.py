@@ -120,7 +120,7 @@ async def test_a_part_that_is_required_and_does_not_open_keeps_the_gateway_from_
     part = Part(name="policy", opens=fail, is_required=lambda _config: is_required)
     opening = open_app(IN_MEMORY, bundled=False, parts=[part])
     if is_required:
-        with pytest.raises(BadConfiguration, match=r"\[policy\] cannot be enforced: its library is missing"):
+        with pytest.raises(BadConfiguration, match="the part `policy` cannot be enforced: its library is missing"):
             async with opening:
                 pass
     else:

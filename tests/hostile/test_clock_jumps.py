@@ -16,27 +16,27 @@ import msgspec
 import psutil
 import pytest
 
+from tests.endpoints.tasks.asking import AT_ONCE, HttpPeer
+from tests.endpoints.tasks.test_wire import ERRANDS, call, ending
 from tests.hostile.attacks import attack
 from tests.parts.bus.test_bus import ME, given, wish, worked
-from tests.parts.tasks.asking import AT_ONCE, HttpPeer
-from tests.parts.tasks.test_wire import ERRANDS, call, ending
 from tests.postgres import Postgres
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.contracts.errors import StaleLease
-from toolpost.parts.agents import recorder
+from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId
+from toolpost.endpoints.tasks import orphans, owners
+from toolpost.parts.agents import TurnId, recorder
 from toolpost.parts.agents.plugins import schedule
 from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.threads import Turn
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
-from toolpost.parts.tasks import orphans, owners
 from toolpost.processes.tree import is_alive, this_process
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
 from toolpost.store.postgres import scripts as postgres_scripts
-from toolpost.store.threads import Turn
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 

@@ -95,7 +95,7 @@ async def test_a_heavy_page_is_refused_unread() -> None:
 )
 async def test_learning_many_tools_gives_way_to_others() -> None:
     async with gateway() as (app, _):
-        source = app.servers._make_provider(hostile())
+        source = app.servers._make(hostile())
         definitions = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(2_000)]
         turns = 0
         async with anyio.create_task_group() as tasks:

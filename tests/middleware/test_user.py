@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp_types import CallToolResult
 
-from tests.parts.tasks.asking import AT_ONCE, Tasks
+from tests.endpoints.tasks.asking import AT_ONCE, Tasks
 from tests.plugins import guarded
 from tests.upstreams.behind import MEMORY, PAIRS, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers.http_server import HttpServer, serving
@@ -30,8 +30,7 @@ from tests.ways import (
     server_environment,
 )
 from toolpost import CallRequest, CallResult, Forbidden, Middleware, Next, Plugin, UpstreamUnavailable
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import toolpost.parts
 from toolpost.manifest import bundled_parts, resolve
 
 pytestmark = pytest.mark.wire
@@ -25,12 +26,12 @@ anyio.run(main)
 """
 
 SERVICES = {
-    "apis": {"toolpost.parts.openapi.document", "toolpost.parts.openapi.tools", "yaml"},
     "approvals": {"toolpost.parts.approvals.service", "nacl"},
+    "authorization_server": {"toolpost.parts.authorization_server.server", "toolpost.endpoints.auth.oauth"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
     "export": {"toolpost.parts.export.exporter"},
-    "login": {"toolpost.parts.authorization_server.server", "toolpost.endpoints.auth.oauth"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
+    "openapi": {"toolpost.parts.openapi.document", "toolpost.parts.openapi.tools", "yaml"},
     "results": {"toolpost.parts.results.limiter"},
     "trail": {"toolpost.parts.trail.service"},
     "workspace": {"toolpost.parts.workspace.service"},
@@ -84,6 +85,12 @@ def test_a_new_folder_is_a_part(tmp_path: Path) -> None:
 
     (products,) = [line for line in ran.stdout.splitlines() if line.strip().startswith("Products")]
     assert "lamps" in products.split()
+
+
+def test_a_part_has_the_name_of_its_folder() -> None:
+    for manifest in Path(toolpost.parts.__path__[0]).glob("*/__init__.py"):
+        folder = manifest.parent.name
+        assert resolve(f"toolpost.parts.{folder}:PART").name == folder
 
 
 def test_manifests_refer_to_what_is_there() -> None:

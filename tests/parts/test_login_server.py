@@ -10,7 +10,9 @@ import pytest
 
 from toolpost.app import open_app, open_http
 from toolpost.base.passphrase import hash_passphrase
-from toolpost.parts import Claims, Config, Host, Login, Part, TokenIssuer, load_config
+from toolpost.endpoints.http import Claims, Login
+from toolpost.parts import Host, Part, TokenIssuer
+from toolpost.settings import Config, load_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import Config, load_config, read_client_file
+from toolpost.settings import Config, load_config
+from toolpost.settings.client_files import read_client_file
 
 
 @pytest.fixture(autouse=True)

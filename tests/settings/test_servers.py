@@ -17,7 +17,9 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.keychain import write_keychain
 from toolpost.credentials.values import CallerValue
 from toolpost.net.network import DIRECT
-from toolpost.settings import Config, ResolvedServer, ServerSettings, config_schema, load_config
+from toolpost.settings import Config, ServerSettings, load_config
+from toolpost.settings.loader import config_schema
+from toolpost.settings.servers import ResolvedServer
 from toolpost.upstreams.spec import ServerSpec
 
 EVERYTHING = """

@@ -12,13 +12,12 @@ from tests.upstreams.extended import extending, wire_to
 from tests.upstreams.wires import duplex_wire
 from tests.waiting import until
 from tests.ways import IN_MEMORY, limited
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.caller import Scope
 from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
 from toolpost.contracts.lockfile import LockedTool, lock_text
 from toolpost.discovery import View
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 

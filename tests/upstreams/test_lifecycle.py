@@ -13,12 +13,10 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.waiting import until
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.errors import LoginRequired
-from toolpost.providers import server_host
-from toolpost.providers import servers as providers
+from toolpost.providers import learning, server_provider
 from toolpost.settings import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, lifecycle
@@ -82,7 +80,7 @@ async def test_a_server_in_use_is_not_idle() -> None:
 
 
 async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(learning, "KEEP_READY_S", 0.05)
     async with gateway(hostile(idle_s=0.1, min_ready=1)) as (app, client):
         first = await pid_of(client)
         await anyio.sleep(0.5)  # several rounds of keeping it
@@ -97,7 +95,7 @@ async def test_a_server_that_is_to_be_ready_is_kept_so(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(learning, "KEEP_READY_S", 0.05)
     async with gateway(hostile(strategy="per_session", idle_s=2, min_ready=3), way=way) as (app, client):
         await until(lambda: len(report(app).pids) == 3 and report(app).state == "ready")
         spare = set(report(app).pids)
@@ -121,8 +119,8 @@ async def test_sessions_find_as_many_ready_as_are_to_be(way: Way, monkeypatch: p
 async def test_what_is_to_be_ready_is_started_though_another_one_hangs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
-    monkeypatch.setattr(server_host, "LEARN_LIMIT_S", 0.3)
+    monkeypatch.setattr(learning, "KEEP_READY_S", 0.05)
+    monkeypatch.setattr(learning, "LEARN_LIMIT_S", 0.3)
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
     async with gateway(hostile(), config=config) as (_, client):
         await client.list_tools()
@@ -176,7 +174,7 @@ async def test_definitions_are_remembered_over_a_restart(tmp_path: Path) -> None
 async def test_a_server_seen_again_is_remembered_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/toolpost.db"))
     saved: list[str] = []
-    monkeypatch.setattr(providers, "SEEN_S", 0.0)
+    monkeypatch.setattr(server_provider, "SEEN_S", 0.0)
     for _ in range(2):
         async with open_app(config, bundled=False, servers=[hostile()]) as app:
             remember = app.store.known_tools.remember
@@ -286,7 +284,7 @@ async def test_a_stopped_server_stays_stopped_until_somebody_starts_it() -> None
 
 
 async def test_a_server_can_be_stopped_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_host, "LEARN_LIMIT_S", 0.3)
+    monkeypatch.setattr(learning, "LEARN_LIMIT_S", 0.3)
     async with gateway(hostile(start="hang")) as (app, _):
         starting = report(app).state
         supervisor_of(app).stop()

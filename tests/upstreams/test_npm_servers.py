@@ -43,7 +43,7 @@ from toolpost.app import open_app, open_http
 from toolpost.contracts import Definition
 from toolpost.contracts.findings import inspect_definition
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.upstreams.spec import ServerSpec
 
 PLACE = Path(sys.prefix) / "node" / "node_modules" / "@modelcontextprotocol"

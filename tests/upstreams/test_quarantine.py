@@ -17,9 +17,9 @@ from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
 from tests.waiting import until
 from tests.ways import Way
-from toolpost.app import open_app
-from toolpost.app.running import App
-from toolpost.settings import DiscoverySettings, StoreSettings
+from toolpost.app import App, open_app
+from toolpost.settings import StoreSettings
+from toolpost.settings.model import DiscoverySettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
@@ -180,15 +180,15 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
         return [fields["tool"] for fields in found]
 
     async with open_app(config, bundled=False, servers=[maps.spec(), evil.spec()]) as app:
-        await until(lambda: app.servers.findings.of(evil.name))  # type: ignore[arg-type]
-        found = app.servers.findings.of(evil.name)  # type: ignore[arg-type]
+        await until(lambda: app.servers.watched_tools.findings.of(evil.name))  # type: ignore[arg-type]
+        found = app.servers.watched_tools.findings.of(evil.name)  # type: ignore[arg-type]
         shown = app.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
         await until(lambda: len(app.gateway.catalog) == 5)
         await anyio.sleep(0.8)  # what must not come would be here by now
         still = said()
         evil.lists(LOOKUP | {"name": "fine"})
-        await until(lambda: not app.servers.findings.of(evil.name))  # type: ignore[arg-type]
+        await until(lambda: not app.servers.watched_tools.findings.of(evil.name))  # type: ignore[arg-type]
 
     assert {name: [each.kind.value for each in reasons] for name, reasons in found.items()} == {
         "evil__maps_lookup": ["shadowing"],

@@ -15,6 +15,7 @@ from tests.upstreams.changing import LOOKUP, Changing, with_property
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH
 from tests.waiting import until
 from tests.ways import IN_MEMORY
+from toolpost.base.ids import PluginName
 from toolpost.contracts import schema
 from toolpost.contracts.expansion import measure_expansion
 from toolpost.contracts.findings import scan_definition
@@ -63,8 +64,12 @@ async def start(maps: Changing, config: Config, patch: pytest.MonkeyPatch) -> tu
             answer = text_of(await client.call_tool(LOOKUP_NAME, WISH))
             refused = error_of(await client.call_tool(LOOKUP_NAME, {"unknown": 1}))
             await until(lambda: len(stored(config)) == 2)
-            await until(lambda: app.servers.findings._scans.get("maps"))  # type: ignore[call-overload]
-            found = [finding.summary for each in app.servers.findings.of("maps").values() for finding in each]  # type: ignore[arg-type]
+            await until(lambda: app.servers.watched_tools.findings._scans.get("maps"))  # type: ignore[call-overload]
+            found = [
+                finding.summary
+                for each in app.servers.watched_tools.findings.of(PluginName("maps")).values()
+                for finding in each
+            ]
     assert refused["code"] == "INVALID_PARAMS"
     return judged, found, answer
 

@@ -15,8 +15,8 @@ from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, listed
 from tests.waiting import until
 from tests.ways import STATELESS, Way
-from toolpost.app.running import App
-from toolpost.providers import server_host
+from toolpost.app import App
+from toolpost.providers import learning
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import changes
@@ -122,7 +122,7 @@ async def test_tools_are_withheld_until_the_server_has_listed_them_again(
         async with gateway(spec, config=stored(tmp_path)):
             pass
         server.status = 503
-        monkeypatch.setattr(server_host, "KEEP_READY_S", 0.05)
+        monkeypatch.setattr(learning, "KEEP_READY_S", 0.05)
         async with gateway(spec, config=stored(tmp_path)) as (app, client):
             withheld = await listed(client)
             refused = error_of(await client.call_tool("maps__echo", {"text": "hello"}))

@@ -22,6 +22,7 @@ from tests.upstreams.wires import duplex_wire
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import Scope
 from toolpost.base.ids import ToolName
 from toolpost.cli.lock.states import load_live_tools
@@ -78,7 +79,9 @@ async def test_skills_of_servers_and_plugins_are_listed_together(is_stateless: b
     helpful.skills(tmp_path / "helpful")
     async with (
         skillful(tmp_path, back, "one", "two") as specs,
-        open_app(IN_MEMORY, plugins=[helpful], bundled=False, servers=specs, learn_limit_s=60) as app,
+        open_app(
+            IN_MEMORY, plugins=[helpful], bundled=False, servers=specs, options=OpenOptions(learn_limit_s=60)
+        ) as app,
         open_http(app) as url,
         raw_http(url, is_stateless=is_stateless) as ask,
     ):
@@ -140,7 +143,7 @@ async def test_a_caller_sees_the_skills_of_servers_that_it_sees_whole(tmp_path: 
         write_skill(tmp_path / owner, "refunds")
     async with (
         skillful(tmp_path, "stdio", "one", "two") as specs,
-        open_app(IN_MEMORY, bundled=False, servers=specs, learn_limit_s=60) as app,
+        open_app(IN_MEMORY, bundled=False, servers=specs, options=OpenOptions(learn_limit_s=60)) as app,
     ):
         seen = {}
         for pattern in ("two__*", "two__get_*", "!two__skills/*"):
@@ -211,7 +214,7 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
             provider = app.servers.providers["one"]
             statuses, withheld = list(provider.statuses), provider.is_quarantined(ToolName("one:skills/refunds"))
             accepted = await lock(tmp_path, command=spec.command or ())
-            await app.servers.promises.relock(parse_lock(accepted, name="toolpost.lock"))
+            await app.servers.watched_tools.watch.relock(parse_lock(accepted, name="toolpost.lock"))
             await provider.recheck()
             again = [entry["uri"] for entry in await list_skills(wire.ask)]
 
@@ -274,7 +277,7 @@ async def test_skills_with_other_names_each_time_are_left_out(tmp_path: Path, mo
             write_alone("first", description="How it is done now.")
             changed = await list_skills(wire.ask)
             degraded = app.servers.providers["one"].degraded
-            await app.servers.promises.save()
+            await app.servers.watched_tools.watch.save()
             pins = {*await app.store.pins.of_server("one")}
 
     assert counts == [1, 2, 0, 0]

@@ -12,7 +12,7 @@ from tests.hostile.attacks import attack
 from tests.upstreams.behind import MEMORY, ONE_OF_EACH, PAIRS, Timed, beside, gateway, hostile, lines, report, text_of
 from tests.waiting import until
 from tests.ways import STATELESS, Way
-from toolpost.providers import servers
+from toolpost.providers import server_provider
 from toolpost.testing import error_of
 from toolpost.upstreams import handshake, instance
 from toolpost.upstreams import stdio as stdio_wire
@@ -54,7 +54,7 @@ async def test_what_makes_no_sense_is_passed_over(way: Way, version: str) -> Non
         "ask_back": "asked",
         "echo": "hi",
     }
-    assert seen.oddities >= 12
+    assert seen.protocol_errors >= 12
     assert seen.restarts == 0
     assert seen.version == version
 
@@ -158,13 +158,13 @@ async def test_a_flood_of_progress_is_shaped_and_slows_nothing(
 ) -> None:
     heard: list[float] = []
     read: list[bytes] = []
-    really_read = servers._parse_progress
+    really_read = server_provider._parse_progress
 
     def noted(params: bytes) -> object:
         read.append(params)
         return really_read(params)
 
-    monkeypatch.setattr(servers, "_parse_progress", noted)
+    monkeypatch.setattr(server_provider, "_parse_progress", noted)
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append(progress)

@@ -15,7 +15,7 @@ from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth.access import Access, Refused
 from toolpost.endpoints.auth.roster import CallerTable, KnownCaller, Roster, digest_of
-from toolpost.settings import HttpSettings
+from toolpost.settings.model import HttpSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 

@@ -17,7 +17,8 @@ from tests.waiting import until
 from tests.ways import BOTH, IN_MEMORY, TOOLPOST
 from toolpost.app import open_app, open_http
 from toolpost.providers.app_pages import add_script
-from toolpost.settings import Config, HttpSettings
+from toolpost.settings import Config
+from toolpost.settings.model import HttpSettings
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from toolpost.terminal.examples import examples
+from toolpost.terminal.epilog import examples
 
 _PROGRAM = "toolpost"
 

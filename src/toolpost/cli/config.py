@@ -12,24 +12,17 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import REDACTED, conceal_known, is_secret_name
 from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
-from toolpost.settings import (
-    CONFIG_NAME,
-    CallerSettings,
-    Config,
-    IssuerSettings,
-    OAuthSettings,
-    RerankerSettings,
-    config_schema,
-    load_config,
-    read_client_file,
-)
-from toolpost.settings.loader import file_type, is_client_file
+from toolpost.settings import CONFIG_NAME, CallerSettings, Config, load_config
+from toolpost.settings.callers import IssuerSettings, OAuthSettings
+from toolpost.settings.client_files import read_client_file
+from toolpost.settings.loader import config_schema, file_type, is_client_file
 from toolpost.settings.marks import entry_type, is_secret, section_type
+from toolpost.settings.model import RerankerSettings
 from toolpost.settings.secrets import redact_server
 from toolpost.settings.section import find_idle_sections, plain_values
 from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
-from toolpost.terminal.examples import examples
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import config_option, json_option
 from toolpost.terminal.tables import print_json, print_json_line

@@ -6,7 +6,7 @@ import click
 
 from toolpost.base.version import __version__
 from toolpost.manifest import Command
-from toolpost.terminal.examples import examples
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.group import RootGroup, commands_of_parts
 
 COMMANDS: Final = {

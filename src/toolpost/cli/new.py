@@ -15,8 +15,8 @@ import msgspec
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import ContractRefused, InvalidRequest
 from toolpost.processes import tree as process_tree
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import warn
 

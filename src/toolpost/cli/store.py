@@ -19,8 +19,8 @@ from toolpost.store.copying import CopyResult, Progress, copy_store
 from toolpost.store.part_migrations import find_part_tables, migrate_part, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
 from toolpost.store.urls import parse_store_url, shown_url
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.group import SuggestingGroup
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line, print_table, table

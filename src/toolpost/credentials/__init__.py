@@ -12,3 +12,7 @@ probe       asks a server as a stranger, to find its `challenge`
 discovery, tokens   the protocol, by functions of the SDK: where the authorization server is, registration, token requests
 fetch       requests to addresses that servers name, never into the gateway's own network
 """
+
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -76,9 +76,17 @@ class Logins:
     """The logins of one gateway."""
 
     def __init__(
-        self, authorizations: Authorizations, specs: Callable[[], Mapping[str, ServerSpec]], key: bytes
+        self,
+        authorizations: Authorizations,
+        specs: Callable[[], Mapping[str, ServerSpec]],
+        key: bytes,
+        *,
+        on_login: Callable[[str, str], None],
     ) -> None:
-        """`specs` returns the servers as they are configured now; `key` signs tickets."""
+        """`specs` returns the servers as they are configured now; `key` signs tickets.
+
+        `on_login` is called with the server and the owner of a login that was completed here.
+        """
         self.base_url: str | None = None
         """Where browsers reach this gateway; None while it serves no HTTP."""
         self.vault = authorizations.vault
@@ -86,8 +94,7 @@ class Logins:
         self._specs = specs
         self._key = key
         self._done = asyncio.Event()
-        self.on_login: Callable[[str, str], None] = lambda _server, _owner: None
-        """Called with the server and the owner of a login that was completed here."""
+        self._on_login = on_login
 
     def find_owner(self, server: str, caller: Caller) -> str:
         """Return the owner of the credential that a caller's login becomes.
@@ -182,7 +189,7 @@ class Logins:
         event(_log, logging.INFO, "logged in", server=server, owner=owner, issuer=grant.terms.issuer)
         self._done.set()
         self._done = asyncio.Event()
-        self.on_login(server, owner)
+        self._on_login(server, owner)
         return FinishedLogin(server=server, owner=owner, grant=grant)
 
     def _find(self, server: str, owner: str) -> tuple[ServerSpec, Authorization]:

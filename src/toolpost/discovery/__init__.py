@@ -10,7 +10,6 @@ snapshot        a catalog with its search index, at one moment
 search          the ranking itself
 """
 
-from toolpost.discovery.catalog import Catalog
-from toolpost.discovery.views import EVERYTHING, View
+from toolpost.base.lazy_names import lazy_names
 
-__all__ = ["EVERYTHING", "Catalog", "View"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -21,9 +21,11 @@ from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
-from toolpost.endpoints.tasks import Tasks, declares_tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.extension import declares_tasks
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware import Call, ProgressNotification
+from toolpost.middleware.call import Call
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required
@@ -58,7 +60,7 @@ class CallHandler:
         gateway: Gateway,
         listing: Listing,
         rounds: MultiRoundRequests,
-        tasks: Tasks | None,
+        tasks: TaskEndpoint,
         *,
         open_owner: Callable[[str], Awaitable[None]],
     ) -> None:
@@ -68,7 +70,6 @@ class CallHandler:
         """Replaced when the tools change."""
         self.rounds = rounds
         self.tasks = tasks
-        """MCP tasks, where a part keeps them."""
         self._open_owner = open_owner
         self._narrowing_lock = anyio.Lock()
         self._narrowed: tuple[Listing, dict[View, None]] = (listing, {})
@@ -139,7 +140,7 @@ class CallHandler:
         token = progress_token(meta)
         emit = None
         is_able = bool(meta.get(CLIENT_CAPABILITIES))
-        if is_able and self.tasks and client_channel is None and resumption is None and declares_tasks(meta):
+        if is_able and client_channel is None and resumption is None and declares_tasks(meta):
             client_channel = self.tasks.client_channel_for(caller, meta)
             emit = self.tasks.hear
         elif notify is not None and token is not None:
@@ -198,9 +199,7 @@ class CallHandler:
             return False
         client_channel = call.context.client_channel
         # A call that may outlive its request runs in a task of its own.
-        if client_channel is not None and (
-            isinstance(client_channel, MultiRoundRequest) or (self.tasks and self.tasks.keeps(call))
-        ):
+        if client_channel is not None and (isinstance(client_channel, MultiRoundRequest) or self.tasks.keeps(call)):
             return False
 
         def write(answer: Answer) -> bytes:
@@ -211,7 +210,7 @@ class CallHandler:
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
         """Run the call and return its response, or the handle of an MCP task; raise a server's own protocol error."""
         client_channel = call.context.client_channel
-        if client_channel is not None and self.tasks is not None and self.tasks.keeps(call):
+        if client_channel is not None and self.tasks.keeps(call):
             started = await self.tasks.begin(request_id, call)
             if isinstance(started, bytes):
                 return started

@@ -17,8 +17,8 @@ from toolpost.endpoints.calls import METHODS, CallHandler
 from toolpost.endpoints.client_session import HandshakeClient, HandshakeClientChannel
 from toolpost.endpoints.in_flight import CANCEL_REQUEST, CANCELLED, InFlight
 from toolpost.endpoints.sdk.lazy import LazySdk
-from toolpost.endpoints.tasks import TASK_METHODS, Tasks
-from toolpost.middleware import Call
+from toolpost.endpoints.tasks.extension import TASK_METHODS
+from toolpost.middleware.call import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.rpc import Message, ProtocolError, Resumption
 from toolpost.upstreams.server_requests import takes_server_requests
@@ -233,17 +233,16 @@ class ClientConnection:
     def _try_task_method(self, message: Message) -> bool:
         """Answer one of MCP's task methods; False leaves it to the SDK, which refuses them."""
         meta = rpc.params_object(message).get("_meta")
-        if message.id is None or self._handler.tasks is None or not isinstance(meta, dict):
+        if message.id is None or not isinstance(meta, dict):
             return False
         if self._revision_of(message.id, meta) is not era.STATELESS:
             return False
-        coroutine = self._answer_task_method(self._handler.tasks, message)
-        self._start_task(coroutine)
+        self._start_task(self._answer_task_method(message))
         return True
 
-    async def _answer_task_method(self, handler: Tasks, message: Message) -> None:
+    async def _answer_task_method(self, message: Message) -> None:
         try:
-            self._send(await handler.answer(message, self._caller))
+            self._send(await self._handler.tasks.answer(message, self._caller))
         except ProtocolError as error:
             self._send(error.as_response())
 

@@ -6,7 +6,7 @@ those that pass ASGI. In the stateless era over HTTP there is none: a call ends 
 
 from typing import Final
 
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 from toolpost.protocol import rpc
 from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError
 

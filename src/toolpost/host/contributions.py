@@ -17,13 +17,12 @@ from toolpost.discovery.reranker import RerankingModel
 from toolpost.endpoints.auth.roster import TokenIssuer
 from toolpost.endpoints.http.routes import Api, Page, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
-from toolpost.endpoints.tasks import Tasks
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
-from toolpost.middleware import CallMiddleware, Guard, RecordListener, ResultLimiter
+from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
-from toolpost.providers.plugin_host import PluginCandidate
-from toolpost.providers.server_host import LoginTargets
+from toolpost.providers.plugin_host import HookSpecs, PluginCandidate
+from toolpost.providers.servers import LoginTargets
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import SamplingModel
 
@@ -64,6 +63,7 @@ KINDS: Final[tuple[type, ...]] = (
     CallMiddleware,
     Gauges,
     Guard,
+    HookSpecs,
     LoginTargets,
     Observer,
     Page,
@@ -77,7 +77,6 @@ KINDS: Final[tuple[type, ...]] = (
     SamplingModel,
     Service,
     StartupLine,
-    Tasks,
     TokenIssuer,
     WriteCheck,
 )
@@ -89,7 +88,6 @@ SINGLE_KINDS: Final[tuple[type, ...]] = (
     RerankingModel,
     ResultLimiter,
     SamplingModel,
-    Tasks,
     TokenIssuer,
 )
 """Kinds of which there may be one."""

@@ -1,1 +1,5 @@
 """Starts processes and ends them with everything that they started. Other packages import `tree` (and `lines`) alone."""
+
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,10 +1,14 @@
 """Where tools come from: the functions of plugins, and servers.
 
 functions, plugin_host   the functions of a plugin; plugins loaded, started and stopped
-servers, server_host     the tools of a server; all servers of a gateway, also when the configuration changes
-owned                    the providers of a server whose callers have credentials of their own
-promises, quarantine     tools compared with their lock or pin, and kept from callers if they changed
-pinned_names             the pins of a server in memory, and how often it may rename its tools
+servers, supervisors     all servers of a gateway, also when the configuration changes; what runs them
+server_provider          the tools of a server; `server_context` is what all of them share
+learning, limits         tools remembered from an earlier start, or learned by starting a server
+caller_providers         the providers of a server whose callers have credentials of their own
+credential_changes       servers that get other credentials, or a login
+watched                  servers and plugins whose tools are compared
+contract_watch           tools compared with their lock or pin; `pinned_names` are the pins in memory
+quarantine               changed tools, kept from callers
 findings                 definitions scanned for text that may be meant for the model
 plugin_contents          resources, prompts and completions of a plugin
 relay, requester         resources, prompts and completions of all plugins and servers; who requests them

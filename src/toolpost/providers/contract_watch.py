@@ -2,7 +2,7 @@
 
 A pin is the definition that was seen first; it is written for each tool that the lock does not name. A tool that differs is
 judged (`contracts.compatibility`): on the event loop it is only compared, the judgement is made in a thread or, if it may take
-long, in a process. Until it is done the status is pending. `servers` decides the consequences of a status.
+long, in a process. Until it is done the status is pending. `quarantine` decides the consequences of a status.
 
 Of pins only digests are in memory (`pinned_names`); the definition of one that differs is read from the store.
 """
@@ -25,7 +25,7 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.providers.pinned_names import NAMES_LIMIT, Pin, PinnedNames
-from toolpost.store import Pins
+from toolpost.store.known_tools import Pins
 from toolpost.upstreams.lists import Slices, are_same
 
 _log = logging.getLogger("toolpost.contracts")
@@ -69,7 +69,7 @@ class ContractStatus:
             "promise": self.promise,
             "verdict": judgement.verdict.value if judgement is not None else "pending",
             "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
-            "suspicions": [finding.kind.value for finding in self.findings],
+            "findings": [finding.kind.value for finding in self.findings],
         }
 
 
@@ -111,14 +111,6 @@ class CheckedTools:
     """Tools with new names, of a server that renames its tools too often."""
 
 
-async def _ignore(_server: PluginName) -> None:
-    pass
-
-
-async def _no_names() -> NameIndex:
-    return NameIndex()
-
-
 class ContractWatch:
     """The promises of the tools of all servers. `run` must be running, which judges changes and saves pins."""
 
@@ -126,15 +118,18 @@ class ContractWatch:
         self,
         *,
         pins: Pins,
-        locked: LockedTools | None = None,
-        on_judged: Callable[[PluginName], Awaitable[None]] = _ignore,
+        locked: LockedTools | None,
+        mode: Mode,
+        names: Callable[[], Awaitable[NameIndex]],
         judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]],
     ) -> None:
-        """Take pins and lock; `judge_slowly` makes the judgements that may take long, outside this process."""
-        self.on_judged = on_judged
-        """Called when changes of a server were judged, so that `check` returns their judgement."""
-        self.names: Callable[[], Awaitable[NameIndex]] = _no_names
-        """Returns the names of all tools, since a change may imitate that of another server."""
+        """Take pins and lock; `judge_slowly` makes the judgements that may take long, outside this process.
+
+        `names` returns the names of all tools, since a change may imitate that of another server.
+        """
+        self.mode: Mode = mode
+        """What happens to a tool that differs, unless the settings of its server say otherwise."""
+        self.names = names
         self._judge_slowly = judge_slowly
         self._locked = locked
         self._pins = pins
@@ -263,7 +258,11 @@ class ContractWatch:
         locked = self._locked.get(definition.name) if self._locked is not None else None
         return locked is not None and is_same_promise(locked.definition, definition)
 
-    async def run(self) -> None:
+    async def run(self, on_judged: Callable[[PluginName], Awaitable[None]]) -> None:
+        """Judge changes and save pins, until cancelled.
+
+        `on_judged` is called when changes of a server were judged, so that `check` returns their judgement.
+        """
         while True:
             with anyio.move_on_after(RETRY_S if self._unsaved or self._unread else math.inf) as waited:
                 await self._requested.wait()
@@ -274,7 +273,7 @@ class ContractWatch:
                 servers |= self._unread
                 self._unread.clear()
             for server in servers:
-                await self.on_judged(server)
+                await on_judged(server)
             self._is_judging = False
             self._settled.set()
             self._settled = anyio.Event()

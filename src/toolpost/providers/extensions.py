@@ -20,7 +20,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from toolpost.providers.client_meta import select_meta
 from toolpost.providers.relay import SEPARATOR, Relay, RelayProvider
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.tool import ProvidedTool
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.transport import ServerRefused, encode

@@ -10,8 +10,8 @@ from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName
 from toolpost.contracts.contract import KnownLimits
 from toolpost.contracts.rules import rules_digest
-from toolpost.providers.servers import ServerProvider
-from toolpost.store import Verdicts
+from toolpost.providers.server_provider import ServerProvider
+from toolpost.store.verdicts import Verdicts
 
 _log = logging.getLogger("toolpost.contracts")
 

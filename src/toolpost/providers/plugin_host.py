@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
@@ -37,8 +37,7 @@ from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, 
 from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
-    from toolpost.credentials.pending_logins import Logins
-    from toolpost.providers.server_host import Servers
+    from toolpost.providers.watched import WatchedTools
 
 _log = logging.getLogger("toolpost.plugins")
 
@@ -94,6 +93,14 @@ class PluginCandidate:
     for_everyone: bool = False
     """Whether every caller sees it, on every path and in every scope: it must show a caller nothing but its own. Annotations as
     read-only hold all the same."""
+
+
+@dataclass(frozen=True)
+class HookSpecs:
+    """Hooks that plugins may implement, beside those of the kernel. A part calls them, with `Host.find_hooks`."""
+
+    module: ModuleType
+    """Its functions that are marked with `hookspec`."""
 
 
 def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
@@ -153,20 +160,19 @@ class Plugins:
         tags: Mapping[str, Iterable[str]] = MappingProxyType({}),
         notify: Callable[[Notification], None] = lambda _: None,
         on_change: Callable[[Collection[str]], None] = lambda _: None,
+        find_sampler: Callable[[], Sampler | None] = lambda: None,
     ) -> None:
         """Take limits for all tools; `chosen` are plugins that are served alone, whose tools have no prefix.
 
         `tags` are those of plugins, by name. `notify` sends notifications to clients; `on_change` is called with the name of a
-        plugin whose tools have changed.
+        plugin whose tools have changed. `find_sampler` is asked, when a plugin is loaded, for what answers sampling for plugins
+        whose client does not.
         """
         self._tags = tags
         self._notify = notify
         self._on_change = on_change
-        self.sampler: Sampler | None = None
-        """Answers sampling for plugins whose client does not; set before plugins are loaded."""
-        self.logins: Logins | None = None
-        """Where people log in; set once servers are there."""
-        self._holder: Servers | None = None
+        self._find_sampler = find_sampler
+        self._holder: WatchedTools | None = None
         self._chosen = chosen
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
@@ -299,6 +305,10 @@ class Plugins:
                 f"The plugin `{chosen}` is to be served alone, and is disabled.", hint="check plugins.disable"
             )
 
+    def add_hooks(self, hooks: HookSpecs) -> None:
+        """Let plugins implement these hooks; before plugins are loaded."""
+        self._manager.add_hookspecs(hooks.module)
+
     def implementations(self, hook: str) -> list[Implementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
         by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
@@ -338,7 +348,7 @@ class Plugins:
                 for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
 
-    async def pin_tools(self, holder: "Servers") -> None:
+    async def pin_tools(self, holder: "WatchedTools") -> None:
         """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""
         self._holder = holder
         for plugin in self.plugins:
@@ -491,6 +501,7 @@ class Plugins:
         if inspect.isclass(found) or not self._manager.get_hookcallers(found):
             self._manager.unregister(name=loaded.name)
             raise PluginFailed(_explain_no_plugin(found, loaded.reference))
+        self._check_hooks(found)
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
         for function in loaded.middleware:
@@ -500,7 +511,7 @@ class Plugins:
             plugin=loaded.name,
             notify=self._notify,
             tags=self.tags_of(loaded.name),
-            sampler=self.sampler,
+            sampler=self._find_sampler(),
         )
         loaded.contents = PluginContents(
             loaded.name,
@@ -532,6 +543,18 @@ class Plugins:
             reason = f"{refusal.message} ({place})" if place else refusal.message
             loaded.problems.append(reason)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=reason)
+
+    def _check_hooks(self, found: Any) -> None:
+        known = [name for name, caller in vars(self._manager.hook).items() if getattr(caller, "spec", None) is not None]
+        for caller in self._manager.get_hookcallers(found) or ():
+            mine = next(each for each in caller.get_hookimpls() if each.plugin is found)
+            if caller.has_spec() or mine.optionalhook:
+                continue
+            near = nearest_name(caller.name, known)
+            raise PluginFailed(
+                f"unknown hook `{caller.name}`",
+                hint=f"did you mean `{near}`?" if near else f"known: {', '.join(sorted(known))}",
+            )
 
     def _follow(
         self, plugin: Plugin, loaded: LoadedPlugin, provider: FunctionProvider, services: PluginServices

@@ -40,7 +40,7 @@ from toolpost.providers.input_required import (
 from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.requester import Requester
 from toolpost.providers.resource_owners import Account, ResourceOwners
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import Refusals
 from toolpost.upstreams.lists import ListReader

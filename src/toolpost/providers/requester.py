@@ -7,7 +7,7 @@ from typing import Protocol
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallId, JsonObject
-from toolpost.providers.servers import routing_key
+from toolpost.providers.server_provider import routing_key
 from toolpost.upstreams.server_requests import ClientChannel
 
 

@@ -18,53 +18,6 @@ client_files  the servers in the files of other MCP clients, and Toolpost itself
 jsonc         JSON with comments: reads it, and changes one member of it
 """
 
-from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
-from toolpost.settings.client_files import ClientServers, FoundServer, read_client_file
-from toolpost.settings.effects import changed_keys, make_idle
-from toolpost.settings.loader import config_schema, convert_settings, load_config
-from toolpost.settings.marks import ADVANCED, LATE, SECRET
-from toolpost.settings.model import (
-    CONFIG_NAME,
-    Config,
-    DiscoverySettings,
-    HttpSettings,
-    LimitSettings,
-    PluginSettings,
-    RerankerSettings,
-    StdioSettings,
-    StoreSettings,
-    parse_address,
-)
-from toolpost.settings.servers import ResolvedServer, ServerSettings
-from toolpost.settings.variables import depends_on_user, read_secret
+from toolpost.base.lazy_names import lazy_names
 
-__all__ = [
-    "ADVANCED",
-    "CONFIG_NAME",
-    "LATE",
-    "SECRET",
-    "CallerSettings",
-    "ClientServers",
-    "Config",
-    "DiscoverySettings",
-    "FoundServer",
-    "HttpSettings",
-    "IssuerSettings",
-    "LimitSettings",
-    "OAuthSettings",
-    "PluginSettings",
-    "RerankerSettings",
-    "ResolvedServer",
-    "ServerSettings",
-    "StdioSettings",
-    "StoreSettings",
-    "changed_keys",
-    "config_schema",
-    "convert_settings",
-    "depends_on_user",
-    "load_config",
-    "make_idle",
-    "parse_address",
-    "read_client_file",
-    "read_secret",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

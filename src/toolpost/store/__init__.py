@@ -19,7 +19,6 @@ credentials    encrypted credentials for servers, and who renews them
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were first (pins) and last listed
 seen           which definitions each session has been sent
-threads        conversations: threads, messages, turns
 key_values     small values of plugins, for each caller
 verdicts       verdicts about the definitions of each server
 
@@ -46,38 +45,6 @@ postgres/wakeups      wake-ups through LISTEN and NOTIFY
 CONTRIBUTING.md says how a table is added.
 """
 
-from toolpost.store.audit import AuditLog
-from toolpost.store.audit_values import AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Outcome
-from toolpost.store.base import Store, StoreFacts, open_store, store_exists, verify_audit
-from toolpost.store.known_tools import KnownServer, KnownTools, Pins
-from toolpost.store.seen import SeenTools
-from toolpost.store.threads import Resumable, Thread, ThreadMessage, Threads, Turn, TurnEndRecord
-from toolpost.store.verdicts import Verdicts
-from toolpost.store.wakeups import Wake, Wakeups
+from toolpost.base.lazy_names import lazy_names
 
-__all__ = [
-    "AuditEntry",
-    "AuditFilter",
-    "AuditLog",
-    "AuditRecord",
-    "AuditVerdict",
-    "KnownServer",
-    "KnownTools",
-    "Outcome",
-    "Pins",
-    "Resumable",
-    "SeenTools",
-    "Store",
-    "StoreFacts",
-    "Thread",
-    "ThreadMessage",
-    "Threads",
-    "Turn",
-    "TurnEndRecord",
-    "Verdicts",
-    "Wake",
-    "Wakeups",
-    "open_store",
-    "store_exists",
-    "verify_audit",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

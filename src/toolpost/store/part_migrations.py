@@ -41,6 +41,9 @@ _POSTGRES: Final = """
     ORDER BY t.oid, coalesce(array_position(k.conkey, c.attnum), 0) = 0, array_position(k.conkey, c.attnum), c.attnum
 """
 
+_RENAMED: Final = {"login": "authorization_server"}
+"""Parts that had another name when a store was written."""
+
 _LEDGER: Final = "part_migrations"
 _KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, _LEDGER, *(table.name for table in TABLES)}
 
@@ -69,6 +72,8 @@ def _migrate(part: str, known: Sequence[Migration]) -> Script[None]:
     # Two gateways that start together must not both find a step missing.
     yield lock_name("migrations of parts")
     yield _CREATE_TABLE
+    for earlier, name in _RENAMED.items():
+        yield Statement("UPDATE part_migrations SET part = ?1 WHERE part = ?2", (name, earlier))
     applied = {int(row[0]): str(row[1]) for row in (yield Statement(_APPLIED, (part,)))}
     _check_applied(part, applied, known)
     ((now,),) = yield NOW
@@ -108,7 +113,7 @@ async def parts_with_tables(store: Store) -> list[str]:
     if _LEDGER not in {row[0] for row in await store.scripts.read(lambda: _select(sql))}:
         return []
     rows = await store.scripts.read(lambda: _select("SELECT DISTINCT part FROM part_migrations ORDER BY part"))
-    return [row[0] for row in rows]
+    return [_RENAMED.get(name, name) for name in (str(row[0]) for row in rows)]
 
 
 def _select(sql: str) -> Script[Sequence[Row]]:

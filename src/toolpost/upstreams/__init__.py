@@ -16,3 +16,7 @@ process/                  starts processes, and ends them with everything that t
 
 The contracts of a server's tools, and the validation of their results, are left to `providers`.
 """
+
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

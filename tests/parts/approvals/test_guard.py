@@ -12,14 +12,13 @@ import pytest
 from mcp import Client
 
 from tests.discovery.test_modes import with_servers
+from tests.endpoints.tasks.asking import Tasks
 from tests.parts.approvals.bank import approvals_of, bank, cast, expire, refused, requiring, served
-from tests.parts.tasks.asking import Tasks
 from tests.upstreams.behind import hostile
 from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
-from toolpost.app import open as open_module
-from toolpost.app import open_app
+from toolpost.app import loading, open_app
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Scope
 from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
@@ -28,8 +27,8 @@ from toolpost.discovery import Catalog
 from toolpost.discovery.views import FilteredProvider
 from toolpost.endpoints.auth.roster import CallerTable, KnownCaller
 from toolpost.manifest import bundled_parts
-from toolpost.middleware import _guards_call
 from toolpost.middleware.fast_path import FastPath
+from toolpost.middleware.pipeline import _guards_call
 from toolpost.parts.approvals import part as part_module
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.draw import order
@@ -37,10 +36,9 @@ from toolpost.parts.approvals.rounds import Round, Status
 from toolpost.parts.approvals.rules import ApprovalRules
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
-from toolpost.parts.tasks.settings import TaskSettings
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config, PluginSettings
-from toolpost.settings.model import ModeSettings
+from toolpost.settings.model import ModeSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
@@ -425,7 +423,7 @@ async def test_automatic_eval_is_held_to_the_rules() -> None:
 async def test_mcp_tasks_are_held_to_the_rules(waits: bool) -> None:
     paid: list[int] = []
     config = requiring(wait=waits)
-    config = msgspec.structs.replace(config, parts={**config.parts, "tasks": TaskSettings(after_s=0)})
+    config = msgspec.structs.replace(config, tasks=TaskSettings(after_s=0))
     async with open_app(config, plugins=[bank(paid)]) as app:
         from toolpost.endpoints.memory import open_memory_endpoint
 
@@ -715,10 +713,10 @@ async def test_rules_that_cannot_be_enforced_stop_the_gateway(monkeypatch: pytes
 
 async def test_rules_without_tables_stop_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     without = [
-        replace(part, migrations="toolpost.parts.tasks") if part.name == "approvals" else part
+        replace(part, migrations="toolpost.parts.approvals") if part.name == "approvals" else part
         for part in bundled_parts()
     ]
-    monkeypatch.setattr(open_module, "bundled_parts", lambda: without)  # a package without any
+    monkeypatch.setattr(loading, "bundled_parts", lambda: without)  # a package without any
     with pytest.raises(BadConfiguration, match="cannot be enforced"):
         async with served(requiring(), bank([])):
             pass

@@ -13,24 +13,24 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from nacl.signing import VerifyKey
 
+from tests.endpoints.tasks.asking import Tasks
 from tests.parts.approvals.bank import approvals_of, bank, requiring, served
 from tests.parts.approvals.test_vrf import VECTORS
-from tests.parts.tasks.asking import Tasks
 from tests.proofs import proves
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, server_environment
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId
 from toolpost.base.signing import SigningKey
-from toolpost.base.turns import AgentEvent, TextChunk
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.parts.agents import TextChunk
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.approvals.plugin import _resolve_voters
 from toolpost.parts.approvals.settings import ApprovalSettings
 from toolpost.parts.approvals.subject import message_of_vote
-from toolpost.parts.tasks.settings import TaskSettings
 from toolpost.settings import PluginSettings
-from toolpost.settings.model import AuditSettings
+from toolpost.settings.model import AuditSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, data_of, error_of, parts_with
 
@@ -133,8 +133,7 @@ async def test_a_private_key_is_written_down_nowhere(url: str, caplog: pytest.Lo
     """Not in the audit, nor the log, nor an approval, nor a stored task; the audit's digest does not depend on it either."""
     other = SECRET[::-1]
     config = requiring(url=url, tools=["approvals__*"])
-    parts = {**config.parts, "tasks": TaskSettings(after_s=0)}
-    config = msgspec.structs.replace(config, parts=parts, audit=AuditSettings(sample=1.0))
+    config = msgspec.structs.replace(config, tasks=TaskSettings(after_s=0), audit=AuditSettings(sample=1.0))
     with caplog.at_level(logging.DEBUG):
         async with open_app(config) as app:
             async with Client(

@@ -37,13 +37,13 @@ from toolpost.app import open_app
 from toolpost.app.reload import apply_config
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.parts import Api, Script, Statement, TokenIssuer
+from toolpost.parts import Api, TokenIssuer
 from toolpost.parts.authorization_server import PART, pace, passphrase, records, routes
 from toolpost.parts.authorization_server import server as login_server
 from toolpost.parts.authorization_server.clients import LoginClient
 from toolpost.parts.authorization_server.routes import find_address
 from toolpost.parts.authorization_server.server import AuthorizationServer
-from toolpost.store import AuditFilter
+from toolpost.store import AuditFilter, Script, Statement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -139,7 +139,7 @@ async def test_the_metadata_says_what_there_is(open_gateway: OpenGateway) -> Non
 
 async def test_login_is_off_by_default() -> None:
     async with open_app(IN_MEMORY, bundled=False, parts=[PART]) as app:
-        assert app.contributions.parts == ["login"]
+        assert app.contributions.parts == ["authorization_server"]
         assert not app.contributions.all(TokenIssuer)
         assert not app.contributions.all(Api)
 

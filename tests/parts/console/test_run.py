@@ -18,7 +18,7 @@ from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden
 from toolpost.credentials.vault import Vault
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.pending_channel import PolledChannel
+from toolpost.endpoints.tasks.polled_channel import PolledChannel
 from toolpost.parts.approvals.rounds import RoundId
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.console.api.run import CallStream

@@ -14,9 +14,8 @@ import pytest
 
 from tests.postgres import Postgres
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
-from toolpost.parts import open_part_store
 from toolpost.parts.export import PART
-from toolpost.store import AuditEntry, Store
+from toolpost.store import AuditEntry, Store, open_part_store
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 

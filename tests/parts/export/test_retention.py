@@ -9,12 +9,11 @@ import pytest
 from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.parts.export.test_export import exporting_to, webhook
 from tests.waiting import until
-from toolpost.parts import open_part_store
 from toolpost.parts.export import PART, retention
 from toolpost.parts.export.exporter import read_floor
 from toolpost.parts.export.retention import apply_retention
 from toolpost.parts.export.settings import RetentionSettings
-from toolpost.store import AuditFilter, Store
+from toolpost.store import AuditFilter, Store, open_part_store
 from toolpost.store.audit_file import find_archive_break
 from toolpost.store.copying import copy_store
 from toolpost.store.scripts import Script, Statement

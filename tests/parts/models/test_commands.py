@@ -16,9 +16,9 @@ from tests.parts.models.test_tools import asked, config_of, refused
 from tests.parts.trail.test_api import get, shared
 from toolpost.app import open_app, open_http
 from toolpost.cli.main import main as cli
-from toolpost.parts import open_part_store
 from toolpost.parts.models import PART
 from toolpost.parts.models.stats import ModelAttempt, Stats
+from toolpost.store import open_part_store
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,8 @@ from tests.ways import AUTOMATIC, plugin_of
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.models.settings import MODELS, ModelSettings
-from toolpost.settings import Config, DiscoverySettings, RerankerSettings
+from toolpost.settings import Config
+from toolpost.settings.model import DiscoverySettings, RerankerSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -10,13 +10,12 @@ import pytest
 
 from tests.postgres import Postgres
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app
-from toolpost.app.running import App
-from toolpost.parts import open_part_store
+from toolpost.app import App, open_app
 from toolpost.parts.results import PART
 from toolpost.parts.results.kept import KeptResults
 from toolpost.parts.results.settings import RESULTS, ResultSettings
 from toolpost.settings import Config, StoreSettings
+from toolpost.store import open_part_store
 
 LIMIT = 2_000
 

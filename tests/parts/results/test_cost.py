@@ -12,9 +12,9 @@ import pytest
 from anyio import to_thread
 
 from tests.docs.test_call_path import served, traced
+from tests.endpoints.tasks.asking import HttpPeer
 from tests.parts.results.conftest import limited, open_limited
 from tests.parts.results.test_wire import large
-from tests.parts.tasks.asking import HttpPeer
 from tests.upstreams.behind import hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost import Plugin

@@ -12,14 +12,13 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult, ResourceLink, TextContent
 
+from tests.endpoints.tasks.asking import AT_ONCE, Tasks
 from tests.parts.results.conftest import LIMIT, limited, open_limited
-from tests.parts.tasks.asking import AT_ONCE, Tasks
 from tests.plugins.bulk import plugin as bulk
 from tests.proofs import proves
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way, stdio_server
 from tests.wire.callers import Project, client_of
-from toolpost.app import open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_http
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.endpoints.memory import open_memory_endpoint

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.parts import open_part_store
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.service import Trail
+from toolpost.store import open_part_store
 
 OpenTrail = Callable[[], AbstractAsyncContextManager[Trail]]
 

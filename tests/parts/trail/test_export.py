@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.hostile.attacks import slowness
 from tests.parts.trail.test_sessions import ANN, thought
 from toolpost.cli.main import main as cli
-from toolpost.parts import open_part_store
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.export import encode_line, export_proof, export_session
 from toolpost.parts.trail.service import Trail
@@ -31,6 +30,7 @@ from toolpost.parts.trail.verify_trail import (
     root_of,
     verifies_signature,
 )
+from toolpost.store import open_part_store
 
 pytestmark = pytest.mark.anyio
 

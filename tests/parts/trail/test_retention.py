@@ -15,12 +15,12 @@ from tests.parts.trail.test_sessions import ANN, thought
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
 from toolpost.app import open_app
 from toolpost.contracts.errors import NotFound
-from toolpost.parts import Script, Statement
 from toolpost.parts.trail import service
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
 from toolpost.parts.trail.service import Trail
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings import StoreSettings
+from toolpost.store import Script, Statement
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]

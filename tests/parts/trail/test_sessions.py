@@ -10,10 +10,10 @@ from tests.parts.trail.conftest import OpenTrail
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import InvalidArguments, InvalidRequest, NotFound
-from toolpost.parts import Script, Statement, open_part_store
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.service import Thought, Trail
 from toolpost.parts.trail.verify_trail import check_proof, hash_of
+from toolpost.store import Script, Statement, open_part_store
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config
 from toolpost.store import AuditFilter
 from toolpost.store.audit_file import append_records, last_record
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.group import outer_options
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 

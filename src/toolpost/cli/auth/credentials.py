@@ -27,8 +27,8 @@ from toolpost.settings.credentials import key_place_of
 from toolpost.settings.section import credential_users
 from toolpost.settings.variables import split_own_values
 from toolpost.store import open_store, store_exists
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import suggest, warn
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line, print_table, table

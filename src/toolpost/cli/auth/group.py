@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from toolpost.manifest import Command
-from toolpost.terminal.examples import examples
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.group import LazyGroup, commands_of_parts
 
 COMMANDS: Final = {

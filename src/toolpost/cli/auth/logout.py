@@ -8,8 +8,8 @@ from toolpost.cli.login.command import caller_option, open_authorization
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line
 from toolpost.terminal.text import printable

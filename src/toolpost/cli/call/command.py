@@ -19,8 +19,8 @@ from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.call.questions import NO_TERMINAL
 from toolpost.cli.quiet_app import complete_tool_names
 from toolpost.contracts.errors import ErrorCode
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode, exit_code_of
 from toolpost.terminal.failures import as_clause, issues_in, show_error, tell
 from toolpost.terminal.options import (

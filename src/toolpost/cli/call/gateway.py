@@ -28,7 +28,7 @@ from toolpost.contracts.errors import (
     UpstreamUnavailable,
 )
 from toolpost.discovery.automatic import AUTOMATIC_EVAL
-from toolpost.middleware import ProgressNotification
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.net.client import HttpClient
 from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from toolpost.middleware import ProgressNotification
+from toolpost.middleware.progress import ProgressNotification
 from toolpost.terminal.tables import cut
 from toolpost.terminal.text import printable
 

@@ -13,8 +13,9 @@ from toolpost.cli.clients.known import CLIENTS, list_client_files
 from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, non_default_values, parse_servers, render_server
 from toolpost.contracts.errors import BadConfiguration, NotFound
-from toolpost.settings import CONFIG_NAME, FoundServer, ServerSettings, read_client_file
-from toolpost.terminal.examples import examples
+from toolpost.settings import CONFIG_NAME, ServerSettings
+from toolpost.settings.client_files import FoundServer, read_client_file
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import suggest, tell, warn
 from toolpost.terminal.group import ImporterGroup

@@ -20,8 +20,8 @@ from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_parts, installed_parts, resolve
 from toolpost.settings import Config
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import (

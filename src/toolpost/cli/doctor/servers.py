@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.lock.states import list_skills
@@ -21,7 +22,7 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
 from toolpost.protocol.era import STATELESS
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import Config, PluginSettings
 from toolpost.settings.masking import make_concealer
 from toolpost.terminal.failures import as_clause
@@ -66,7 +67,8 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
     )
     conceal = make_concealer(spec)
     began = time.monotonic()
-    async with open_app(alone, bundled=False, servers=[spec], enforces_lock=False, credentials_of=config) as app:
+    options = OpenOptions(enforces_lock=False, credentials_of=config)
+    async with open_app(alone, bundled=False, servers=[spec], options=options) as app:
         source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()
@@ -125,9 +127,9 @@ def _facts(source: ServerProvider, report: ServerReport, took_s: float) -> JsonO
 def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Diagnosis]:
     if not source.definitions:
         yield warning("no-tools", "it has no tools")
-    if report.oddities:
+    if report.protocol_errors:
         yield warning(
-            "oddities",
+            "protocol-errors",
             "it sends messages that are not valid MCP",
             hint="a server on stdio must write only MCP messages to stdout, and logs to stderr",
         )

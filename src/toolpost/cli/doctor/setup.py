@@ -28,14 +28,15 @@ from toolpost.credentials.login_flow import is_pending_login
 from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.host.part import PartDoctor
-from toolpost.plugins import BUNDLED
+from toolpost.manifest import bundled_plugins
 from toolpost.providers.plugin_host import LoadedPlugin
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
-from toolpost.store import AuditFilter, AuditLog, Store, open_store, store_exists
+from toolpost.store import AuditFilter, Store, open_store, store_exists
+from toolpost.store.audit import AuditLog
 from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
@@ -235,7 +236,7 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     alone = msgspec.structs.replace(without_store(sound), servers={}, parts=in_use)
     if find_idle_sections(alone):
         return []
-    taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
+    taken = [name for name, server in config.servers.items() if server.enabled and name in bundled_plugins()]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, enforces_lock=False) as app:

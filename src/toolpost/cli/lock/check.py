@@ -11,8 +11,8 @@ from toolpost.cli.lock.output import print_drifts, render_github, render_markdow
 from toolpost.cli.lock.states import LockFile, filter_by_source, load_live_tools, lock_option, only_option
 from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.lockfile import Drift, count_tools, drifts
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import warn
 from toolpost.terminal.findings import pluralize

@@ -19,8 +19,8 @@ from toolpost.cli.lock.states import (
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import pluralize

@@ -26,12 +26,13 @@ from toolpost.providers import Provider
 from toolpost.providers.extensions import find_declared
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import Refusals
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
-from toolpost.store import Pins, open_store, store_exists
+from toolpost.store import open_store, store_exists
+from toolpost.store.known_tools import Pins
 from toolpost.terminal.failures import suggest, warn
 
 Result = TypeVar("Result")

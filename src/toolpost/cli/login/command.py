@@ -30,8 +30,8 @@ from toolpost.settings.masking import make_concealer
 from toolpost.settings.section import SERVERS, credential_users
 from toolpost.settings.servers import resolve_server
 from toolpost.store import open_store
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.options import config_option, json_option, load_cli_config
 from toolpost.terminal.tables import print_json_line

@@ -26,8 +26,8 @@ from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
+from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.options import (

@@ -17,6 +17,7 @@ from toolpost.endpoints.auth.oauth_keys import SigningKeys
 from toolpost.endpoints.auth.oauth_rules import IssuerRules, OAuthRules
 from toolpost.endpoints.auth.roster import Claims, TokenIssuer
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
+from toolpost.net.network import Network
 
 LEEWAY_S: Final = 10
 LATEST: Final = 10**11
@@ -84,6 +85,27 @@ class ResourceServer:
 
     def _refusal(self, message: str) -> Refused:
         return unauthorized(message, self.rules.challenge("invalid_token", message))
+
+
+class IdTokens:
+    """The ID tokens of one OpenID Connect provider, of which this gateway is a client."""
+
+    def __init__(self, issuer: str, client_id: str, network: Network) -> None:
+        self._rules = IssuerRules(issuer=issuer, audiences=(client_id,), network=network)
+        self._keys = SigningKeys(self._rules)
+
+    async def discover(self) -> JsonObject:
+        """Fetch the provider's metadata; raises ValueError if there is none of its own."""
+        return await self._keys.discover()
+
+    async def verify(self, token: bytes) -> JsonObject:
+        """Return the claims of a valid token that names a person; raises `Refused`, with 503 while there are no keys."""
+        try:
+            claims = await verify_jwt(token, self._rules, self._keys, audience=self._rules.audiences)
+            parse_claims(claims, self._rules.issuer, 0.0, None)
+        except InvalidToken as error:
+            raise unauthorized(str(error)) from error
+        return claims
 
 
 class _Issuer:

@@ -1,1 +1,5 @@
 """Clients over streamable HTTP."""
+
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

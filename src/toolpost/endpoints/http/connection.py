@@ -41,7 +41,7 @@ from toolpost.endpoints.http.framing import (
 )
 from toolpost.endpoints.http.head import RequestHead
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 
 KEEP_ALIVE_S: Final = 75.0
 PLAIN_HEAD_LIMIT: Final = 16_384

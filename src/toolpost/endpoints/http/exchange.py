@@ -14,7 +14,7 @@ import anyio
 from toolpost.endpoints.http.event_log import EventLog
 from toolpost.endpoints.http.request import Receive, Send
 from toolpost.endpoints.http.sessions import Session
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 
 WATCH_AFTER_S: Final = 0.02
 """A call that takes longer than this gets a task that watches for its client's disconnect; most calls are spared it."""

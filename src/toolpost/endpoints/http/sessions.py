@@ -13,7 +13,7 @@ from toolpost.endpoints.client_session import HandshakeClient
 from toolpost.endpoints.http.event_log import EventLog, EventLogs
 from toolpost.endpoints.in_flight import InFlight
 from toolpost.fairness import Shares
-from toolpost.middleware import Call
+from toolpost.middleware.call import Call
 from toolpost.protocol.era import Revision, agree_version
 from toolpost.upstreams.server_requests import takes_server_requests
 

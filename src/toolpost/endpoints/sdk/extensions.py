@@ -22,15 +22,15 @@ from toolpost.endpoints.sdk.passthrough import merge_envelope
 from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.fairness import Shares
-from toolpost.middleware import info_of
 from toolpost.middleware.extensions import ExtensionSteps, describe_method
+from toolpost.middleware.pipeline import info_of
 from toolpost.protocol.era import SERVER_INFO
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
 from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from toolpost.providers.extensions import Extensions, find_named_tool
 from toolpost.providers.relay import Relay, RelayProvider
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.notifications import ExtensionBudget
 from toolpost.upstreams.transport import ServerRefused

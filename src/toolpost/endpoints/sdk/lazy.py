@@ -11,11 +11,11 @@ from toolpost.base.late_import import import_in_thread
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import TokenIssuer, TokenVerifier
 from toolpost.endpoints.input_rounds import MultiRoundRequests
-from toolpost.endpoints.tasks import Tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.providers.relay import Relay
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkServer
@@ -30,8 +30,8 @@ class LazySdk:
         audit: AuditLog,
         rounds: MultiRoundRequests,
         shares: EndpointShares,
+        tasks: TaskEndpoint,
         instructions: str | None = None,
-        tasks: Tasks | None = None,
         middleware: Sequence[Any] = (),
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,
@@ -66,7 +66,7 @@ class LazySdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    parts = (self._relay, self._audit, self._rounds, self._shares, self._instructions, self._tasks)
+                    parts = (self._relay, self._audit, self._rounds, self._shares, self._tasks, self._instructions)
                     limits = (self._mode, self._instructions_limit, self._steps)
                     sdk = await import_in_thread("toolpost.endpoints.sdk.server")
                     server: SdkServer = await to_thread.run_sync(sdk.SdkServer, *parts, self._middleware, *limits)

@@ -36,14 +36,15 @@ from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
-from toolpost.endpoints.tasks import EXTENSION, Tasks
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.extension import EXTENSION
 from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.providers.relay import Relay, capabilities_of
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
 
 EVENTS_KEPT: Final = 100
@@ -117,8 +118,8 @@ class SdkServer:
         audit: AuditLog,
         rounds: MultiRoundRequests,
         shares: EndpointShares,
+        tasks: TaskEndpoint,
         instructions: str | None = None,
-        tasks: Tasks | None = None,
         middleware: Sequence[Any] = (),
         mode: Scope = UNLIMITED,
         instructions_limit: int = 0,

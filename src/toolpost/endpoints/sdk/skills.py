@@ -32,7 +32,7 @@ from toolpost.providers.extensions import find_declared
 from toolpost.providers.plugin_contents import PluginContents
 from toolpost.providers.relay import Relay
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.upstreams.transport import ServerRefused
 

@@ -31,20 +31,20 @@ from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.discovery.views import View, tags_of
 from toolpost.endpoints.sdk.client import SEND_LIMIT_S
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
-from toolpost.endpoints.sdk.task_notifications import (
+from toolpost.endpoints.tasks.endpoint import TaskEndpoint
+from toolpost.endpoints.tasks.notifications import (
     AcknowledgingSession,
     ListenContext,
     open_task_notifications,
     parse_task_ids,
 )
-from toolpost.endpoints.tasks import Tasks
 from toolpost.fairness import EndpointShares
 from toolpost.protocol.era import CLIENT_CAPABILITIES
 from toolpost.protocol.extensions import declares_extensions, select_extensions
 from toolpost.protocol.rpc import INTERNAL_ERROR
 from toolpost.providers.relay import Relay, Subscription
 from toolpost.providers.requester import Requester
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import NAME_LIMIT
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
@@ -97,7 +97,7 @@ class SubscribedSession:
 class Subscribers:
     """All sessions and subscriptions. Each is sent only notifications of servers that it sees."""
 
-    def __init__(self, relay: Relay, shares: EndpointShares, tasks: Tasks | None = None) -> None:
+    def __init__(self, relay: Relay, shares: EndpointShares, tasks: TaskEndpoint) -> None:
         self._relay = relay
         self._shares = shares
         self._tasks = tasks
@@ -258,7 +258,7 @@ class Subscribers:
     async def _listen_within(
         self, viewer: Viewer, context: Any, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        named = parse_task_ids(params) if self._tasks is not None else ()
+        named = parse_task_ids(params)
         relay = self._relay_of(viewer)
         subscribed: list[Subscription] = []
         subscription = _OpenSubscription(viewer, context)
@@ -280,7 +280,7 @@ class Subscribers:
                     )
             _SUBSCRIPTION.set(subscription)
             with subscription.scope:
-                if self._tasks is None or not named:
+                if not named:
                     return await self._listen(subscription.context, params)
                 opened = open_task_notifications(self._tasks, named, viewer.caller, subscription.context)
                 async with opened as acknowledging:

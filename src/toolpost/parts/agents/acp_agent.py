@@ -12,15 +12,15 @@ import pydantic
 from acp import PROTOCOL_VERSION, RequestError, schema, text_block
 from acp.client.connection import ClientSideConnection
 
-from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, AgentSessionId, JsonObject
-from toolpost.base.turns import AgentEnd, AgentEvent, EndReason
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, ToolFailed
+from toolpost import CapabilityMissing, ToolFailed, __version__
+from toolpost.base import META_KEY, JsonObject, event
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.acp_client import AcpClient
 from toolpost.parts.agents.agent import AgentGone, AgentSpec, SessionOptions
 from toolpost.parts.agents.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.agents.gateway_server import NAME, make_auth_headers, make_bridge_command
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, EndReason
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -16,14 +16,12 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.base.redaction import conceal_known
+from toolpost.base import JsonObject, conceal_known, event
 from toolpost.parts.agents.agent import AgentGone, AgentOutputTooLong, unwrap_group
 from toolpost.processes import tree as process_tree
 from toolpost.processes.tree import each_line, each_log_line
+from toolpost.protocol import BadShape, check_shape
 from toolpost.protocol.lines import OversizedLine
-from toolpost.protocol.shape import BadShape, check_shape
 from toolpost.upstreams.outbox import Outbox
 
 _log = logging.getLogger("toolpost.parts.agents")

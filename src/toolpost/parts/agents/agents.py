@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from anyio import to_thread
 
-from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.ids import AgentSessionId
-from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import CapabilityMissing, InvalidRequest
+from toolpost import Caller, CapabilityMissing, Principal
+from toolpost.base import nearest_name
+from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.parts.agents.agent import Agent, AgentSession, AgentSpec, SessionOptions
 from toolpost.parts.agents.gateway_server import open_gateway_access
+from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
 from toolpost.parts.agents.session_pool import OnGone, OpenedSession, SessionOpener
-from toolpost.store.threads import Thread, Threads
+from toolpost.parts.agents.threads import Thread, Threads
+from toolpost.parts.agents.values import InvokeOptions
 
 
 class LazyAgent:

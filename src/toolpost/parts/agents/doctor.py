@@ -6,17 +6,18 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
-from toolpost.base.nearest import nearest_name
+from toolpost import ToolpostError
+from toolpost.base import nearest_name
 from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
-from toolpost.contracts.errors import BadConfiguration, ToolpostError
-from toolpost.host.part import PartDoctor
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import PartDoctor
 from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.agents import LazyAgent
 from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
-from toolpost.settings import Config
-from toolpost.settings.masking import make_concealer
-from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, problem
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.settings import Config, make_concealer
+from toolpost.terminal import Diagnosis, Group, note, ok, problem
+from toolpost.terminal.findings import is_installed
+from toolpost.upstreams import ServerSpec
 
 
 class ConversationsDoctor(PartDoctor):

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.caller import Caller, GatewayAccess, Scope
+from toolpost import Caller
+from toolpost.base import Scope
+from toolpost.base.caller import GatewayAccess
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 
 NAME: Final = "toolpost"

@@ -9,9 +9,9 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from toolpost.authoring.conversation import TurnInfo
-from toolpost.base.events import event
-from toolpost.contracts.errors import ToolFailed
+from toolpost import ToolFailed
+from toolpost.base import event
+from toolpost.parts.agents.values import TurnInfo
 from toolpost.providers.plugin_host import Implementation, Plugins
 
 _log = logging.getLogger("toolpost.parts.agents")

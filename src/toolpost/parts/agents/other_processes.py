@@ -10,12 +10,12 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import ThreadId, TurnId
-from toolpost.contracts.errors import GatewayError
+from toolpost.base import ThreadId, event
+from toolpost.contracts import GatewayError
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.threads import Threads
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store.threads import Threads
-from toolpost.store.wakeups import Wakeups
+from toolpost.store import Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from toolpost.contracts.errors import QueueOverloaded
+from toolpost import QueueOverloaded
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -11,14 +11,14 @@ from typing import Final
 import anyio
 import psutil
 
-from toolpost.base.clocks import steady_s
-from toolpost.base.events import event
-from toolpost.base.ids import TurnId
-from toolpost.base.turns import Heartbeat, TurnStarted
-from toolpost.contracts.errors import CallCancelled, GatewayError, NotFound
+from toolpost import NotFound
+from toolpost.base import event, steady_s
+from toolpost.contracts import CallCancelled, GatewayError
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.threads import Resumable, Threads, Turn, TurnEndRecord
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.processes.tree import birth_of
-from toolpost.store.threads import Resumable, Threads, Turn, TurnEndRecord
+from toolpost.parts.agents.turn_events import Heartbeat, TurnStarted
+from toolpost.processes import birth_of
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -7,9 +7,10 @@ from typing import NewType
 
 import msgspec
 
-from toolpost.base.caller import Caller, Scope
-from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
+from toolpost import Caller, CallerId
+from toolpost.base import Scope, ThreadId
 from toolpost.parts.agents.agent import AgentSpec
+from toolpost.parts.agents.ids import AgentSessionId
 
 ProfileDigest = NewType("ProfileDigest", str)
 

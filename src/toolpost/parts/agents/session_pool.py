@@ -23,9 +23,9 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, ThreadId
-from toolpost.contracts.errors import GatewayError, QueueOverloaded, ToolpostError, ToolTimedOut
+from toolpost import CallerId, QueueOverloaded, ToolpostError
+from toolpost.base import ThreadId, event
+from toolpost.contracts import GatewayError, ToolTimedOut
 from toolpost.fairness import Callers, over_limit
 from toolpost.metrics import Counter as MetricCounter
 from toolpost.metrics import Metrics

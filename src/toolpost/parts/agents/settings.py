@@ -10,12 +10,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import ADVANCED, LATE
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, LATE, Config, Seconds, expand_variables
 from toolpost.settings.callers import Tags, Tools, check_patterns
-from toolpost.settings.model import Config, Seconds
-from toolpost.settings.section import Section
-from toolpost.settings.variables import expand_variables
 
 AgentKind = Literal["acp", "claude"]
 AgentPermissions = Literal["deny", "read", "allow"]

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
 
-from toolpost.base.attention import ActionItem
-from toolpost.base.caller import Principal
-from toolpost.base.ids import Json
-from toolpost.contracts.errors import InvalidRequest
-from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost import Principal
+from toolpost.base import Json
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
+from toolpost.parts import ActionItem
 from toolpost.parts.approvals.records import no_round
 from toolpost.parts.approvals.results import may_see, render_round, render_vote
 from toolpost.parts.approvals.rounds import Round

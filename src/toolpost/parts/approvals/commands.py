@@ -10,9 +10,8 @@ import anyio
 import click
 import msgspec
 
-from toolpost.base.caller import OPERATOR
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import NotFound
+from toolpost import CallerId, NotFound
+from toolpost.base import OPERATOR, JsonObject
 from toolpost.parts.approvals import PART
 from toolpost.parts.approvals.part import make_approvals
 from toolpost.parts.approvals.peers import Peers
@@ -22,15 +21,18 @@ from toolpost.parts.approvals.service import Approvals, parse_round_id
 from toolpost.parts.approvals.settings import APPROVALS, PEERS
 from toolpost.parts.approvals.voter import ProvenVoter, identify_voter
 from toolpost.settings import Config, load_config
-from toolpost.store import Store, store_exists
-from toolpost.store.part_migrations import open_part_store
-from toolpost.store.urls import shown_url
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.store import Store, open_part_store, shown_url, store_exists
+from toolpost.terminal import (
+    SuggestingGroup,
+    config_option,
+    examples,
+    json_option,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
+)
 
 LISTED: Final = 100
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import PartDoctor
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import PartDoctor
 from toolpost.parts.approvals.settings import (
     APPROVALS,
     OPERATOR_VOTER,
@@ -14,7 +14,7 @@ from toolpost.parts.approvals.settings import (
     voters_of,
 )
 from toolpost.settings import Config, read_secret
-from toolpost.terminal.findings import Finding, ok, problem, warning
+from toolpost.terminal import Finding, ok, problem, warning
 
 
 class ApprovalsDoctor(PartDoctor):

@@ -9,7 +9,7 @@ cannot know them before: the key is not the one that `vrf_eval` uses for everyon
 from dataclasses import dataclass
 from hashlib import sha256
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

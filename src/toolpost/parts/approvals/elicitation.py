@@ -9,13 +9,12 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, event
 from toolpost.parts.approvals.rounds import CHOICES, Choice
 from toolpost.parts.approvals.service import RoundView
-from toolpost.protocol.rpc import encode
-from toolpost.upstreams.server_requests import ELICITATION, ClientChannel, check_client_can_answer
-from toolpost.upstreams.transport import ServerRefused
+from toolpost.protocol import encode
+from toolpost.upstreams import ClientChannel, ServerRefused
+from toolpost.upstreams.server_requests import ELICITATION, check_client_can_answer
 
 _log = logging.getLogger("toolpost.approvals")
 

@@ -12,16 +12,15 @@ from typing import Any, Final
 
 import anyio
 
+from toolpost import Caller, Forbidden, Principal, ToolpostError
 from toolpost.authoring.middleware import ToolInfo
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.ids import META_KEY, CallId
-from toolpost.contracts.contract import Contract
-from toolpost.contracts.errors import Forbidden, InvalidRequest, ToolpostError
+from toolpost.base import META_KEY, CallId
+from toolpost.contracts import Contract, InvalidRequest
 from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.fairness import Shares
-from toolpost.middleware import Call, CheckedResult, info_of
-from toolpost.middleware.interface import NextStep
+from toolpost.middleware import Call, CheckedResult, NextStep
+from toolpost.middleware.pipeline import info_of
 from toolpost.parts import Guard
 from toolpost.parts.approvals.draw import Draw
 from toolpost.parts.approvals.elicitation import ELICITATION_LIMIT_S, ask_for_vote

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolpost.base.ids import PluginName
+from toolpost.base import PluginName
 from toolpost.parts.approvals.settings import APPROVALS, PEERS, check_approvals, read_public_key
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
     from toolpost.parts.approvals.sample import SampleGuard
     from toolpost.parts.approvals.service import Approvals
     from toolpost.settings import Config

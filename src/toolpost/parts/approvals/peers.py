@@ -26,20 +26,17 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.signing import is_signed_by
+from toolpost import Forbidden, QueueOverloaded, ToolpostError
+from toolpost.base import Json, JsonObject, event, is_signed_by
+from toolpost.contracts import InvalidRequest
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.errors import Forbidden, InvalidRequest, QueueOverloaded, ToolpostError
-from toolpost.net.client import HttpClient, HttpFailed
-from toolpost.net.network import DIRECT, Network
+from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.settings import read_secret
-from toolpost.store import AuditFilter, Store
-from toolpost.store.scripts import NOW, Row, Script, Statement
+from toolpost.store import NOW, AuditFilter, Row, Script, Statement, Store
 
 _log = logging.getLogger("toolpost.approvals")
 

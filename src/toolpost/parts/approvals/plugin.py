@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from toolpost.authoring import Context, Plugin
-from toolpost.base.caller import OPERATOR
-from toolpost.base.version import __version__
-from toolpost.contracts.digest import digest_of_bytes
-from toolpost.contracts.errors import Forbidden, InvalidArguments, ToolFailed
+from toolpost import Context, Forbidden, InvalidArguments, Plugin, ToolFailed, __version__
+from toolpost.base import OPERATOR
+from toolpost.contracts import digest_of_bytes
 from toolpost.parts.approvals.records import no_round
 from toolpost.parts.approvals.results import (
     LevelName,
@@ -24,7 +22,7 @@ from toolpost.parts.approvals.service import VRF_KEY, Approvals, RoundView, pars
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER, ROLE, voters_of
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
     from toolpost.parts.approvals.peers import Peers
 
 RoundIdText = Annotated[str, Field(description="the id of a round, a number", pattern=r"^[0-9]{1,18}$")]

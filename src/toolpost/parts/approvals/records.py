@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
+from toolpost import Forbidden, NotFound, QueueOverloaded
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vote, decide, tally
-from toolpost.store import AuditEntry
+from toolpost.store import NOW, AuditEntry, Row, Script, Statement, change, lock_name, marks
 from toolpost.store.audit import append_entries
 from toolpost.store.chain import values_of
-from toolpost.store.scripts import NOW, Row, Script, Statement, change, lock_name, marks
 
 _ROUND: Final = tuple(field.name for field in fields(Round))
 _VOTE: Final = tuple(field.name for field in fields(Vote))

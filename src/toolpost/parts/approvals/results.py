@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel, Field
 
-from toolpost.base.caller import Caller
+from toolpost import Caller
 from toolpost.parts.approvals.rounds import Round, Vote
 from toolpost.parts.approvals.service import Approvals, RoundView
 from toolpost.parts.approvals.subject import message_of_vote

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolpost import Forbidden
 from toolpost.authoring.middleware import ToolInfo
-from toolpost.base.caller import Scope
-from toolpost.base.ids import JsonObject, make_full_name
-from toolpost.contracts.errors import Forbidden
-from toolpost.contracts.schema import Schema, compile_schema
+from toolpost.base import JsonObject, Scope
+from toolpost.base.ids import make_full_name
+from toolpost.contracts import compile_schema
+from toolpost.contracts.schema import Schema
 from toolpost.parts.approvals.rounds import default_quorum
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings, voters_of
 

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
+from toolpost import ToolpostError
 from toolpost.authoring.middleware import ToolInfo
-from toolpost.base.events import event
-from toolpost.base.redaction import conceal_known, redact
-from toolpost.contracts.errors import ToolpostError
-from toolpost.middleware import Call, CheckedResult
+from toolpost.base import conceal_known, event, redact
+from toolpost.middleware import Call, CheckedResult, NextStep
 from toolpost.middleware.audit import format_time
-from toolpost.middleware.interface import NextStep
 from toolpost.parts import Guard
 from toolpost.store.audit_contents import CallContent, keep_content, keep_result, prune_contents, sample_input
 

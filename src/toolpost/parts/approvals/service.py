@@ -17,14 +17,11 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, CallId, JsonObject, ToolName, TraceId, new_trace_id
+from toolpost import Caller, CallerId, Forbidden, InvalidArguments, NotFound, ToolpostError, __version__
+from toolpost.base import CallId, JsonObject, SigningKey, ToolName, TraceId, event, is_signed_by, new_trace_id
 from toolpost.base.redaction import redact_for_review
-from toolpost.base.signing import SigningKey, is_signed_by
-from toolpost.base.version import __version__
+from toolpost.contracts import InvalidRequest
 from toolpost.contracts.digest import canonical_digest
-from toolpost.contracts.errors import Forbidden, InvalidArguments, InvalidRequest, NotFound, ToolpostError
 from toolpost.parts.approvals import records
 from toolpost.parts.approvals.draw import Draw, draw
 from toolpost.parts.approvals.records import Opened

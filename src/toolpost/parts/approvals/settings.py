@@ -7,11 +7,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import ADVANCED, LATE, SECRET
-from toolpost.settings.callers import check_passphrase_hash, is_trustworthy
-from toolpost.settings.model import Count, Seconds
-from toolpost.settings.section import Section
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, LATE, SECRET, Count, Seconds, is_trustworthy
+from toolpost.settings.callers import check_passphrase_hash
 
 ROLE: Final = "role:"
 """Prefix of a name in `voters` that stands for all callers of a role."""
@@ -162,7 +161,7 @@ def _check_voters(rule: RuleSettings, roles: dict[str, list[str]], place: str) -
 
 
 def _check_conditions(rule: RuleSettings, place: str) -> None:
-    from toolpost.contracts.schema import compile_schema
+    from toolpost.contracts import compile_schema
 
     if any(pattern.removeprefix("!") == "" for pattern in rule.tools or ()):
         raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "github__*"')

@@ -13,13 +13,12 @@ from typing import Final
 import click
 import msgspec
 
+from toolpost import CallerId, Forbidden
 from toolpost.app.callers import read_callers
-from toolpost.base.ids import CallerId
-from toolpost.base.passphrase import is_passphrase
-from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.base import is_passphrase
+from toolpost.contracts import BadConfiguration
 from toolpost.endpoints.auth.delegated_tokens import PREFIX
-from toolpost.endpoints.auth.roster import Admission, Roster
-from toolpost.endpoints.http.refusal import Refused
+from toolpost.endpoints.http import Admission, Refused, Roster
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
 from toolpost.settings import CallerSettings, Config, depends_on_user
 from toolpost.settings.callers import read_caller_token, read_passphrase

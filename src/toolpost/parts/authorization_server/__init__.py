@@ -27,7 +27,7 @@ part        what the gateway is given
 from toolpost.parts import Command, Part
 
 PART = Part(
-    name="login",
+    name="authorization_server",
     summary="Login in the browser for MCP clients.",
     opens="toolpost.parts.authorization_server.part:open_authorization_server",
     settings=("toolpost.parts.authorization_server.settings:LOGIN",),

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest
+from toolpost import NotFound
+from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest
 from toolpost.parts.authorization_server.records import LoginInfo, Which
 from toolpost.parts.authorization_server.server import AuthorizationServer
 from toolpost.store import Store

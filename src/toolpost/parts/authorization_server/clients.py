@@ -16,11 +16,10 @@ import msgspec
 from mcp.shared.auth import InvalidRedirectUriError, OAuthClientInformationFull
 from pydantic import AnyUrl, ValidationError
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.urls import split_url
-from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials.fetch import Fetcher
-from toolpost.net.network import Network
+from toolpost import UpstreamUnavailable
+from toolpost.base import JsonObject, split_url
+from toolpost.credentials import Fetcher
+from toolpost.net import Network
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.scopes import SCOPES, select_scopes
 from toolpost.store import Store

@@ -4,20 +4,24 @@ from pathlib import Path
 
 import click
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.passphrase import hash_passphrase
-from toolpost.contracts.errors import NotFound
+from toolpost import NotFound
+from toolpost.base import JsonObject, hash_passphrase
 from toolpost.parts.authorization_server import PART
 from toolpost.parts.authorization_server.api import render_login
 from toolpost.parts.authorization_server.records import Which, list_logins, revoke_all
 from toolpost.parts.authorization_server.server import TOPIC
 from toolpost.settings import Config
-from toolpost.store import store_exists
-from toolpost.store.part_migrations import open_part_store
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.store import open_part_store, store_exists
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    run_async,
+    table,
+)
 
 
 @click.command(

@@ -7,18 +7,20 @@ import anyio
 import httpx2
 import msgspec
 
-from toolpost.contracts.errors import BadConfiguration, UpstreamUnavailable
-from toolpost.credentials.fetch import Fetcher
-from toolpost.endpoints.http.paths import MCP_PATH
-from toolpost.endpoints.http.paths import METADATA_PATH as RESOURCE_METADATA_PATH
-from toolpost.host.part import PartDoctor
-from toolpost.net.network import Network
+from toolpost import UpstreamUnavailable
+from toolpost.contracts import BadConfiguration
+from toolpost.credentials import Fetcher
+from toolpost.endpoints.http import MCP_PATH
+from toolpost.net import Network
+from toolpost.parts import PartDoctor
 from toolpost.parts.authorization_server.routes import METADATA_PATH
 from toolpost.parts.authorization_server.server import ACCESS, CONSENT_PATH
 from toolpost.parts.authorization_server.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.settings import Config
-from toolpost.terminal.findings import Finding, ok, problem, warning
+from toolpost.terminal import Finding, ok, problem, warning
 
+# RFC 9728. The gateway serves it, and clients find it by this path as well as by the challenge.
+_RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 _PROXY = "let the proxy pass /.well-known/, /authorize, /token, /register and /revoke on to Toolpost"
 _URL = "set login.url to the public URL, without /mcp, and restart the gateway"
 
@@ -108,9 +110,9 @@ class _Outside:
 
     async def _check_metadata(self) -> None:
         url = self._url
-        resource = await self._read(f"{RESOURCE_METADATA_PATH}{MCP_PATH}")
+        resource = await self._read(f"{_RESOURCE_METADATA_PATH}{MCP_PATH}")
         if resource.get("resource") != f"{url}{MCP_PATH}" or url not in resource.get("authorization_servers", []):
-            raise _Wrong(f"{url}{RESOURCE_METADATA_PATH}{MCP_PATH} is about `{resource.get('resource')}`", _URL)
+            raise _Wrong(f"{url}{_RESOURCE_METADATA_PATH}{MCP_PATH} is about `{resource.get('resource')}`", _URL)
         metadata = await self._read(METADATA_PATH)
         if metadata.get("issuer") != url:
             raise _Wrong(f"{url}{METADATA_PATH} is of the issuer `{metadata.get('issuer')}`", _URL)

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.authorization_server.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host.host import Host
+    from toolpost.endpoints.http import HttpContext, Routes
+    from toolpost.parts import Host
     from toolpost.settings import Config
 
 KEY = "login provider"

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from toolpost.base.passphrase import hash_passphrase, is_passphrase
+from toolpost.base import hash_passphrase, is_passphrase
 
 LENGTH_LIMIT: Final = 1024
 """A passphrase of more bytes is wrong without a look."""

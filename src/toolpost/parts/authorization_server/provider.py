@@ -14,14 +14,11 @@ from urllib.parse import quote, urlencode
 import httpx2
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials.fetch import Fetcher
-from toolpost.endpoints.auth.oauth import InvalidToken, parse_claims, verify_jwt
-from toolpost.endpoints.auth.oauth_keys import SigningKeys
-from toolpost.endpoints.auth.oauth_rules import IssuerRules
-from toolpost.endpoints.http.refusal import Refused
-from toolpost.net.network import Network
+from toolpost import UpstreamUnavailable
+from toolpost.base import JsonObject
+from toolpost.credentials import Fetcher
+from toolpost.endpoints.http import IdTokens, Refused
+from toolpost.net import Network
 from toolpost.parts.authorization_server.records import Identity
 from toolpost.parts.authorization_server.settings import ProviderSettings
 
@@ -47,8 +44,7 @@ class OpenIdProvider:
         self._secret = secret
         self._redirect_uri = f"{url}{CALLBACK_PATH}"
         self._key = key
-        self._rules = IssuerRules(issuer=settings.issuer, audiences=(settings.client_id,), network=network)
-        self._keys = SigningKeys(self._rules)
+        self._id_tokens = IdTokens(settings.issuer, settings.client_id, network)
         self._fetcher = Fetcher([settings.issuer], network)
         self._metadata: JsonObject = {}
         self._fetched_at = float("-inf")
@@ -78,9 +74,8 @@ class OpenIdProvider:
         if not isinstance(token, str):
             raise ProviderFailed("The provider did not say who you are")
         try:
-            claims = await verify_jwt(token.encode(), self._rules, self._keys, audience=[self._settings.client_id])
-            parse_claims(claims, self.issuer, 0.0, None)
-        except (InvalidToken, Refused) as error:
+            claims = await self._id_tokens.verify(token.encode())
+        except Refused as error:
             raise ProviderFailed(f"The provider's answer cannot be used: {error}") from error
         if not hmac.compare_digest(str(claims.get("nonce", "")), self._derive("nonce", state)):
             raise ProviderFailed("The provider's answer is for another login")
@@ -116,7 +111,7 @@ class OpenIdProvider:
     async def _find_endpoint(self, name: str) -> str:
         try:
             if time.monotonic() - self._fetched_at > METADATA_S:
-                self._metadata = await self._keys.discover()
+                self._metadata = await self._id_tokens.discover()
                 self._fetched_at = time.monotonic()
             found: Any = self._metadata.get(name)
             await self._fetcher.check(str(found))

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.parts import NOW, Script, Statement, change
-from toolpost.store.scripts import Row
+from toolpost.store import NOW, Row, Script, Statement, change
 
 REQUEST_S: Final = 600
 CODE_S: Final = 60

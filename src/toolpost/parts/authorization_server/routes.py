@@ -20,16 +20,18 @@ from mcp.server.auth.settings import ClientRegistrationOptions
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import ErrorCode, NotFound
-from toolpost.endpoints.http.connection_limits import Network, address_key
-from toolpost.endpoints.http.cookies import read_cookies
-from toolpost.endpoints.http.exchange import send_json
-from toolpost.endpoints.http.paths import MCP_PATH, view_of
-from toolpost.endpoints.http.refusal import Refused, forbidden
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import HttpContext
+from toolpost import Caller, CallerId, ErrorCode, NotFound
+from toolpost.endpoints.http import (
+    MCP_PATH,
+    HttpContext,
+    HttpRequest,
+    Refused,
+    address_key,
+    forbidden,
+    read_cookies,
+    send_json,
+    view_of,
+)
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.pace import LOGINS, REGISTRATIONS, Pace
 from toolpost.parts.authorization_server.pages import LoginPage, consent_page, problem_page, sign_in_page
@@ -45,11 +47,13 @@ from toolpost.parts.authorization_server.server import (
     metadata_of,
     token_resource,
 )
-from toolpost.protocol.shape import BadShape, check_shape
+from toolpost.protocol import BadShape, check_shape
 
 if TYPE_CHECKING:
     from toolpost.parts.authorization_server.settings import LoginSettings
     from toolpost.store import Store
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 METADATA_PATH: Final = "/.well-known/oauth-authorization-server"
 PROVIDER_PATH: Final = "/authorize/provider"
@@ -92,7 +96,7 @@ class LoginRoutes:
         store: "Store",
         provider: OpenIdProvider | None,
         *,
-        trusted_proxies: Sequence[Network],
+        trusted_proxies: Sequence[IpNetwork],
     ) -> None:
         self._access = http.access
         self._server = server
@@ -391,7 +395,7 @@ class LoginRoutes:
         await request.send({"type": "http.response.body", "body": b""})
 
 
-def find_address(request: HttpRequest, trusted_proxies: Sequence[Network]) -> str:
+def find_address(request: HttpRequest, trusted_proxies: Sequence[IpNetwork]) -> str:
     """Return what tries are counted under: the client's address, as a trusted proxy in front of the gateway says it.
 
     `X-Forwarded-For` is read from the right, as long as the address before it is that of a trusted proxy. One on this machine has

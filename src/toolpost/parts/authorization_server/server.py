@@ -33,11 +33,10 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, InstanceOf
 
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import StoreUnavailable
-from toolpost.endpoints.auth.roster import Claims, KnownCaller, Login, Roster, digest_of
-from toolpost.endpoints.http.paths import MCP_PATH, view_of
+from toolpost import CallerId
+from toolpost.base import event
+from toolpost.contracts import StoreUnavailable
+from toolpost.endpoints.http import MCP_PATH, Claims, KnownCaller, Login, Roster, view_of
 from toolpost.parts import TokenIssuer
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.clients import Clients, LoginClient, find_redirect_problem
@@ -366,7 +365,7 @@ class AuthorizationServer(TokenIssuer):
             if known is not None and attempt is not None:
                 self._passphrases.give_back(known.name, attempt)
             raise
-        if known is not None and known.token is not None and known.token == digest_of(passphrase.encode()):
+        if known is not None and known.has_token(passphrase):
             is_right = True
         if known is None or attempt is None or not is_right:
             # A name that is not known may be a passphrase in the wrong field.

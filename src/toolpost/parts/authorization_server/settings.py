@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import ADVANCED, SECRET, Config, read_secret
-from toolpost.settings.callers import is_trustworthy
-from toolpost.settings.section import Section
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, SECRET, Config, is_trustworthy, read_secret
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.ids import Json, PluginName
-from toolpost.contracts.errors import Forbidden, InvalidRequest
-from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import Handler, HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost import Forbidden
+from toolpost.base import Json, PluginName
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Handler, HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_board, render_page, render_report
 from toolpost.parts.bus.results import ACTIVE, FINISHED
 from toolpost.parts.bus.service import Bus

@@ -14,11 +14,11 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolFailed
+from toolpost import CapabilityMissing, NotFound, ToolFailed
+from toolpost.base import event
 from toolpost.parts.bus.outbox import TrackerUpdate
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.processes.tree import CompletedCommand, run
+from toolpost.processes import CompletedCommand, run
 
 _log = logging.getLogger("toolpost.parts.bus")
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ErrorCode
+from toolpost import ErrorCode
+from toolpost.base import JsonObject
 from toolpost.parts.bus.results import ATTEMPTS_SHOWN
 
 POLL_MS: Final = 30_000

@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.host.part import PartDoctor
+from toolpost.parts import PartDoctor
 from toolpost.parts.bus import beads
 from toolpost.parts.bus.settings import BUS
 from toolpost.settings import Config
-from toolpost.terminal.findings import Diagnosis, note, ok, problem
+from toolpost.terminal import Diagnosis, note, ok, problem
 
 
 class BusDoctor(PartDoctor):

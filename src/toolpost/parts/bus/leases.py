@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease
+from toolpost import Caller, CallerId, Forbidden, NotFound
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.bus.dispatch import Offer, dispatch, find_held_task, free_worker, offer_next, requeue
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.outbox import make_update
 from toolpost.parts.bus.submission import SubmitResult, dispatch_requeued, list_unmet_needs
 from toolpost.parts.bus.tasks import (
@@ -37,7 +37,7 @@ from toolpost.parts.bus.tasks import (
     parse_tasks,
 )
 from toolpost.parts.bus.workers import delete_absent_workers, make_foreign_worker, require_worker
-from toolpost.store.scripts import NOW, Batch, Script, Statement
+from toolpost.store import NOW, Batch, Script, Statement
 
 _NAMES: Final = TASK_COLUMNS.split(", ")
 _ENDED_VALUES: Final = {

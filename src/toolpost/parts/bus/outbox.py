@@ -10,11 +10,10 @@ from typing import Final, Protocol
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.contracts.errors import NotFound, ToolpostError
+from toolpost import NotFound, ToolpostError
+from toolpost.base import event
 from toolpost.parts.bus.tasks import BusPolicy, TaskId, next_seq
-from toolpost.store import Store
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store import NOW, Script, Statement, Store
 
 _log = logging.getLogger("toolpost.parts.bus")
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from toolpost.parts.bus.settings import BUS
 
 if TYPE_CHECKING:
-    from toolpost.base.attention import ActionItem
-    from toolpost.base.caller import Principal
-    from toolpost.endpoints.http.routes import HttpContext, Routes
+    from toolpost import Principal
+    from toolpost.endpoints.http import HttpContext, Routes
     from toolpost.fairness import Callers
-    from toolpost.host.host import Host
     from toolpost.metrics import GaugeValues
+    from toolpost.parts import ActionItem, Host
     from toolpost.parts.bus.service import Bus, BusMetrics
     from toolpost.settings import Config
     from toolpost.store import Store
@@ -72,7 +71,7 @@ def make_bus(
 
 
 async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[ActionItem]":
-    from toolpost.base.attention import ActionItem
+    from toolpost.parts import ActionItem
 
     if not principal.is_admin or not (count := bus.depth.dead):
         return ()

@@ -10,11 +10,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from toolpost.authoring import Context, Plugin, tool
-from toolpost.base.ids import META_KEY, Json, JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.errors import InvalidArguments
+from toolpost import Context, InvalidArguments, Plugin, ResultStyle, __version__, tool
+from toolpost.base import META_KEY, Json, JsonObject
 from toolpost.parts.bus.definitions import (
     BUS_TOOLS,
     LIST_LIMIT,

@@ -10,12 +10,10 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import Forbidden, NotFound
+from toolpost import Caller, CallerId, Forbidden, NotFound
 from toolpost.parts.bus.submission import list_unmet_needs
 from toolpost.parts.bus.tasks import HOLDER, TASK_COLUMNS, BusTask, PollId, State, TaskId, WorkerName
-from toolpost.store.scripts import NOW, Batch, Row, Script, Statement
+from toolpost.store import NOW, Batch, Row, Script, Statement
 
 ACTIVE: Final[tuple[State, ...]] = ("waiting", "queued", "offered", "running")
 FINISHED: Final[tuple[State, ...]] = ("done", "blocked", "dead", "cancelled")

@@ -16,9 +16,8 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.events import event
-from toolpost.contracts.errors import ToolpostError
+from toolpost import Caller, ToolpostError
+from toolpost.base import event
 from toolpost.fairness import Callers
 from toolpost.metrics import Counter, Metrics
 from toolpost.parts.bus import leases, results, status, submission, workers
@@ -28,8 +27,7 @@ from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, LeasedTask, PollId, State, TaskId, WorkerName, new_poll_id
 from toolpost.parts.bus.waiters import Waiter, WaitingPolls
 from toolpost.parts.bus.workers import PollAnswer
-from toolpost.store import Store
-from toolpost.store.scripts import Script
+from toolpost.store import Script, Store
 
 _log = logging.getLogger("toolpost.parts.bus")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost.contracts.errors import NotFound
+from toolpost import NotFound
 from toolpost.parts.bus.tasks import (
     TASK_COLUMNS,
     WORKER_COLUMNS,
@@ -15,7 +15,7 @@ from toolpost.parts.bus.tasks import (
     parse_tasks,
     parse_workers,
 )
-from toolpost.store.scripts import NOW, Script, Statement
+from toolpost.store import NOW, Script, Statement
 
 SHOWN: Final = 100
 """How many tasks of a kind are listed; all are counted."""

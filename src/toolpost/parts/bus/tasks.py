@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, NewType
 
 import msgspec
 
-from toolpost.base.ids import CallerId, Json
-from toolpost.store.scripts import Row, Script, Statement
+from toolpost import CallerId
+from toolpost.base import Json
+from toolpost.store import Row, Script, Statement
 
 TaskId = NewType("TaskId", str)
 WorkerName = NewType("WorkerName", str)

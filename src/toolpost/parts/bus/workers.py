@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded
+from toolpost import Caller, Forbidden, NotFound, QueueOverloaded
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.bus.dispatch import ASSIGN, Offer, dispatch, find_held_task, next_task, offer, requeue
 from toolpost.parts.bus.tasks import (
     POLLING_COLUMNS,
@@ -24,7 +24,7 @@ from toolpost.parts.bus.tasks import (
     insert_event,
     parse_worker_tasks,
 )
-from toolpost.store.scripts import NOW, Batch, Row, Script, Statement, change
+from toolpost.store import NOW, Batch, Row, Script, Statement, change
 
 NAME_ATTEMPTS: Final = 1_000
 FRESH_OFFER_S: Final = 1.0

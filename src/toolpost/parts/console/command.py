@@ -13,18 +13,23 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from toolpost.base.state_folder import STATE_FOLDER, make_folder
-from toolpost.contracts.errors import NotFound
+from toolpost import NotFound
+from toolpost.base import STATE_FOLDER, make_folder
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.settings import Config
-from toolpost.store import open_store, store_exists
-from toolpost.store.urls import shown_url
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.options import config_option, gateway_url, load_cli_config, url_option
-from toolpost.terminal.running_gateway import RunningGateway, base_url
+from toolpost.store import open_store, shown_url, store_exists
+from toolpost.terminal import (
+    RunningGateway,
+    base_url,
+    config_option,
+    examples,
+    gateway_url,
+    load_cli_config,
+    run_async,
+    url_option,
+)
 
 WAIT_S: Final = 20.0
 """How long the browser may take to open the address; it may have to be started first."""

@@ -17,12 +17,11 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.events import event
+from toolpost.base import event
+from toolpost.contracts import Contract, Definition, Judgement, judge
 from toolpost.contracts.apps import SEPARATOR
-from toolpost.contracts.compatibility import Definition, Judgement, is_quick, judge, make_cut_short_judgement
-from toolpost.contracts.contract import Contract
-from toolpost.store import Store
-from toolpost.store.scripts import NOW, Many, Row, Script, Statement
+from toolpost.contracts.compatibility import is_quick, make_cut_short_judgement
+from toolpost.store import NOW, Many, Row, Script, Statement, Store
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway

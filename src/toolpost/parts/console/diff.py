@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from itertools import takewhile, zip_longest
 from typing import Final
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 
 CONTEXT_LINES: Final = 3
 ALIGNED_LIMIT: Final = 1_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NewType
 from urllib.parse import urlsplit
 
-from toolpost.base.state_folder import STATE_FOLDER, make_folder
+from toolpost.base import STATE_FOLDER, make_folder
 from toolpost.settings import Config
 
 GatewayId = NewType("GatewayId", str)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final
 from toolpost.parts.console.settings import CONSOLE
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.auth.roster import Admission
-    from toolpost.endpoints.http.request import HttpRequest
-    from toolpost.endpoints.http.routes import HttpContext, Routes
-    from toolpost.host.host import Host
+    from toolpost.endpoints.http import Admission, HttpContext, HttpRequest, Routes
+    from toolpost.parts import Host
 
 
 PAGES: Final = {

@@ -29,13 +29,10 @@ import secrets
 import time
 from typing import Final
 
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import Forbidden
-from toolpost.endpoints.http.cookies import read_cookies
-from toolpost.endpoints.http.request import HttpRequest
+from toolpost import CallerId, Forbidden, Item
+from toolpost.endpoints.http import HttpRequest, read_cookies
 from toolpost.parts.console.gateway_id import GatewayId
 from toolpost.store import Store
-from toolpost.store.key_values import Item
 
 SECRET_S: Final = 24 * 3600.0
 """How long a secret can be used: the address may be opened later than it is printed."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from toolpost.base.redaction import SHORTEST
+from toolpost.settings import ServerSettings
 from toolpost.settings.secrets import AUTH_SECRETS, rewrite_secrets
-from toolpost.settings.servers import ServerSettings
 
 MASK: Final = "…"
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import Final
 
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject
 from toolpost.middleware import Call
 
 KEPT: Final = 2_000

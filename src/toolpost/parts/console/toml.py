@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost.app import specs_of
+from toolpost import CallerId, NotFound, ToolpostError, UpstreamUnavailable
 from toolpost.app.reload import first_error
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, Json, JsonObject
+from toolpost.app.specs import specs_of
+from toolpost.base import Json, JsonObject, event
 from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.safe_files import read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, parse_servers, remove_server, render_server, set_server_key
-from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound, ToolpostError, UpstreamUnavailable
-from toolpost.endpoints.http.routes import Route, RouteRequest
-from toolpost.host.host import Host
+from toolpost.contracts import BadConfiguration, InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
+from toolpost.parts import Host
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.shown_toml import conceal_secrets
-from toolpost.providers.server_host import Servers
-from toolpost.settings import Config, ServerSettings, load_config
+from toolpost.providers.servers import Servers
+from toolpost.settings import Config, ServerSettings, convert_settings, load_config
 from toolpost.settings.client_files import read_client_text
-from toolpost.settings.loader import convert_settings, is_client_file
+from toolpost.settings.loader import is_client_file
 from toolpost.settings.secrets import redact_server
 from toolpost.settings.section import credential_users
 from toolpost.upstreams.failures import RETRY_HINT

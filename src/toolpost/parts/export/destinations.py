@@ -17,11 +17,9 @@ from typing import Any, Final, Protocol
 import anyio.to_thread
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.redaction import conceal_known
-from toolpost.base.version import __version__
-from toolpost.net.client import HttpClient, HttpFailed, Response
-from toolpost.net.network import Network
+from toolpost import __version__
+from toolpost.base import conceal_known, event
+from toolpost.net import HttpClient, HttpFailed, Network, Response
 from toolpost.parts.export.settings import ExportSettings
 from toolpost.store import AuditRecord
 from toolpost.store.audit_file import append_records, record_line, row_of

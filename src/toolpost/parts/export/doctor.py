@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts import Config, Finding, PartDoctor, ok, problem, warning
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import PartDoctor
 from toolpost.parts.export.settings import EXPORTS, RETENTION
-from toolpost.settings.callers import is_trustworthy
+from toolpost.settings import Config, is_trustworthy
+from toolpost.terminal import Finding, ok, problem, warning
 
 
 class ExportDoctor(PartDoctor):

@@ -13,15 +13,14 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
+from toolpost.base import event
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.metrics import Counter
 from toolpost.parts.export.destinations import AuditDestination, NotDelivered
 from toolpost.parts.export.settings import ExportSettings
-from toolpost.store import AuditFilter, AuditRecord, Store
+from toolpost.store import NOW, AuditFilter, AuditRecord, Script, Statement, Store, change, lock_name, marks
 from toolpost.store.chain import BEGINNING
-from toolpost.store.scripts import NOW, Script, Statement, change, lock_name, marks
 
 HOLD_S: Final = 20.0
 """How long a gateway may deliver without a sign of life, before another takes over; longer than a request may take."""

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.export.settings import EXPORTS, RETENTION
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
     from toolpost.metrics import GaugeValues
+    from toolpost.parts import Host
     from toolpost.settings import Config
 
 

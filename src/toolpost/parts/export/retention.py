@@ -11,14 +11,13 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from toolpost.base.events import event
+from toolpost.base import event
 from toolpost.base.ids import Digest
 from toolpost.parts.export.exporter import read_floor
 from toolpost.parts.export.settings import RetentionSettings
-from toolpost.store import AuditFilter, AuditRecord, Store
+from toolpost.store import AuditFilter, AuditRecord, Script, Statement, Store
 from toolpost.store.audit_file import digest_lines, record_line, row_of, write_archive
 from toolpost.store.chain import BEGINNING, ChainVerifier
-from toolpost.store.scripts import Script, Statement
 from toolpost.store.segments import AuditSegment, seal
 
 SEGMENT: Final = 5_000

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from toolpost.base.redaction import remember_secrets
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.base import remember_secrets
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
 from toolpost.settings import ADVANCED, SECRET, read_secret
-from toolpost.settings.section import Section
 
 _STANDARD: Final = "whsec_"
 

@@ -6,9 +6,9 @@ POST /api/models/reset  {"name": "small"} closes a circuit; {} closes all
 
 from collections.abc import Sequence
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import InvalidRequest
-from toolpost.parts import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost.base import Json, JsonObject
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.models.plugin import render_circuit, render_totals
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.stats import Totals

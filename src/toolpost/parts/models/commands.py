@@ -6,22 +6,31 @@ from typing import Any
 
 import click
 
-from toolpost.base.ids import JsonObject
-from toolpost.parts import open_part_store
+from toolpost.base import JsonObject
 from toolpost.parts.models import PART
 from toolpost.parts.models.plugin import render_totals
 from toolpost.parts.models.settings import GROUPS, MODELS
 from toolpost.parts.models.stats import Totals, select
 from toolpost.settings import Config
-from toolpost.store import store_exists
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import show_failure
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, gateway_url, json_option, load_cli_config, url_option
-from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
-from toolpost.terminal.tables import print_json_line, print_table, table
+from toolpost.store import open_part_store, store_exists
+from toolpost.terminal import (
+    ExitCode,
+    NoGateway,
+    RunningGateway,
+    SuggestingGroup,
+    base_url,
+    config_option,
+    examples,
+    gateway_url,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    run_async,
+    show_failure,
+    table,
+    url_option,
+)
 
 API = "/api/models"
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.part import PartDoctor
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import PartDoctor
 from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
-from toolpost.settings import Config
-from toolpost.settings.callers import is_trustworthy
-from toolpost.terminal.findings import Finding, note, ok, problem, warning
+from toolpost.settings import Config, is_trustworthy
+from toolpost.terminal import Finding, note, ok, problem, warning
 
 
 class ModelsDoctor(PartDoctor):

@@ -13,12 +13,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.redaction import conceal_known
-from toolpost.net.client import HttpClient, HttpFailed, Response
-from toolpost.net.network import DIRECT, Network
-from toolpost.protocol.shape import BadShape, check_shape
+from toolpost import Caller
+from toolpost.base import Json, JsonObject, conceal_known
+from toolpost.net import DIRECT, HttpClient, HttpFailed, Network, Response
+from toolpost.protocol import BadShape, check_shape
 
 Api = Literal["chat", "responses"]
 TextListener = Callable[[str], None]

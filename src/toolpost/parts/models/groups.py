@@ -15,28 +15,18 @@ from typing import Final
 
 import msgspec
 
+from toolpost import QueueOverloaded, ToolpostError, UpstreamUnavailable
 from toolpost.authoring.context import Context
-from toolpost.base.clocks import steady_s
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, PluginName, ToolName
-from toolpost.contracts.contract import NAME_LIMIT, Contract
-from toolpost.contracts.errors import (
-    BadConfiguration,
-    InvalidResult,
-    QueueOverloaded,
-    ToolpostError,
-    ToolTimedOut,
-    UpstreamUnavailable,
-)
+from toolpost.base import JsonObject, PluginName, ToolName, event, steady_s
+from toolpost.contracts import NAME_LIMIT, BadConfiguration, Contract, InvalidResult, ToolTimedOut
 from toolpost.discovery.views import FilteredProvider, tags_of
 from toolpost.gateway import Gateway
-from toolpost.middleware import ProgressNotification
+from toolpost.middleware import ProgressNotification, ProvidedTool, is_input_required
 from toolpost.parts.models.breaker import FAILURES, Breaker, CircuitPass
 from toolpost.parts.models.settings import GroupSettings
 from toolpost.parts.models.stats import ModelAttempt, Stats
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers import ProvidedTool, Provider, RawResult
-from toolpost.providers.input_required import is_input_required
+from toolpost.providers import Provider, RawResult
 
 _log = logging.getLogger("toolpost.models")
 

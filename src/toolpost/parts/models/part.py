@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.models.settings import (
     CALL_TIMEOUT_S,
     GROUPS,
@@ -18,9 +18,8 @@ from toolpost.parts.models.settings import (
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
     from toolpost.metrics import GaugeValues
-    from toolpost.parts import RerankingModel
+    from toolpost.parts import Host, RerankingModel
     from toolpost.parts.models.agents import AgentPool
     from toolpost.parts.models.router import Model, Router
     from toolpost.parts.models.stats import Stats
@@ -100,9 +99,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
 
 
 def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel":
-    from toolpost.base.caller import Caller
-    from toolpost.base.ids import CallerId
-    from toolpost.contracts.errors import ToolpostError
+    from toolpost import Caller, CallerId, ToolpostError
     from toolpost.discovery.reranker import UselessAnswer
     from toolpost.parts import RerankingModel
     from toolpost.parts.models.endpoint import ModelPrompt

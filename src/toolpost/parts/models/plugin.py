@@ -2,10 +2,8 @@
 
 from typing import Any, Final
 
-from toolpost.authoring import Context, Plugin, tool
-from toolpost.base.ids import JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, Forbidden
+from toolpost import Context, ErrorCode, Forbidden, Plugin, __version__, tool
+from toolpost.base import JsonObject
 from toolpost.parts.models.breaker import Breaker
 from toolpost.parts.models.endpoint import ModelPrompt
 from toolpost.parts.models.router import Router

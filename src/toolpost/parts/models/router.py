@@ -19,21 +19,10 @@ from typing import Final, Protocol
 
 import anyio
 
-from toolpost.base.caller import Caller
-from toolpost.base.clocks import steady_s
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import (
-    CapabilityMissing,
-    InvalidRequest,
-    NotFound,
-    ToolFailed,
-    ToolpostError,
-    ToolTimedOut,
-    UpstreamUnavailable,
-)
-from toolpost.discovery.search import estimate_tokens
+from toolpost import Caller, CapabilityMissing, NotFound, ToolFailed, ToolpostError, UpstreamUnavailable
+from toolpost.base import JsonObject, event, nearest_name, steady_s
+from toolpost.contracts import InvalidRequest, ToolTimedOut
+from toolpost.discovery import estimate_tokens
 from toolpost.parts.models.breaker import FAILURES, PAUSE_S, Breaker, CircuitPass
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelPrompt, TextListener
 from toolpost.parts.models.score import Score, Scorer, ScoreRequest, ScoreWeights, estimate_cost

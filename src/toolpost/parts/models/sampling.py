@@ -11,14 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError
+from toolpost import Caller, ToolpostError
+from toolpost.base import JsonObject
 from toolpost.parts.models.endpoint import ModelImage, ModelPrompt, PromptMessage
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.score import ScoreRequest, ScoreWeights
+from toolpost.upstreams import ServerRefused, encode
 from toolpost.upstreams.server_requests import INTERNAL_ERROR, INVALID_PARAMS
-from toolpost.upstreams.transport import ServerRefused, encode
 
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 

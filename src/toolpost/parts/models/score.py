@@ -24,7 +24,8 @@ from typing import Final
 
 import rfc8785
 
-from toolpost.discovery.search import SearchIndex, ToolDocument, estimate_tokens
+from toolpost.discovery import estimate_tokens
+from toolpost.discovery.search import SearchIndex, ToolDocument
 
 UNKNOWN: Final = 0.5
 USUAL_PRICE: Final = 1.0

@@ -7,11 +7,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from toolpost.base.redaction import remember_secrets
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import ADVANCED, SECRET, read_secret
-from toolpost.settings.model import Config, Seconds
-from toolpost.settings.section import Section
+from toolpost.base import remember_secrets
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, SECRET, Config, Seconds, read_secret
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]*"
 ModelName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]

@@ -19,12 +19,11 @@ from uuid import uuid4
 
 import anyio
 
-from toolpost.base.events import event
+from toolpost.base import event
 from toolpost.metrics import Counter as MetricCounter
 from toolpost.metrics import Metrics
 from toolpost.parts.models.score import Experience
-from toolpost.store import Store
-from toolpost.store.scripts import NOW, Script, Statement, change
+from toolpost.store import NOW, Script, Statement, Store, change
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -17,7 +17,7 @@ served       all APIs, also when their settings or documents change
 from toolpost.parts import Command, Part
 
 PART = Part(
-    name="apis",
+    name="openapi",
     summary="APIs that an OpenAPI document describes, as tools.",
     opens="toolpost.parts.openapi.part:open_apis",
     settings=("toolpost.parts.openapi.settings:APIS",),

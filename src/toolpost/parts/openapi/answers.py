@@ -10,21 +10,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from toolpost.authoring import Result
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.redaction import conceal_known
-from toolpost.base.urls import join_url, split_url
-from toolpost.contracts.errors import (
-    InvalidRequest,
-    InvalidResult,
-    NotFound,
-    QueueOverloaded,
-    ToolFailed,
-    ToolpostError,
-)
+from toolpost import NotFound, QueueOverloaded, Result, ToolFailed, ToolpostError
+from toolpost.base import Json, JsonObject, conceal_known, split_url
+from toolpost.base.urls import join_url
+from toolpost.contracts import InvalidRequest, InvalidResult
 from toolpost.parts.openapi.client import ApiResponse
 from toolpost.parts.openapi.operations import Operation, kind_of, origin_of
-from toolpost.protocol.shape import BadShape, check_shape
+from toolpost.protocol import BadShape, check_shape
 
 MESSAGE_LIMIT: Final = 500
 BODY_LIMIT: Final = 4_000

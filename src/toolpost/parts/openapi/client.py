@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from anyio import to_thread
 
-from toolpost.base.redaction import conceal_known
-from toolpost.base.urls import join_url, split_url
-from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost import UpstreamUnavailable
+from toolpost.base import conceal_known, split_url
+from toolpost.base.urls import join_url
 from toolpost.credentials.oauth import Authorizations
-from toolpost.net.client import HttpClient, HttpFailed, Response
+from toolpost.net import HttpClient, HttpFailed, Response
 from toolpost.parts.openapi.credentials import Credentials, Filled
 from toolpost.parts.openapi.operations import Operation, origin_of
 from toolpost.parts.openapi.serialize import ApiRequest, has_dots

@@ -7,11 +7,11 @@ from typing import Any, Final
 import click
 import msgspec
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.base.server_name import usable_name
 from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
 from toolpost.cli.clients.server_toml import add_servers, parse_servers, render_entry
-from toolpost.contracts.errors import InvalidRequest
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.openapi.doctor import SHOWN, describe
 from toolpost.parts.openapi.document import Document, load_document
 from toolpost.parts.openapi.operations import find_base
@@ -19,13 +19,8 @@ from toolpost.parts.openapi.settings import ApiSettings, check_api, is_url
 from toolpost.parts.openapi.tools import LOGIN_TYPES, ApiTools, make_tools
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.variables import make_variable_name
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import tell, warn
-from toolpost.terminal.options import json_option
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
+from toolpost.terminal import ExitCode, examples, json_option, print_json_line, printable, run_async, warn
+from toolpost.terminal.failures import tell
 
 _BUDGET: Final = ApiSettings().budget_tokens
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.redaction import forms_of, remember_secrets
+from toolpost.base import JsonObject, remember_secrets
+from toolpost.base.redaction import forms_of
 from toolpost.credentials.values import CallerValue, Template, fill_in
 from toolpost.credentials.vault import Vault
 from toolpost.parts.openapi.operations import Operation
 from toolpost.parts.openapi.serialize import encode
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams import ServerSpec
 
 _PLACES: Final = ("header", "query", "cookie")
 

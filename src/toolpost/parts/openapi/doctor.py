@@ -8,15 +8,14 @@ from typing import Final
 
 from anyio import to_thread
 
-from toolpost.contracts.errors import ToolpostError
-from toolpost.host.part import PartDoctor
+from toolpost import ToolpostError
+from toolpost.parts import PartDoctor
 from toolpost.parts.openapi.document import load_document
 from toolpost.parts.openapi.settings import ApiSettings, enabled_apis, resolve_api
 from toolpost.parts.openapi.tools import ApiTools, make_tools
-from toolpost.settings import Config
-from toolpost.settings.callers import is_trustworthy
-from toolpost.terminal.findings import Diagnosis, ok, problem, warning
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.settings import Config, is_trustworthy
+from toolpost.terminal import Diagnosis, ok, problem, warning
+from toolpost.upstreams import ServerSpec
 
 SHOWN: Final = 20
 

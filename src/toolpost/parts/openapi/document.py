@@ -28,14 +28,13 @@ import msgspec
 from anyio import to_thread
 from anyio.abc import ByteReceiveStream
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.state_folder import STATE_FOLDER
-from toolpost.contracts.errors import BadConfiguration, ToolpostError
-from toolpost.net.client import HttpClient, HttpFailed
-from toolpost.net.network import DIRECT, Network
+from toolpost import ToolpostError
+from toolpost.base import STATE_FOLDER, Json, JsonObject, event
+from toolpost.contracts import BadConfiguration
+from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.openapi.settings import is_url
-from toolpost.processes.tree import feed, open_process
+from toolpost.processes import open_process
+from toolpost.processes.tree import feed
 
 _log = logging.getLogger("toolpost.apis")
 

@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from toolpost.base.ids import Json, JsonObject, PluginName
-from toolpost.base.urls import join_url, split_url
-from toolpost.contracts.contract import NAME_LIMIT
+from toolpost.base import Json, JsonObject, PluginName, split_url
+from toolpost.base.urls import join_url
+from toolpost.contracts import NAME_LIMIT
 from toolpost.parts.openapi import swagger
 from toolpost.parts.openapi.document import Document, Unusable
 from toolpost.parts.openapi.schemas import shorten

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from toolpost.parts.openapi.settings import APIS, enabled_apis
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
 
 
 @asynccontextmanager

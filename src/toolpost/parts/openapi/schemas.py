@@ -16,8 +16,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.schema import SchemaProblem, compile_schema
+from toolpost.base import Json, JsonObject
+from toolpost.contracts import compile_schema
+from toolpost.contracts.schema import SchemaProblem
 from toolpost.parts.openapi.document import Document, Unusable, check_reference
 
 Direction = Literal["request", "upload", "answer"]

@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import InvalidArguments
+from toolpost import InvalidArguments
+from toolpost.base import Json, JsonObject
 from toolpost.parts.openapi.operations import BODY_KEY, TEMPLATE, TOKEN, Body, Operation, Parameter
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, NoReturn, overload
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.base.events import event
+from toolpost import ToolpostError
+from toolpost.base import event
 from toolpost.base.stamps import Stamp, read_stamp
-from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.contracts import BadConfiguration
 from toolpost.credentials.oauth import Authorizations
-from toolpost.host.host import Host
+from toolpost.parts import Host, PluginCandidate
 from toolpost.parts.openapi.settings import ApiSettings, enabled_apis, is_url
-from toolpost.providers.plugin_host import PluginCandidate
 from toolpost.settings import Config
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams import ServerSpec
 
 if TYPE_CHECKING:
     from toolpost.parts.openapi.api import OpenApi
@@ -246,7 +246,7 @@ class ServedApis:
             name,
             api,
             self._authorizations,
-            plugins=self._host.plugins,
+            host=self._host,
             known=known,
             # An API that is served goes on as it is, and people are told.
             accepts_copy=name not in self._open,

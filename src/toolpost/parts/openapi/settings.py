@@ -12,23 +12,15 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.credentials.values import CallerValue, Template
-from toolpost.settings import ADVANCED, LATE, SECRET
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, LATE, SECRET, Config, ServerSettings, expand_variables
 from toolpost.settings.masking import find_secrets
-from toolpost.settings.model import Config
 from toolpost.settings.network import UNSET, NetworkSettings
-from toolpost.settings.section import Section
-from toolpost.settings.servers import (
-    AuthSettings,
-    Contracts,
-    Credentials,
-    ServerSettings,
-    check_server,
-    resolve_server,
-)
-from toolpost.settings.variables import expand_variables, split_own_values
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.settings.servers import AuthSettings, Contracts, Credentials, check_server, resolve_server
+from toolpost.settings.variables import split_own_values
+from toolpost.upstreams import ServerSpec
 
 _NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
 ApiName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=32)]

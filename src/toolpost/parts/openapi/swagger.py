@@ -6,7 +6,7 @@ Only one level is rewritten. References stay as they are, since they are followe
 from collections.abc import Sequence
 from typing import Final
 
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject
 from toolpost.parts.openapi.document import Document, Unusable
 
 _SCHEMA_KEYS: Final = (

@@ -6,13 +6,12 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from toolpost.authoring import Plugin
+from toolpost import ErrorCode, Plugin, ResultStyle
 from toolpost.authoring.context import Context
 from toolpost.authoring.tool import Tool
-from toolpost.base.ids import Json, JsonObject, PluginName
-from toolpost.contracts.contract import ToolDefinition, contract_of
-from toolpost.contracts.envelope import ResultStyle
-from toolpost.contracts.errors import ContractRefused, ErrorCode
+from toolpost.base import Json, JsonObject, PluginName
+from toolpost.contracts import ToolDefinition, contract_of
+from toolpost.contracts.errors import ContractRefused
 from toolpost.parts.openapi.document import Document, Unusable
 from toolpost.parts.openapi.operations import BODY_KEY, Body, Omission, Operation, find_operations, is_selected
 from toolpost.parts.openapi.schemas import DESCRIPTION_LIMIT, FILE, Converter, Direction, shorten

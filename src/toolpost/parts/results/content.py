@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.results.cut import cut_string
 from toolpost.parts.results.kept import uri_of
 from toolpost.parts.results.records import ResultId

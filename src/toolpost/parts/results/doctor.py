@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from toolpost.parts import Config, Diagnosis, PartDoctor, ok, warning
+from toolpost.parts import PartDoctor
 from toolpost.parts.results.settings import RESULTS, limit_of
+from toolpost.settings import Config
+from toolpost.terminal import Diagnosis, ok, warning
 
 
 class ResultsDoctor(PartDoctor):

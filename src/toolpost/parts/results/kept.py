@@ -9,9 +9,8 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import NotFound, ToolpostError
+from toolpost import CallerId, NotFound, ToolpostError
+from toolpost.base import event
 from toolpost.parts.results import records
 from toolpost.parts.results.records import CHUNK_BYTES, KeptResult, ResultId
 from toolpost.store import Store

@@ -20,13 +20,11 @@ from typing import Final
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, Json, JsonObject
-from toolpost.contracts.contract import Contract
-from toolpost.contracts.digest import digest_of_bytes
-from toolpost.contracts.envelope import ResultStyle
+from toolpost import ResultStyle
+from toolpost.base import META_KEY, Json, JsonObject, event
+from toolpost.contracts import Contract, digest_of_bytes
 from toolpost.metrics import Counter, Metrics
-from toolpost.middleware import Call, CheckedResult
+from toolpost.middleware import Call, CheckedResult, is_input_required
 from toolpost.parts import ResultLimiter
 from toolpost.parts.results.content import ShortContent, Span, shorten_content
 from toolpost.parts.results.cut import CannotCut, cut_json, cut_string
@@ -34,8 +32,7 @@ from toolpost.parts.results.kept import KeptResults, new_result_id, uri_of
 from toolpost.parts.results.records import KeptResult, ResultId
 from toolpost.parts.results.scan import QUOTE, Scanner, TooManySteps
 from toolpost.parts.results.settings import LimitTable, SizeLimits
-from toolpost.protocol.era import REVISIONS
-from toolpost.providers.input_required import is_input_required
+from toolpost.protocol import REVISIONS
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode

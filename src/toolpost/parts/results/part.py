@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.results.settings import RESULTS, LimitTable, check_results
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
     from toolpost.settings import Config
 
 

@@ -3,10 +3,8 @@
 import base64
 from typing import Any, Final
 
-from toolpost.authoring import Context, File, Plugin
-from toolpost.base.ids import JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, NotFound
+from toolpost import Context, ErrorCode, File, NotFound, Plugin, __version__
+from toolpost.base import JsonObject
 from toolpost.parts.results.kept import SCHEME, uri_of
 from toolpost.parts.results.limiter import PLUGIN
 from toolpost.parts.results.reader import PAGE_BYTES, PAGE_LIMIT_BYTES, ReadRequest, ResultReader

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
-from toolpost.base.ids import CallerId, Json, JsonObject
-from toolpost.contracts.errors import CapabilityMissing, InvalidArguments, InvalidRequest, NotFound
+from toolpost import CallerId, CapabilityMissing, InvalidArguments, NotFound
+from toolpost.base import Json, JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.results.kept import KeptResults
 from toolpost.parts.results.records import KeptResult, ResultId
 from toolpost.parts.results.scan import ARRAY, OBJECT, QUOTE, Scanner, TooManySteps, end_of_characters

@@ -11,8 +11,8 @@ from typing import Any, Final, NewType
 
 import msgspec
 
-from toolpost.base.ids import CallerId
-from toolpost.store.scripts import NOW, Row, Script, Statement, change, lock_name, marks
+from toolpost import CallerId
+from toolpost.store import NOW, Row, Script, Statement, change, lock_name, marks
 
 ResultId = NewType("ResultId", str)
 """Not to be guessed: callers without names of their own share one owner."""

@@ -5,11 +5,10 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from toolpost.base.caller import Scope
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import ADVANCED
-from toolpost.settings.model import Seconds
-from toolpost.settings.section import Section
+from toolpost.base import Scope
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, Seconds
 
 TOKEN_BYTES: Final = 4
 """Bytes of text that a token stands for, as in the search (`estimate_tokens`)."""

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from anyio import to_thread
 
-from toolpost.host.part import PartDoctor
+from toolpost.parts import PartDoctor
 from toolpost.parts.telemetry.settings import OFF_HINT, TELEMETRY, Destination, has_no_receiver, is_enabled, resolve
 from toolpost.settings import Config
-from toolpost.terminal.findings import Diagnosis, note, ok, problem, warning
+from toolpost.terminal import Diagnosis, note, ok, problem, warning
 
 _CONNECT_LIMIT_S = 2.0
 

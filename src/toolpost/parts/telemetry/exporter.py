@@ -16,8 +16,8 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 
-from toolpost.base.events import event
-from toolpost.base.version import __version__
+from toolpost import __version__
+from toolpost.base import event
 from toolpost.parts.telemetry.histograms import Histograms
 from toolpost.parts.telemetry.senders import NotSent, Sender, make_sender
 from toolpost.parts.telemetry.settings import TelemetrySpec

@@ -13,11 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from toolpost.base.caller import Caller
-from toolpost.base.ids import CallId, JsonObject, new_trace_id
-from toolpost.base.redaction import redact
+from toolpost import Caller, ErrorCode, InvalidArguments, ProtocolError, ToolpostError
+from toolpost.base import CallId, JsonObject, new_trace_id, redact
 from toolpost.base.trace_context import TraceParent, continue_from_headers, parse_traceparent, read_tracestate
-from toolpost.contracts.errors import ErrorCode, InvalidArguments, ToolpostError, UpstreamRefused
+from toolpost.contracts.errors import UpstreamRefused
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.middleware import Call
 from toolpost.parts import Observer
@@ -40,8 +39,7 @@ from toolpost.parts.telemetry.spans import (
 )
 from toolpost.parts.telemetry.transport import ClientSpan, ObservedTransport, Template
 from toolpost.protocol.era import Revision
-from toolpost.protocol.rpc import ProtocolError
-from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams import ServerSpec
 from toolpost.upstreams.transport import Transport
 
 TOGETHER: Final = 64

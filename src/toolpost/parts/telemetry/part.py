@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.base.events import event
-from toolpost.contracts.errors import CapabilityMissing
+from toolpost import CapabilityMissing
+from toolpost.base import event
 from toolpost.parts.telemetry.settings import (
     OFF_HINT,
     TELEMETRY,
@@ -22,7 +22,7 @@ from toolpost.parts.telemetry.settings import (
 )
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
 
 _log = logging.getLogger("toolpost.telemetry")
 
@@ -52,7 +52,7 @@ async def open_telemetry(host: "Host") -> AsyncIterator[Sequence[object]]:
 
     from anyio import CancelScope, to_thread
 
-    from toolpost.base.version import __version__
+    from toolpost import __version__
     from toolpost.metrics import Counter
     from toolpost.parts import PluginCandidate
     from toolpost.parts.telemetry.exporter import Exporter

@@ -6,7 +6,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection, RemoteDi
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from toolpost.base.version import __version__
+from toolpost import __version__
 from toolpost.parts.telemetry.settings import Destination, Signal
 
 _RETRYABLE_STATUS: Final = frozenset({429, 502, 503, 504})

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Meta
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
+from toolpost.parts import Section
 from toolpost.settings import ADVANCED
-from toolpost.settings.section import Section
 
 Signal = Literal["traces", "metrics"]
 Protocol = Literal["http/protobuf", "grpc"]

@@ -12,16 +12,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolpost.base.ids import CallerId, JsonObject, new_trace_id
-from toolpost.contracts.errors import ToolpostError
+from toolpost import CallerId, ToolpostError
+from toolpost.base import JsonObject, new_trace_id
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.histograms import Histograms, Series
 from toolpost.parts.telemetry.spans import CLIENT, TextAttribute, new_span_id, write_constant_part, write_span
-from toolpost.protocol.era import PROTOCOL_VERSION
+from toolpost.protocol import PROTOCOL_VERSION
+from toolpost.upstreams import ClientChannel, ServerRefused, ServerSpec
 from toolpost.upstreams.message import RequestWriter
-from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.spec import ServerSpec
-from toolpost.upstreams.transport import PendingRequest, ServerRefused, Transport
+from toolpost.upstreams.transport import PendingRequest, Transport
 
 if TYPE_CHECKING:
     from toolpost.parts.telemetry.observer import TelemetryObserver
@@ -120,9 +119,9 @@ class ObservedTransport:
         inner.use(envelope={}, headers={})
 
     @property
-    def oddities(self) -> int:
+    def protocol_errors(self) -> int:
         """As of the transport inside."""
-        return getattr(self._inner, "oddities", 0)
+        return getattr(self._inner, "protocol_errors", 0)
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         self._version = headers.get("mcp-protocol-version") or envelope.get(PROTOCOL_VERSION)

@@ -12,9 +12,10 @@ GET /api/trail/prove?call=c-…               that a call is in the session that
 from collections.abc import Sequence
 from typing import Final
 
-from toolpost.base.ids import CallerId, Json
-from toolpost.contracts.errors import Forbidden, InvalidRequest
-from toolpost.parts import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost import CallerId, Forbidden
+from toolpost.base import Json
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.trail.export import export_proof
 from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
 from toolpost.parts.trail.service import Trail

@@ -13,12 +13,9 @@ from typing import Any
 
 import anyio
 
-from toolpost.authoring.middleware import CallRequest, CallResult, Next
-from toolpost.base.caller import Caller
-from toolpost.base.ids import META_KEY, JsonObject, ToolName
-from toolpost.base.redaction import redact
-from toolpost.contracts.digest import digest_of_bytes, quick_digest
-from toolpost.contracts.errors import ErrorCode, InvalidArguments, InvalidRequest
+from toolpost import Caller, CallRequest, CallResult, ErrorCode, InvalidArguments, Next
+from toolpost.base import META_KEY, JsonObject, ToolName, redact
+from toolpost.contracts import InvalidRequest, digest_of_bytes, quick_digest
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Trail, context_name, draft_result
 from toolpost.parts.trail.settings import TrailSettings

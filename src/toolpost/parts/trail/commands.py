@@ -7,25 +7,30 @@ from typing import TypeVar
 
 import click
 
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import NotFound
-from toolpost.parts import open_part_store
+from toolpost import CallerId, NotFound
+from toolpost.base import JsonObject
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
 from toolpost.parts.trail.plugin import render_record, render_session, render_verdict
 from toolpost.parts.trail.records import Record, TrailSession, require_kept
 from toolpost.parts.trail.service import ChainVerdict, Trail
 from toolpost.parts.trail.verify_trail import Invalid, check_export, read_lines
-from toolpost.store import store_exists
-from toolpost.store.urls import shown_url
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import show_error
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import cut, print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.store import open_part_store, shown_url, store_exists
+from toolpost.terminal import (
+    ExitCode,
+    SuggestingGroup,
+    config_option,
+    cut,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    show_error,
+    table,
+)
 
 _T = TypeVar("_T")
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from toolpost.parts import Config, Finding, PartDoctor, ok, problem, warning
+from toolpost.parts import PartDoctor
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
+from toolpost.settings import Config
+from toolpost.terminal import Finding, ok, problem, warning
 
 
 class TrailDoctor(PartDoctor):

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.trail.records import TrailSession
 from toolpost.parts.trail.service import Trail
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.settings import make_idle
 
 if TYPE_CHECKING:
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
     from toolpost.settings import Config
 
 

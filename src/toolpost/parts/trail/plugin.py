@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolpost.authoring import Context, Plugin
-from toolpost.base.ids import JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, InvalidArguments
+from toolpost import Context, ErrorCode, InvalidArguments, Plugin, __version__
+from toolpost.base import JsonObject
 from toolpost.parts.trail.records import Record, TrailSession
 from toolpost.parts.trail.service import ChainVerdict, Thought, Trail, context_name
 from toolpost.parts.trail.turns import require_decisions

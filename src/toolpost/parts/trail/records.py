@@ -13,12 +13,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import InvalidArguments, InvalidRequest, NotFound
-from toolpost.parts import NOW, Script, Statement
+from toolpost import CallerId, InvalidArguments, NotFound
+from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.trail.merkle import Peaks, Range, TreeNode, hashes_over, nodes_over
 from toolpost.parts.trail.verify_trail import FORMAT, commit, encode, hash_leaf, hash_of
-from toolpost.store.scripts import Many, Row, lock_name, marks
+from toolpost.store import NOW, Many, Row, Script, Statement, lock_name, marks
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 

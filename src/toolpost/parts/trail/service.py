@@ -15,12 +15,9 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from toolpost.base.caller import Caller
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, JsonObject, ThreadId
-from toolpost.contracts.errors import InvalidArguments, NotFound, ToolpostError
-from toolpost.metrics import GaugeValues, Metrics
-from toolpost.parts import Counter, Script, SigningKey, Store
+from toolpost import Caller, CallerId, InvalidArguments, NotFound, ToolpostError
+from toolpost.base import JsonObject, SigningKey, ThreadId, event
+from toolpost.metrics import Counter, GaugeValues, Metrics
 from toolpost.parts.trail import records
 from toolpost.parts.trail.merkle import Peaks, consistency_path, inclusion_path
 from toolpost.parts.trail.records import Draft, Opening, Record, ThoughtType, TrailSession
@@ -35,6 +32,7 @@ from toolpost.parts.trail.verify_trail import (
     verifies_consistency,
     verifies_inclusion,
 )
+from toolpost.store import Script, Store
 
 _log = logging.getLogger("toolpost.parts.trail")
 

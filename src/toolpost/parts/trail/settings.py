@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from toolpost.parts import Section
 from toolpost.settings import ADVANCED
-from toolpost.settings.section import Section
 
 ALL_AGENTS: Final = "*"
 """In `deciding_agents`: every agent."""

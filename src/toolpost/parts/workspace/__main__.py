@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import time
 
-from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost import ErrorCode, ToolpostError
 from toolpost.parts.workspace.build import Build
 from toolpost.parts.workspace.build_order import BuildFailure, BuildMessage, BuildOrder, BuildStep, decode_order, encode
 from toolpost.parts.workspace.generations import build_lock

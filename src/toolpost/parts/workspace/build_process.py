@@ -15,8 +15,8 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import CapabilityMissing, ErrorCode, NotFound, ToolFailed, ToolpostError
+from toolpost import CapabilityMissing, ErrorCode, NotFound, ToolFailed, ToolpostError
+from toolpost.base import JsonObject
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.build_order import (
     BuildFailure,
@@ -29,7 +29,7 @@ from toolpost.parts.workspace.build_order import (
     make_order,
 )
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.processes.tree import CompletedCommand, LineListener
+from toolpost.processes import CompletedCommand, LineListener
 
 _OUTPUT_BYTES = 256 * 1024
 STUCK_S = 60.0

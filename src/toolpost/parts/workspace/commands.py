@@ -9,22 +9,31 @@ from typing import Any
 
 import click
 
-from toolpost.base.ids import JsonObject
-from toolpost.cli.call.command import show_answer_error
-from toolpost.cli.call.in_process import RequestedCall, call_in_process
+from toolpost.base import JsonObject
+from toolpost.cli import RequestedCall, call_in_process, show_answer_error
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
 from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.settings import Config
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import warn
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import apply_options, config_option, json_option, load_cli_config
-from toolpost.terminal.signals import on_signals
-from toolpost.terminal.tables import format_size, print_encoded, print_json_line, print_table, table
-from toolpost.terminal.text import has_color, printable
+from toolpost.terminal import (
+    ExitCode,
+    SuggestingGroup,
+    apply_options,
+    config_option,
+    examples,
+    format_size,
+    has_color,
+    json_option,
+    load_cli_config,
+    on_signals,
+    print_encoded,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
+    warn,
+)
 
 _MODES = click.Choice(["all", "code", "prose"])
 

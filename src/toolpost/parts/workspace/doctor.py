@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from toolpost.host.part import PartDoctor
+from toolpost.parts import PartDoctor
 from toolpost.parts.workspace.optional import EXTRA_HINT, has
 from toolpost.settings import Config
-from toolpost.terminal.findings import Diagnosis, note
+from toolpost.terminal import Diagnosis, note
 
 
 class WorkspaceDoctor(PartDoctor):

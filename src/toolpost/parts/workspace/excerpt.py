@@ -4,8 +4,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import InvalidArguments, InvalidRequest
+from toolpost import InvalidArguments
+from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
 from toolpost.parts.workspace.masking import Masker
 from toolpost.parts.workspace.paths import open_file, secret_refusal

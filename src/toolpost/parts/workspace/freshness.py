@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from toolpost.contracts.errors import ToolpostError
+from toolpost import ToolpostError
 from toolpost.parts.workspace.engine import ChunkInfo, stored_chunk_of
 from toolpost.parts.workspace.languages import BY_NAME
 from toolpost.parts.workspace.manifest import FileRow

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from toolpost.base.state_folder import make_folder
-from toolpost.contracts.errors import NoIndex
+from toolpost import NoIndex
+from toolpost.base import make_folder
 from toolpost.parts.workspace.engine import FORMAT
 
 POINTER: Final = "current.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from toolpost.contracts.errors import NoIndex, ToolpostError
+from toolpost import NoIndex, ToolpostError
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.generations import GenerationPointer, IndexDamaged, check_generation, read_pointer
 from toolpost.parts.workspace.manifest import FileRow, Manifest, open_manifest

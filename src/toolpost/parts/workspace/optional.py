@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 from typing import Any, Final
 
-from toolpost.contracts.errors import CapabilityMissing
+from toolpost import CapabilityMissing
 
 EXTRA_HINT: Final = "pip install 'toolpost[workspace]'"
 

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolpost.contracts.errors import CapabilityMissing
+from toolpost import CapabilityMissing
 from toolpost.parts.workspace.settings import WORKSPACE
 
 if TYPE_CHECKING:
-    from toolpost.authoring import Plugin
+    from toolpost import Plugin
     from toolpost.fairness import Callers
-    from toolpost.host.host import Host
+    from toolpost.parts import Host
     from toolpost.parts.workspace.service import WorkspaceService
     from toolpost.parts.workspace.spec import WorkspaceSpec
     from toolpost.settings import Config

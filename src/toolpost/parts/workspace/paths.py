@@ -7,7 +7,7 @@ A path is checked by name, resolved, checked again by its real name, and then op
 import os
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from toolpost.contracts.errors import Forbidden, InvalidArguments, NotFound
+from toolpost import Forbidden, InvalidArguments, NotFound
 from toolpost.parts.workspace.git.files import NotARegularFile, open_below
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository

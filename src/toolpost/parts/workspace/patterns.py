@@ -6,7 +6,7 @@ import time
 from functools import lru_cache
 from typing import Any, Final
 
-from toolpost.contracts.errors import InvalidArguments
+from toolpost import InvalidArguments
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.engine import ChunkInfo, ScoredChunk
 from toolpost.parts.workspace.freshness import CurrentFiles, FileState

@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from toolpost.authoring import Context, Plugin
-from toolpost.base.ids import JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode
+from toolpost import Context, ErrorCode, Plugin, __version__
+from toolpost.base import JsonObject
 from toolpost.fairness import Callers, Shares
 from toolpost.parts.workspace import schemas
 from toolpost.parts.workspace.query import SearchRequest

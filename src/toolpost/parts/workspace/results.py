@@ -7,7 +7,7 @@ come first, then hits that contain more of the query, and among equals the repos
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.workspace.engine import ChunkInfo, ScoredChunk
 
 LINE_LIMIT = 500

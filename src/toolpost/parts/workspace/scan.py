@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolFailed
+from toolpost import ToolFailed
+from toolpost.base import JsonObject
 from toolpost.parts.workspace.git.changes import WorkTree, describe_state, open_work_tree
 from toolpost.parts.workspace.git.files import RealFolders
 from toolpost.parts.workspace.git.ignore import IgnoreRules, is_ignored

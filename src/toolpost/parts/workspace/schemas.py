@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolpost.contracts.errors import InvalidArguments
+from toolpost import InvalidArguments
 from toolpost.parts.workspace import engine, optional
 from toolpost.parts.workspace.engine import WORD, ChunkInfo, ScoredChunk, parts_of
 from toolpost.parts.workspace.freshness import CurrentFiles, FileState

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import anyio
 import anyio.to_thread
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import ToolpostError
+from toolpost import ToolpostError
+from toolpost.base import JsonObject
 from toolpost.parts.workspace.build_order import BuildStep, IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, ProcessRunner, build_repository, check_capabilities
 from toolpost.parts.workspace.excerpt import show_slice

@@ -5,9 +5,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from toolpost.settings import ADVANCED
-from toolpost.settings.model import Count, Seconds
-from toolpost.settings.section import Section
+from toolpost.parts import Section
+from toolpost.settings import ADVANCED, Count, Seconds
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolpost.base.nearest import nearest_name
-from toolpost.contracts.errors import NotFound
+from toolpost import NotFound
+from toolpost.base import nearest_name
 from toolpost.parts.workspace.query import glob_pattern
 
 BUILD_LIMIT_S: Final = 600.0

@@ -10,8 +10,8 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from toolpost.base.ids import JsonObject
-from toolpost.contracts.errors import NoIndex, ToolpostError
+from toolpost import NoIndex, ToolpostError
+from toolpost.base import JsonObject
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.generations import size_of
 from toolpost.parts.workspace.git.changes import open_work_tree

@@ -8,24 +8,24 @@ from typing import Any
 
 import click
 
-from toolpost.contracts.errors import CapabilityMissing
+from toolpost import CapabilityMissing
 from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.gateway import open_gateway
 from toolpost.parts.agents.commands.loop import Chat, explain_agents, run_loop
 from toolpost.parts.agents.commands.output import view_for
 from toolpost.parts.agents.commands.schedules import schedules
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import show_failure
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import (
+from toolpost.terminal import (
+    ExitCode,
+    SuggestingGroup,
     config_option,
+    examples,
     is_debugging,
     json_option,
     load_cli_config,
-    plugin_option,
+    show_failure,
     url_option,
 )
+from toolpost.terminal.options import plugin_option
 
 
 class ChatGroup(SuggestingGroup):

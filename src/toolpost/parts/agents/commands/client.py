@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.turns import TurnEnded, TurnEvent
-from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
-from toolpost.terminal.running_gateway import RunningGateway
+from toolpost import ToolpostError, UpstreamUnavailable
+from toolpost.base import JsonObject
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent
+from toolpost.terminal import RunningGateway
 
 SILENT_S: Final = 60.0
 """Time limit without data, in seconds; a stream sends a comment every 15 s."""

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, redirect_stdout
 
 from toolpost.settings import Config
-from toolpost.terminal.options import gateway_url, is_debugging
-from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
+from toolpost.terminal import NoGateway, RunningGateway, base_url, gateway_url, is_debugging
 
 
 @contextmanager
@@ -34,8 +33,8 @@ def _open_here(config: Config) -> Iterator[str]:
     from anyio.from_thread import start_blocking_portal
 
     from toolpost.app import open_app, open_http
-    from toolpost.cli.quiet_app import warn_of_problems
-    from toolpost.terminal.logging import set_up_logging
+    from toolpost.cli import warn_of_problems
+    from toolpost.terminal import set_up_logging
 
     http = msgspec.structs.replace(config.http, listen="127.0.0.1:0")
 

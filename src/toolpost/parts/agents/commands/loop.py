@@ -7,16 +7,15 @@ from typing import Any, Final
 
 import click
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
-from toolpost.base.turns import TurnEnded, TurnStarted
-from toolpost.contracts.errors import CapabilityMissing, NotFound, ToolpostError
+from toolpost import CapabilityMissing, NotFound, ToolpostError
+from toolpost.base import JsonObject, nearest_name
 from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
+from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
-from toolpost.terminal.exits import ExitCode, exit_code_of
-from toolpost.terminal.failures import show_failure
-from toolpost.terminal.text import printable, suppress_echo
+from toolpost.terminal import ExitCode, printable, show_failure
+from toolpost.terminal.exits import exit_code_of
+from toolpost.terminal.text import suppress_echo
 
 RECALLED: Final = 6
 """How many messages are printed when a conversation is resumed."""

@@ -13,10 +13,17 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 from rich.text import Text
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEnded, TurnEvent, encode_event
-from toolpost.terminal.failures import show_error
-from toolpost.terminal.text import printable
+from toolpost.base import Json, JsonObject
+from toolpost.parts.agents.turn_events import (
+    SessionReady,
+    TextChunk,
+    ThoughtChunk,
+    ToolUsed,
+    TurnEnded,
+    TurnEvent,
+    encode_event,
+)
+from toolpost.terminal import printable, show_error
 
 DETAIL_LENGTH: Final = 300
 """Characters that are printed of a tool's arguments, and of its result."""

@@ -9,17 +9,23 @@ from pathlib import Path
 
 import click
 
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.contracts.errors import InvalidRequest, NotFound
+from toolpost import CallerId, Item, NotFound
+from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.schedule import list_items, remove_item, render_schedule
 from toolpost.settings import Config
-from toolpost.store import open_store, store_exists
-from toolpost.store.key_values import Item, KeyValueStore
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.store import KeyValueStore, open_store, store_exists
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
+)
 
 
 @click.command(

@@ -8,10 +8,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost.authoring import Plugin
+from toolpost import Plugin, __version__
 from toolpost.authoring.context import Context
-from toolpost.base.ids import Json
-from toolpost.base.version import __version__
+from toolpost.base import Json
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 
 KEPT: Final = 5_000

@@ -17,23 +17,24 @@ from zoneinfo import ZoneInfo
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost.authoring import Plugin
-from toolpost.authoring.context import Context
-from toolpost.base.caller import Caller, Principal, Scope
-from toolpost.base.clocks import steady_s
-from toolpost.base.events import event
-from toolpost.base.ids import CallerId, JsonObject, ThreadId
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import (
+from toolpost import (
+    Caller,
+    CallerId,
     CapabilityMissing,
     ErrorCode,
-    InvalidRequest,
+    Item,
     NotFound,
+    Plugin,
+    Principal,
     QueueOverloaded,
     ToolpostError,
+    __version__,
 )
+from toolpost.authoring.context import Context
+from toolpost.base import JsonObject, Scope, ThreadId, event, steady_s
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.key_values import Item, KeyValueStore
+from toolpost.store import KeyValueStore
 
 _log = logging.getLogger("toolpost.plugins")
 

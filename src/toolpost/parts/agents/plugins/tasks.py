@@ -13,13 +13,12 @@ import anyio
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost.authoring import Plugin
+from toolpost import CallerId, ErrorCode, Item, NotFound, Plugin, QueueOverloaded, __version__
 from toolpost.authoring.context import Context
-from toolpost.base.ids import CallerId, JsonObject
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound, QueueOverloaded
+from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.key_values import Item, KeyValueStore
+from toolpost.store import KeyValueStore
 
 NAME: Final = "tasks"
 LIMIT: Final = 1_000

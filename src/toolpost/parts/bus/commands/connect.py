@@ -6,20 +6,14 @@ from typing import Final
 
 import click
 
-from toolpost.app import open_app, serve_on_stdio
-from toolpost.cli.serve import Stop
-from toolpost.endpoints.stdio import StdioStreams
+from toolpost.app import StdioStreams, open_app, serve_on_stdio
+from toolpost.cli import Stop
 from toolpost.parts.bus.client import BusClient
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.connection import BusConnection, ServerAddress
 from toolpost.settings import Config, PluginSettings, StoreSettings
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.logging import LEVELS, set_up_logging
-from toolpost.terminal.options import is_debugging
-from toolpost.terminal.running_gateway import MCP_PATH, base_url
-from toolpost.terminal.signals import on_signals
+from toolpost.terminal import LEVELS, MCP_PATH, base_url, examples, is_debugging, on_signals, run_async, set_up_logging
 
 _CLIENT: Final = Config(
     # The bus server has the store and the audit: this process stores nothing.

@@ -10,10 +10,7 @@ from toolpost.parts.bus.commands.connect import connect
 from toolpost.parts.bus.commands.serve import serve
 from toolpost.parts.bus.commands.server import project_option, resolve_project, status, stop
 from toolpost.parts.bus.commands.tasks import cancel, reset, retry, submit, tasks
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import json_option
+from toolpost.terminal import SuggestingGroup, examples, json_option, run_async
 
 
 @click.group(

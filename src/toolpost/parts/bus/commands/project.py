@@ -21,17 +21,15 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 
-from toolpost.base.state_folder import STATE_FOLDER, make_folder
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound, UpstreamUnavailable
+from toolpost import CapabilityMissing, NotFound, UpstreamUnavailable, __version__
+from toolpost.base import STATE_FOLDER, make_folder
+from toolpost.contracts import BadConfiguration
 from toolpost.parts.bus.connection import ServerAddress
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
-from toolpost.processes.tree import Daemon, end_daemon, is_alive, start_daemon
-from toolpost.settings import CONFIG_NAME, Config, load_config
-from toolpost.settings.locations import state_folder
-from toolpost.store import open_store, store_exists
-from toolpost.store.urls import shown_url
+from toolpost.processes import Daemon, end_daemon, is_alive, start_daemon
+from toolpost.settings import CONFIG_NAME, Config, load_config, state_folder
+from toolpost.store import open_store, shown_url, store_exists
 
 if sys.platform == "win32":
     import msvcrt

@@ -9,19 +9,24 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.app.running import App
-from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
-from toolpost.endpoints.stdio import StdioStreams
+from toolpost.app import App, StdioStreams
+from toolpost.cli import ConfigSource, ServeOutput, Stop, WhileServing, check_serve_options, serve_until_stopped
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
-from toolpost.processes.tree import this_process
+from toolpost.processes import this_process
 from toolpost.settings import CONFIG_NAME, Config
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.failures import warn
-from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
-from toolpost.terminal.options import apply_options, is_debugging, json_option
+from toolpost.terminal import (
+    LEVELS,
+    LogFormat,
+    apply_options,
+    examples,
+    is_debugging,
+    json_option,
+    run_async,
+    set_up_logging,
+    warn,
+)
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _CHECK_S: Final = 10.0
@@ -64,8 +69,7 @@ def serve(
 
     `toolpost bus connect` in the same project finds this server.
     """
-    if stdio and (listen or as_json):
-        raise click.UsageError(STDIO_CLASH)
+    check_serve_options(stdio=stdio, listen=listen, as_json=as_json)
     set_up_logging("debug" if is_debugging() else log_level, log_format)
     root = resolve_project(project)
     address = _FREE_PORT if for_clients else listen

@@ -4,14 +4,9 @@ from pathlib import Path
 
 import click
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, list_running_servers, project_of
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.options import json_option
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.terminal import ExitCode, examples, json_option, print_json_line, print_table, printable, run_async, table
 
 project_option = click.option(
     "--project",

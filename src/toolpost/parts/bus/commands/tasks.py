@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from toolpost.base.caller import OPERATOR
-from toolpost.base.ids import JsonObject, PluginName
-from toolpost.contracts.contract import ToolDefinition, contract_of
-from toolpost.contracts.errors import InvalidArguments
+from toolpost import InvalidArguments
+from toolpost.base import OPERATOR, JsonObject, PluginName
+from toolpost.contracts import ToolDefinition, contract_of
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
@@ -19,11 +18,7 @@ from toolpost.parts.bus.plugin import format_time, parse_cursor, parse_states, r
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, TaskId, WorkerName
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.examples import examples
-from toolpost.terminal.options import json_option
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.terminal import examples, json_option, print_json_line, print_table, printable, run_async, table
 
 Result = TypeVar("Result")
 

@@ -12,12 +12,11 @@ from typing import Final
 
 from anyio import to_thread
 
-from toolpost.base.caller import Caller, Scope
-from toolpost.base.ids import CallerId, Json, JsonObject
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound
+from toolpost import Caller, CallerId, Forbidden, NotFound
+from toolpost.base import Json, JsonObject, Scope
+from toolpost.contracts import InvalidRequest
 from toolpost.discovery import EVERYTHING, View
-from toolpost.endpoints.auth.roster import Admission, KnownCaller, Roster
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.endpoints.http import Admission, KnownCaller, Roster, Route, RouteRequest
 from toolpost.parts.console.context import Console
 
 AGES: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400}

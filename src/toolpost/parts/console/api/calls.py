@@ -13,9 +13,10 @@ from typing import Final, get_args
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, NotFound
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost import ErrorCode, NotFound
+from toolpost.base import Json, JsonObject
+from toolpost.contracts import InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.store import AuditFilter, AuditRecord, Outcome
 from toolpost.store.audit_contents import read_contents

@@ -18,19 +18,18 @@ from typing import Final
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, ToolName
+from toolpost import NotFound
+from toolpost.base import Json, JsonObject, ToolName, event
 from toolpost.cli.lock.command import accept_changes
 from toolpost.cli.lock.states import LockFile, list_tools, read_pins
-from toolpost.contracts.compatibility import RULES, Change, Definition
-from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.contracts import RULES, Change, Definition, InvalidRequest
+from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.diff import side_by_side
 from toolpost.parts.console.toml import ConfigChange, plan_setting, read_list, routes_of_changes
 from toolpost.providers.contract_watch import ContractStatus
 from toolpost.providers.quarantine import PinnedPlugin
-from toolpost.providers.servers import ServerProvider
+from toolpost.providers.server_provider import ServerProvider
 
 _log = logging.getLogger("toolpost.console")
 
@@ -49,7 +48,7 @@ def routes_of(console: Console) -> list[Route]:
             for provider, name, status in _find_all(console)
         ]
         path = console.host.config.lock_path
-        return {"hasLock": servers.promises.has_lock, "lockFile": str(path), "tools": found}
+        return {"hasLock": servers.watched_tools.watch.has_lock, "lockFile": str(path), "tools": found}
 
     async def show(request: RouteRequest) -> Json:
         provider, name, status = _find(console, text_of(request, "tool"))
@@ -95,7 +94,7 @@ async def _write_lock(console: Console, name: str) -> JsonObject:
     after = accept_changes(base, live, [glob.escape(name)])
     written = await to_thread.run_sync(file.replace, after)
     # At once, although the file is followed: the page shows what holds now.
-    await servers.relock(after)
+    await servers.watched_tools.relock(after)
     return {"path": str(file.path), "written": written, "tools": len(after)}
 
 

@@ -7,14 +7,13 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from toolpost.base.attention import ActionItem
-from toolpost.base.caller import Principal
-from toolpost.base.ids import Json, JsonObject
-from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost import Principal
+from toolpost.base import Json, JsonObject
+from toolpost.endpoints.http import Admission, Route, RouteRequest
+from toolpost.parts import ActionItem
 from toolpost.parts.console.context import Console
-from toolpost.providers.servers import ServerProvider
-from toolpost.settings.masking import make_concealer
+from toolpost.providers.server_provider import ServerProvider
+from toolpost.settings import make_concealer
 from toolpost.store.audit_values import Activity
 from toolpost.upstreams.report import ServerState
 

@@ -5,12 +5,9 @@ POST  {"secret": "…"}   sets the cookie, and returns the `proof` that is sent 
 POST  …/end             ends the session: the cookie is no longer valid
 """
 
-from toolpost.base.ids import Json
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import Forbidden
-from toolpost.endpoints.auth.roster import Admission
-from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost import Forbidden, __version__
+from toolpost.base import Json
+from toolpost.endpoints.http import Admission, HttpRequest, Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.sessions import SESSION_PATH, check_same_origin
 

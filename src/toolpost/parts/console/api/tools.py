@@ -11,19 +11,17 @@ from typing import Final
 
 from anyio import to_thread
 
-from toolpost.base.caller import Scope
-from toolpost.base.ids import Json, JsonObject, ToolName
+from toolpost.base import Json, JsonObject, Scope, ToolName
+from toolpost.contracts import InvalidRequest
 from toolpost.contracts.contract import describe_concurrency
-from toolpost.contracts.errors import InvalidRequest
-from toolpost.discovery import View
-from toolpost.discovery.search import estimate_tokens
+from toolpost.discovery import View, estimate_tokens
 from toolpost.discovery.snapshot import ToolEntry, VisibleTools
-from toolpost.endpoints.http.routes import Route, RouteRequest
+from toolpost.endpoints.http import Route, RouteRequest
+from toolpost.middleware import ProvidedTool
 from toolpost.parts.console.api.callers import act_as, list_callers
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.definitions import DefinitionHistory, Version
-from toolpost.protocol.rpc import encode
-from toolpost.providers import ProvidedTool
+from toolpost.protocol import encode
 
 PAGE_LIMIT: Final = 500
 FOUND_LIMIT: Final = 50

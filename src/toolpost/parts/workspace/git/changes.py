@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject
 from toolpost.parts.workspace.git.config import is_true, read_user_config
 from toolpost.parts.workspace.git.files import RealFolders, Unreadable, open_below
 from toolpost.parts.workspace.git.ignore import IgnoreRules, rules_of

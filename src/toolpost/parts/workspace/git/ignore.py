@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from toolpost.contracts.errors import CapabilityMissing
+from toolpost import CapabilityMissing
 from toolpost.parts.workspace.git.config import find_user_ignore_file
 from toolpost.parts.workspace.git.files import Unreadable, read_file
 from toolpost.parts.workspace.git.repository import GitRepository

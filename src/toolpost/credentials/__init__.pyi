@@ -1,0 +1,1 @@
+from toolpost.credentials.fetch import Fetcher as Fetcher

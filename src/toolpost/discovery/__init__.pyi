@@ -1,0 +1,4 @@
+from toolpost.discovery.catalog import Catalog as Catalog
+from toolpost.discovery.search import estimate_tokens as estimate_tokens
+from toolpost.discovery.views import EVERYTHING as EVERYTHING
+from toolpost.discovery.views import View as View
