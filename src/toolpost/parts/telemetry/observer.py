@@ -116,7 +116,7 @@ class RequestKind(NamedTuple):
     """The class of any other exception."""
 
 
-class EndedCall(NamedTuple):
+class ObservedCall(NamedTuple):
     """What spans are made of. Not the call: with all that it refers to, some dozens of calls would be thousands of objects for
     Python's collector to look at.
     """
@@ -145,7 +145,7 @@ class Step(NamedTuple):
     ended_ns: int
 
 
-def steps_of(call: EndedCall) -> Iterator[Step]:
+def steps_of(call: ObservedCall) -> Iterator[Step]:
     """Return the steps that a call has reached, in their order."""
     answered = call.answered_ns or call.ended_ns
     if call.queued_ns:
@@ -168,7 +168,7 @@ class TelemetryObserver(Observer):
         self._has_traces = exporter.has_traces and spec.ratio + spec.is_parent_based > 0
         # Traces whose id ends with less than this are sampled, as `TraceIdRatioBased` has it: all gateways choose the same.
         self._ratio_bound = f"{round(spec.ratio * 2**64):016x}" if spec.ratio < 1 else "g"
-        self._ended: list[EndedCall] = []
+        self._ended: list[ObservedCall] = []
         self.sent: dict[str, ClientSpan] = {}
         """Requests of the fast path that have no answer yet, by the `traceparent` of their calls."""
         self._call_templates: dict[CallKind, Template] = {}
@@ -246,7 +246,7 @@ class TelemetryObserver(Observer):
             code = _FAILED
         kind = CallKind(tool.contract.name, tool.provider, caller.transport, record.version, code, status)
         self._ended.append(
-            EndedCall(
+            ObservedCall(
                 record,
                 kind,
                 call.id,
@@ -270,7 +270,7 @@ class TelemetryObserver(Observer):
         calls, self._ended = self._ended, []
         self.put([span for call in calls for span in self._make_spans(call)])
 
-    def _make_spans(self, call: EndedCall) -> Iterator[Span]:
+    def _make_spans(self, call: ObservedCall) -> Iterator[Span]:
         """Count a call, and make its spans if its trace is sampled: its own, its request's to a server, and its steps'."""
         record = call.record
         template = self._template_of(call.kind)
@@ -310,7 +310,7 @@ class TelemetryObserver(Observer):
         self._call_templates[kind] = template
         return template
 
-    def _write_own_part(self, call: EndedCall) -> bytes:
+    def _write_own_part(self, call: ObservedCall) -> bytes:
         record = call.record
         own = self._describe_caller(call.caller) + _write_call_id(call.id.encode())
         if record.request_id is not None:
