@@ -15,6 +15,7 @@ from toolpost.store.known_tools import KnownTools as KnownTools
 from toolpost.store.known_tools import Pins as Pins
 from toolpost.store.part_migrations import open_part_store as open_part_store
 from toolpost.store.scripts import NOW as NOW
+from toolpost.store.scripts import Batch as Batch
 from toolpost.store.scripts import Many as Many
 from toolpost.store.scripts import Row as Row
 from toolpost.store.scripts import Script as Script
@@ -28,5 +29,6 @@ from toolpost.store.scripts import writes as writes
 from toolpost.store.seen import SeenTools as SeenTools
 from toolpost.store.urls import shown_url as shown_url
 from toolpost.store.verdicts import Verdicts as Verdicts
+from toolpost.store.wakeups import Listener as Listener
 from toolpost.store.wakeups import Wake as Wake
 from toolpost.store.wakeups import Wakeups as Wakeups

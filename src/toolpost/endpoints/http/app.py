@@ -1,11 +1,11 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
-`/api/servers` is the administrator's (`admin.py`), `/healthz` and `/metrics` are for monitoring, and parts add paths of their
-own (`routes.py`).
+`/healthz` and `/metrics` are for monitoring; the administrator's API and parts add paths of their own (`routes.py`).
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -19,7 +19,6 @@ from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.calls import METHODS, CallHandler, progress_token
 from toolpost.endpoints.client_session import HandshakeClientChannel
-from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.descriptors import exhausted, is_out_of_descriptors, warn_exhausted
 from toolpost.endpoints.http.disconnect import close_on_removal
@@ -57,7 +56,6 @@ class HttpEndpoint:
         body_limit: int,
         health: Callable[[], JsonObject],
         metrics: Callable[[], Awaitable[str]],
-        admin: Admin,
         routes: Sequence[Routes],
         shares: EndpointShares,
         preload_sdk: bool = True,
@@ -69,7 +67,6 @@ class HttpEndpoint:
         self.continues_traces = continues_traces
         self._handler = handler
         self._access = access
-        self._admin = admin
         self._routes = routes
         self.body_limit = body_limit
         self._health = health
@@ -182,18 +179,14 @@ class HttpEndpoint:
         else:
             connection.set_call(call)
         revision = session.revision if session else era.STATELESS
-
-        def start_task() -> None:
-            connection.start_task(self._answer(connection, message, call, session))
-
-        def send(body: bytes) -> None:
-            if session is not None:
-                session.calls.remove(message.key)
-            connection.respond(body)
-
+        start_task = partial(self._start_task, connection, message, call, session)
+        send = connection.respond if session is None else partial(_respond_in_session, connection, session, message.key)
         if not self._handler.try_fast_path(message.id, call, revision, start_task=start_task, send=send):
             start_task()
         return True
+
+    def _start_task(self, connection: ServerConnection, message: Message, call: Call, session: Session | None) -> None:
+        connection.start_task(self._answer(connection, message, call, session))
 
     async def _answer(
         self, connection: ServerConnection, message: Message, call: Call, session: Session | None
@@ -261,8 +254,6 @@ class HttpEndpoint:
             await self._answer_health(request)
         elif request.path == METRICS_PATH:
             await self._answer_metrics(request)
-        elif self._admin.serves(request.path):
-            await self._admin.answer(request)
         elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
             await routes.answer(request)
         else:
@@ -401,6 +392,11 @@ class HttpEndpoint:
                 await answer_quietly(call, running, request.receive, request.send, outlives=outlives)
             else:
                 await stream.answer(call, running, request.receive)
+
+
+def _respond_in_session(connection: ServerConnection, session: Session, key: str, body: bytes) -> None:
+    session.calls.remove(key)
+    connection.respond(body)
 
 
 def _is_plain_extension(message: Message, request: HttpRequest) -> bool:

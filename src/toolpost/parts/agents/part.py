@@ -63,17 +63,9 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
 def _make_routes(http: "HttpContext", service: "Conversations") -> "Sequence[Routes]":
     from toolpost.endpoints.http import Pages
-    from toolpost.parts.agents.api.routes import ConversationsApi
+    from toolpost.parts.agents.api.routes import routes_of
 
-    api = ConversationsApi(
-        http.access,
-        service,
-        http.streams,
-        body_limit=http.body_limit,
-        health=http.health,
-        check_browser_write=http.check_browser_write,
-    )
-    return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
+    return routes_of(http, service), Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
 def _read_gauges(service: "Conversations") -> "GaugeValues":

@@ -18,7 +18,7 @@ from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.threads import Resumable, Threads, Turn, TurnEndRecord
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_events import Heartbeat, TurnStarted
-from toolpost.processes.tree import birth_of
+from toolpost.processes import birth_of
 
 _log = logging.getLogger("toolpost.parts.agents")
 
