@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ class _Page:
                 f"{name}.{key}" + (".NAME" if "additionalProperties" in held else ""), held, kinds[key]
             )
 
-    def _rows(self, settings: dict[str, Any], kinds: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _rows(self, settings: dict[str, Any], kinds: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         return ((name, part) for name, part in settings.items() if is_advanced(kinds[name]) is self._is_advanced)
 
 

@@ -157,15 +157,7 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
         callers[name] = _convert_entry(value, CallerSettings, path, f"callers.{name}")
         with _prefix_errors(path):
             check_caller(name, callers[name])
-    of_parts: dict[str, Any] = {}
-    for section in sections.values():
-        if section.name in values and (section.table is not None or section.is_own):
-            own = types_of(own_type(types_of(whole)[section.name]))
-            held = {key: each for key, each in values[section.name].items() if (key in own) is section.is_own}
-            if section.table is not None:
-                of_parts[section.key] = _convert_table(held, section, path)
-            elif held:
-                of_parts[section.key] = _convert_entry(held, section.struct, path, section.name)
+    of_parts = _convert_tables(values, sections, whole, path)
     rest = {key: value for key, value in values.items() if key not in _TABLES and key not in of_parts}
     try:
         read: Any = msgspec.convert(rest, whole)
@@ -183,6 +175,26 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     _check_reranker(config, path)
     project = path.parent / config.project
     return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+
+
+def _convert_tables(
+    values: Mapping[str, Any], sections: Mapping[str, Section[Any]], whole: type[msgspec.Struct], path: Path
+) -> dict[str, Any]:
+    """Convert the tables of sections of parts, and the own keys that stand beside their entries."""
+    converted: dict[str, Any] = {}
+    for section in sections.values():
+        if section.name not in values or not (section.table is not None or section.is_own):
+            continue
+        table = values[section.name]
+        if not isinstance(table, Mapping):
+            raise BadConfiguration(f"{path}: {section.name} is a table: write [{section.name}.NAME].")
+        own = types_of(own_type(types_of(whole)[section.name]))
+        held = {key: value for key, value in table.items() if (key in own) is section.is_own}
+        if not section.is_own:
+            converted[section.key] = _convert_table(held, section, path)
+        elif held:
+            converted[section.key] = _convert_entry(held, section.struct, path, section.name)
+    return converted
 
 
 def _fill_in(values: Mapping[str, Any], whole: type[msgspec.Struct], path: Path) -> Mapping[str, Any]:
@@ -318,9 +330,7 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
         inner = section_type(fields[key])
         if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
-        if (entry := entry_type(fields[key])) is not None:
-            if not isinstance(value, Mapping):
-                raise BadConfiguration(f"{path}: {key} is a table: write [{key}.NAME].")
+        if isinstance(value, Mapping) and (entry := entry_type(fields[key])) is not None:
             _refuse_unknown_entries(value, entry, own_type(fields[key]), path, f"{place}{key}.")
 
 

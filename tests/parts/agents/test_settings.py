@@ -25,7 +25,7 @@ def loaded(folder: Path, text: str) -> object:
         ('[agents.helper]\ncommand = "x"\ntools = [""]', "a pattern is empty"),
         ('agents = "helper"', "agents is a table: write"),
         ("[agents]\nsessions = 0", "agents.sessions"),
-        ("[agents.sessions]\ncommand = 'x'", "`sessions` is a setting of .agents., so nothing"),
+        ("[agents.sessions]\ncommand = 'x'", "`sessions` is a setting of [agents], so nothing"),
         ("[agents]\nsesions = 2", "unknown setting `agents.sesions`"),
     ],
 )
