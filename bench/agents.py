@@ -14,8 +14,7 @@ import uvloop
 from anyio import to_thread
 
 from bench.figures import COUNT, MS, OURS, Figures, Metric, Pace, Part, Target, at_most, say
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts.agents import InvokeOptions

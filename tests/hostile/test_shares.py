@@ -21,8 +21,7 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, plugin_of, stdio_peer
 from tests.wire.callers import ERAS, Project, client_of
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.endpoints.http import sessions

@@ -22,7 +22,8 @@ from toolpost.contracts.errors import (
 )
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult, NextStep
-from toolpost.store import AuditEntry, AuditLog, Outcome
+from toolpost.store import AuditEntry, Outcome
+from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditDraft
 
 LARGE_BYTES: Final = 1 << 20

@@ -27,7 +27,7 @@ from toolpost.middleware.lock import Lock
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ProvidedTool
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
 _log = logging.getLogger("toolpost.middleware")

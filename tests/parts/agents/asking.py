@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from toolpost import Context, Plugin
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent, service

@@ -17,8 +17,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.parts.agents.asking import ADA, asked, at_work, desk, limit
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.agents import SessionReady, TextChunk, TurnEvent

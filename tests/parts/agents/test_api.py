@@ -23,8 +23,7 @@ from tests.parts.agents.test_acp import has_gone, with_agent
 from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
 from toolpost import Plugin
-from toolpost.app import open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_http
 from toolpost.parts.agents import TextChunk
 from toolpost.parts.agents.api import stream as talk_stream
 from toolpost.parts.agents.session_pool import PoolLimits

@@ -18,8 +18,7 @@ from tests.parts.agents.asking import ADA, BOB, asked, at_work
 from tests.proofs import proves
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Principal, Scope
 from toolpost.base.events import event
 from toolpost.base.ids import ThreadId

@@ -18,8 +18,7 @@ from tests.parts.agents.asking import ADA, BOB, at_work, desk, limit
 from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
-from toolpost.app import open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_http
 from toolpost.base.caller import Principal
 from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, QueueOverloaded

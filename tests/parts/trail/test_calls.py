@@ -13,8 +13,7 @@ from tests.parts.trail.test_tools import ask
 from tests.store.test_call_journal import draft
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.authoring.middleware import CallRequest, CallResult, Next
 from toolpost.base.ids import META_KEY, CallerId, ToolName
 from toolpost.contracts.errors import ToolpostError

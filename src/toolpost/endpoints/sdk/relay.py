@@ -29,7 +29,8 @@ from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import NAME_LIMIT, Refusals
-from toolpost.store import AuditLog, Outcome
+from toolpost.store import Outcome
+from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditDraft
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.transport import ServerRefused

@@ -19,8 +19,7 @@ from toolpost.contracts import Contract, InvalidRequest
 from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.fairness import Shares
-from toolpost.middleware import Call, CheckedResult
-from toolpost.middleware.interface import NextStep
+from toolpost.middleware import Call, CheckedResult, NextStep
 from toolpost.middleware.pipeline import info_of
 from toolpost.parts import Guard
 from toolpost.parts.approvals.draw import Draw

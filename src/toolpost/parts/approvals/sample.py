@@ -20,9 +20,8 @@ import msgspec
 from toolpost import ToolpostError
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base import conceal_known, event, redact
-from toolpost.middleware import Call, CheckedResult
+from toolpost.middleware import Call, CheckedResult, NextStep
 from toolpost.middleware.audit import format_time
-from toolpost.middleware.interface import NextStep
 from toolpost.parts import Guard
 from toolpost.store.audit_contents import CallContent, keep_content, keep_result, prune_contents, sample_input
 
