@@ -1,8 +1,11 @@
 """Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.contracts.errors import BadConfiguration
@@ -17,8 +20,8 @@ from toolpost.endpoints.auth.roster import (
 )
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.settings import CallerSettings, Config
-from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_passphrase
-from toolpost.settings.variables import read_secret
+from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_caller_token, read_passphrase
+from toolpost.settings.variables import depends_on_user, read_secret
 
 TEST_TAG: Final = "test"
 """The tag of servers that the mode `test` uses."""
@@ -77,6 +80,31 @@ def read_callers(config: Config, before: CallerTable | None = None, login: Token
         verifier=_make_verifier(config, login, before) if oauth or login else None,
         others=replace(UNMAPPED_CALLER, issuer=oauth.issuer) if oauth is not None and oauth.others == "allow" else None,
     )
+
+
+def read_proven_callers(config: Config) -> tuple[CallerTable, list[str]]:
+    """Read the callers whose tokens prove something to a command, and the names of the others.
+
+    Whoever runs a command chooses its environment: a token from there would be compared with itself. A file of another user of
+    this machine cannot be read.
+    """
+    kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
+    unproven = [name for name in config.callers if name not in kept]
+    members = read_callers(msgspec.structs.replace(config, callers=kept))
+    if os.environ.get("TOOLPOST_TOKEN") or depends_on_user(config.http.token):
+        members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
+        unproven.append("token")
+    return members, unproven
+
+
+def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
+    if depends_on_user(caller.token) or depends_on_user(caller.passphrase_hash):
+        return False
+    try:
+        read_caller_token(name, caller, project=Path(config.project))
+    except BadConfiguration:
+        return False
+    return True
 
 
 def _make_known_caller(

@@ -9,11 +9,14 @@ from toolpost.base.ids import JsonObject as JsonObject
 from toolpost.base.ids import PluginName as PluginName
 from toolpost.base.ids import ToolName as ToolName
 from toolpost.base.ids import TraceId as TraceId
+from toolpost.base.ids import make_full_name as make_full_name
 from toolpost.base.ids import new_trace_id as new_trace_id
 from toolpost.base.nearest import nearest_name as nearest_name
 from toolpost.base.passphrase import hash_passphrase as hash_passphrase
 from toolpost.base.passphrase import is_passphrase as is_passphrase
+from toolpost.base.redaction import REDACTED as REDACTED
 from toolpost.base.redaction import conceal_known as conceal_known
+from toolpost.base.redaction import is_secret_name as is_secret_name
 from toolpost.base.redaction import redact as redact
 from toolpost.base.redaction import remember_secrets as remember_secrets
 from toolpost.base.signing import SigningKey as SigningKey

@@ -1,5 +1,7 @@
 from toolpost.settings.callers import CallerSettings as CallerSettings
+from toolpost.settings.callers import check_passphrase_hash as check_passphrase_hash
 from toolpost.settings.callers import is_trustworthy as is_trustworthy
+from toolpost.settings.callers import read_passphrase as read_passphrase
 from toolpost.settings.effects import make_idle as make_idle
 from toolpost.settings.loader import convert_settings as convert_settings
 from toolpost.settings.loader import load_config as load_config

@@ -1,4 +1,5 @@
 from toolpost.upstreams.server_requests import ClientChannel as ClientChannel
+from toolpost.upstreams.server_requests import ask_form as ask_form
 from toolpost.upstreams.spec import ServerSpec as ServerSpec
 from toolpost.upstreams.transport import ServerRefused as ServerRefused
 from toolpost.upstreams.transport import encode as encode

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from toolpost.contracts import BadConfiguration
 from toolpost.parts import Section
-from toolpost.settings import ADVANCED, LATE, SECRET, Count, Seconds, is_trustworthy
-from toolpost.settings.callers import check_passphrase_hash
+from toolpost.settings import ADVANCED, LATE, SECRET, Count, Seconds, check_passphrase_hash, is_trustworthy
 
 ROLE: Final = "role:"
 """Prefix of a name in `voters` that stands for all callers of a role."""
