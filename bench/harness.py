@@ -18,8 +18,9 @@ from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.parts.agents import AgentSpec, InvokeOptions, SessionOptions
+from toolpost.parts.agents import InvokeOptions
 from toolpost.parts.agents.acp_agent import AcpAgent
+from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import HttpSettings

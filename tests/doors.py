@@ -4,6 +4,7 @@ from typing import Final
 
 DOORS: Final = (
     "toolpost.parts",
+    "toolpost.admin",
     "toolpost.base",
     "toolpost.contracts",
     "toolpost.credentials",
@@ -16,6 +17,7 @@ DOORS: Final = (
     "toolpost.net",
     "toolpost.processes",
     "toolpost.protocol",
+    "toolpost.admin",
     "toolpost.settings",
     "toolpost.store",
     "toolpost.terminal",

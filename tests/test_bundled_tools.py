@@ -18,10 +18,10 @@ from tests.parts.approvals import test_tools as of_approvals
 from tests.parts.bus import test_arguments as of_bus
 from tests.parts.models import test_arguments as of_models
 from tests.parts.results import test_wire as of_results
+from tests.parts.time import test_plugin as of_time
 from tests.parts.trail import test_tools as of_trail
 from tests.parts.workspace import test_tools as of_workspace
 from tests.proofs import PROVEN
-from tests.providers import test_time_plugin as of_time
 from tests.ways import BOTH, QUICK_WAYS, ROOT
 from toolpost.app import open_app
 from toolpost.cli.doctor.tools import findings_of_tools

@@ -25,3 +25,11 @@ def test_an_import_loads_neither_servers_nor_logins(package: str) -> None:
     loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
     assert loaded == []
+
+
+def test_what_authors_import_is_small() -> None:
+    script = "import sys, toolpost.authoring; print(*(name for name in sys.modules if name.startswith('toolpost.')))"
+    command = [sys.executable, "-c", script]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+    assert len(loaded) <= 60, loaded

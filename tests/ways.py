@@ -22,7 +22,7 @@ from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.plugins import BUNDLED
+from toolpost.manifest import bundled_plugins
 from toolpost.settings import Config, PluginSettings, StoreSettings
 from toolpost.settings.model import DiscoverySettings, HttpSettings, LimitSettings
 
@@ -34,7 +34,7 @@ RECEIVE_LIMIT_S = 60.0
 BEHAVIOURS = "tests.plugins.behaviours:plugin"
 SHAPES = "tests.plugins.shapes:plugin"
 
-OURS = PluginSettings(bundled=list(BUNDLED))
+OURS = PluginSettings(bundled=list(bundled_plugins()))
 """Every plugin that comes with Toolpost."""
 
 IN_MEMORY = Config(store=StoreSettings(url="sqlite::memory:"), http=HttpSettings(listen="127.0.0.1:0"), plugins=OURS)

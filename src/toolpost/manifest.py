@@ -102,6 +102,12 @@ def bundled_parts() -> tuple[Part, ...]:
 
 
 @cache
+def bundled_plugins() -> tuple[str, ...]:
+    """Return the plugins that come with Toolpost: they are loaded where `plugins.bundled` or `--with` names them."""
+    return tuple(sorted(name for part in bundled_parts() for name in part.plugins))
+
+
+@cache
 def installed_parts() -> tuple[InstalledPart, ...]:
     """Find the parts that other packages announce, by name. Their modules are not loaded."""
     known = {part.name for part in bundled_parts()}

@@ -17,6 +17,7 @@ from tests.cli.terminal import Terminal, open_terminal
 from toolpost.parts.agents.commands.output import find_finished
 from toolpost.parts.agents.settings import AGENTS
 from toolpost.parts.agents.testing import acp_agent_command
+from toolpost.parts.agents.threads import Threads
 from toolpost.settings import load_config
 from toolpost.store import open_store
 from toolpost.terminal.exits import ExitCode
@@ -209,8 +210,9 @@ async def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Pa
     _configure(tmp_path)
     told = await to_thread.run_sync(lambda: run("chat", "--here", "say remember blue", stdin=""))
     async with open_store(load_config(tmp_path / "toolpost.toml").store_url) as store:
-        (thread,) = await store.threads.page(None)
-        messages = await store.threads.messages(thread.id)
+        threads = Threads(store.scripts)
+        (thread,) = await threads.page(None)
+        messages = await threads.messages(thread.id)
 
     assert (told.code, told.out) == (0, "remember blue\n")
     assert [message.text for message in messages] == ["say remember blue", "remember blue"]

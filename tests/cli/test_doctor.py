@@ -179,7 +179,7 @@ def test_pattern_that_matches_nothing_and_talk_on_stdout(configured: Any, invoke
     path.write_text(path.read_text().replace("[servers.noisy]", "[servers.noisy]\nallow = ['echo']\ndeny = ['ecko']"))
     ended = invoke("doctor", "noisy", "none", "--json")
 
-    assert list(checks(ended, "noisy")) == ["oddities", "pattern-unused"]
+    assert list(checks(ended, "noisy")) == ["protocol-errors", "pattern-unused"]
     assert list(checks(ended, "none")) == ["no-tools"]
 
 

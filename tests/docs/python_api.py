@@ -12,6 +12,7 @@ MODULES = {
     "toolpost.testing": "For tests of plugins and parts: a real client, without a network.",
     "toolpost.contracts": "Judge changes of tools, and read locks, in programs of your own.",
     "toolpost.parts": "For authors of parts.",
+    "toolpost.parts.agents": "For authors of plugins that take part in conversations with agents.",
 }
 """Everything that is public, and in one line for whom."""
 
@@ -20,17 +21,20 @@ GUIDES = {
     "toolpost.testing": ("test-your-tools",),
     "toolpost.contracts": ("keep-contracts-stable",),
     "toolpost.parts": ("write-a-part",),
+    "toolpost.parts.agents": ("write-a-plugin",),
 }
 
 TOLD = {
     "CallerId": "The type of a caller's id: text.",
     "ThreadId": "The type of a conversation's id: text.",
+    "TurnEvent": "The type of an event of a turn: one of those that a listener receives.",
     "TurnId": "The type of a turn's id: text.",
     "Middleware": "The type of a middleware: an `async def` that takes a `CallRequest` and a `Next`, and returns a `CallResult`.",
     "Next": "The type of the function that continues a call, an argument of every middleware.",
     "ToolpostError": "The base of every error that callers receive, each with a public `code`.",
     "__version__": "The version of Toolpost.",
     "hookimpl": "Marks a function of a module as the implementation of a hook, for plugins that are no `Plugin`.",
+    "hookspec": "Marks a function of a part as the declaration of a hook, for `HookSpecs`.",
     "RULES": "Every rule for changes.",
     "NAME_LIMIT": "The most characters of a tool's name.",
 }

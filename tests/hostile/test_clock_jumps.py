@@ -23,12 +23,13 @@ from tests.parts.bus.test_bus import ME, given, wish, worked
 from tests.postgres import Postgres
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.contracts.errors import StaleLease
+from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId
 from toolpost.endpoints.tasks import orphans, owners
-from toolpost.parts.agents import recorder
+from toolpost.parts.agents import TurnId, recorder
 from toolpost.parts.agents.plugins import schedule
 from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.threads import Turn
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
 from toolpost.processes.tree import is_alive, this_process
@@ -36,7 +37,6 @@ from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
 from toolpost.store.postgres import scripts as postgres_scripts
-from toolpost.store.threads import Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from toolpost import Plugin, ToolFailed, hookimpl, tool
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY, PluginName
 from toolpost.contracts.contract import Keyed
-from toolpost.plugins import BUNDLED
+from toolpost.manifest import bundled_plugins
 from toolpost.providers import FunctionProvider
 from toolpost.testing import client_of, data_of, error_of
 
@@ -267,7 +267,7 @@ async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeyp
 
 
 async def test_a_plugin_may_be_left_out() -> None:
-    async with open_app(loading(disable=list(BUNDLED))) as app:
+    async with open_app(loading(disable=list(bundled_plugins()))) as app:
         assert len(app.gateway.catalog) == 0
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from toolpost.contracts.errors import GatewayError, StaleLease
+from toolpost.contracts.errors import GatewayError
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.store import AuditEntry, AuditFilter
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import group_commit

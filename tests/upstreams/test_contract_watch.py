@@ -99,7 +99,7 @@ async def test_what_is_only_observed_still_answers(tmp_path: Path) -> None:
             "promise": "lock",
             "verdict": "breaking",
             "rules": ["input.values-removed"],
-            "suspicions": [],
+            "findings": [],
         }
 
 

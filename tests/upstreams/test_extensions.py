@@ -313,12 +313,12 @@ async def test_a_flood_of_notifications_is_thinned_out(tmp_path: Path) -> None:
     async with wire_to("duplex", extending(tmp_path), is_stateless=False) as (app, wire):
         await wire.ask("tools/call", {"name": "up__do", "arguments": {"what": "flood"}})
         alive = await wire.ask("vendor/echo")
-        oddities = app.servers.providers["up"].report().oddities
+        protocol_errors = app.servers.providers["up"].report().protocol_errors
 
     events = [message["params"]["number"] for message in wire.told if message["method"] == "notifications/vendor/event"]
     assert EXTENSION_BURST <= len(events) < 3_000
     assert events[:100] == list(range(100))
-    assert (alive["result"]["server"], oddities) == ("up", 1)
+    assert (alive["result"]["server"], protocol_errors) == ("up", 1)
 
 
 @attack(

@@ -53,7 +53,7 @@ def told(*words: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def is_odd(report: dict[str, Any]) -> bool:
-    return bool(report["oddities"]) and (report["state"], report["restarts"]) == ("ready", 0)
+    return bool(report["protocolErrors"]) and (report["state"], report["restarts"]) == ("ready", 0)
 
 
 def is_well(report: dict[str, Any]) -> bool:

@@ -54,7 +54,7 @@ async def test_what_makes_no_sense_is_passed_over(way: Way, version: str) -> Non
         "ask_back": "asked",
         "echo": "hi",
     }
-    assert seen.oddities >= 12
+    assert seen.protocol_errors >= 12
     assert seen.restarts == 0
     assert seen.version == version
 

@@ -180,4 +180,4 @@ async def test_a_late_answer_reaches_nobody(tmp_path: Path) -> None:
 
     assert error_of(late)["code"] == "TOOL_TIMEOUT"
     assert after == ["0", "1", "2", "3", "4"]
-    assert seen.oddities == 0, "whoever was told late may answer late"
+    assert seen.protocol_errors == 0, "whoever was told late may answer late"

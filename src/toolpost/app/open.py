@@ -13,6 +13,7 @@ from typing import Final
 
 from anyio import CancelScope, create_task_group
 
+from toolpost.admin.api import make_server_api
 from toolpost.app.callers import TEST_TAG, mode_scope, read_callers, scopes_of
 from toolpost.app.running import App, CatalogRefresher, ServerNotifications, catalog_of, listing_of
 from toolpost.authoring import Middleware, Plugin
@@ -35,7 +36,6 @@ from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Claims, Roster, TokenIssuer
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
-from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
@@ -43,7 +43,7 @@ from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.page_kit import make_page_kit
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.request import HttpRequest
-from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck
+from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
@@ -56,17 +56,16 @@ from toolpost.fairness import Callers, EndpointShares, Shares
 from toolpost.gateway import AgentCallObserver, Gateway, ObservedGateway
 from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
-from toolpost.manifest import Part, bundled_parts, installed_parts, resolve
+from toolpost.manifest import Part, bundled_parts, bundled_plugins, installed_parts, resolve
 from toolpost.metrics import Metrics
 from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.middleware.pipeline import Pipeline
-from toolpost.plugins import BUNDLED
-from toolpost.plugins.time import plugin as time_plugin
 from toolpost.protocol.era import STATELESS
 from toolpost.providers import ProviderFilter
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_host import (
+    HookSpecs,
     PluginCandidate,
     Plugins,
     candidates_from,
@@ -101,8 +100,6 @@ LOGIN_KEY: Final = "login"
 
 _ANSWER_S: Final = 6.0
 """How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`processes.tree`)."""
-
-_TIME: Final = PluginCandidate(name="time", load=lambda: time_plugin)
 
 
 @asynccontextmanager
@@ -178,6 +175,8 @@ async def open_app(
         )
         contributions = await _open_parts(parts, host, stack)
         reranker = await stack.enter_async_context(_open_reranker(config, metrics, contributions.first(RerankingModel)))
+        for hooks in contributions.all(HookSpecs):
+            plugin_host.add_hooks(hooks)
         _load_plugins(host, plugins, contributions)
         validators = Validators()
         specs = _servers_for(
@@ -531,7 +530,7 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributi
     plugins.sampler = _find_sampler(contributions)
     plugins.load_middleware(host.config.middleware.load)
     bundled = {part.name for part in bundled_parts()}
-    ours = [_TIME] if host.wants_plugin("time") else []
+    ours: list[PluginCandidate] = []
     others: list[PluginCandidate] = []
     for part, plugin in contributions.named(Plugin):
         (ours if part in bundled else others).append(_candidate(plugin))
@@ -550,7 +549,9 @@ def _load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributi
     named = [plugin.name for plugin in plugins.plugins if plugin.reference in settings.load] + [*plugins.servers]
     for candidate in find_installed() if host.loads_bundled and settings.installed else ():
         plugins.load(candidate, disabled=[*settings.disable, *named])
-    known = {plugin.name for plugin in plugins.plugins}.union(bundled, BUNDLED, host.config.parts.get("apis", ()))
+    known = {plugin.name for plugin in plugins.plugins}.union(
+        bundled, bundled_plugins(), host.config.parts.get("apis", ())
+    )
     if host.loads_bundled and settings.installed:
         # Perhaps of a package that is not installed here; perhaps mistyped, and then the plugin is on, or has no tags.
         for name in (name for name in settings.disable if name not in known):
@@ -566,7 +567,7 @@ def _candidate(plugin: Plugin | ServerObject | PluginCandidate) -> PluginCandida
 
 def _rank(candidate: PluginCandidate) -> int:
     """Return the position of a bundled plugin: the documented ones first, in their documented order."""
-    return BUNDLED.index(candidate.name) if candidate.name in BUNDLED else len(BUNDLED)
+    return bundled_plugins().index(candidate.name) if candidate.name in bundled_plugins() else len(bundled_plugins())
 
 
 def limits_of(config: Config) -> ConnectionLimits:
@@ -662,7 +663,6 @@ def _make_endpoint(
         access=access,
         streams=app.shares.streams,
         body_limit=body_limit,
-        health=app.health,
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
@@ -672,11 +672,12 @@ def _make_endpoint(
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [
+        make_server_api(http),
         *make_page_kit(http),
         *make_task_routes(http, app.store),
         LoginPages(access, app.servers.logins),
     ]
-    # Parts that opened later come first: those of packages before ours, of which one answers all that is left of `/api`.
+    # Parts that opened later come first: those of packages before ours.
     part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
     return HttpEndpoint(
         app.call_handler,
@@ -685,14 +686,8 @@ def _make_endpoint(
         body_limit=body_limit,
         health=app.health,
         metrics=lambda: app.scrape(connections),
-        admin=Admin(
-            access,
-            lambda: app.servers.providers,
-            app.servers.watched_tools.findings,
-            make_concealer,
-            http.check_browser_write,
-        ),
-        routes=[*own_routes, *part_routes],
+        # Last: it answers all that is left of `/api`.
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
         bare_names=app.config.http.bare_names,

@@ -3,7 +3,6 @@
 from toolpost.authoring.client import Accepted, Declined, Root, Sample
 from toolpost.authoring.content import Audio, Content, File, Icon, Image, Link, Text
 from toolpost.authoring.context import Context
-from toolpost.authoring.conversation import Conversations, InvokeOptions, ToolCall, TurnInfo
 from toolpost.authoring.message import Message
 from toolpost.authoring.middleware import CallRequest, CallResult, Middleware, Next, ToolInfo
 from toolpost.authoring.plugin import Plugin
@@ -18,12 +17,10 @@ __all__ = [
     "CallResult",
     "Content",
     "Context",
-    "Conversations",
     "Declined",
     "File",
     "Icon",
     "Image",
-    "InvokeOptions",
     "Link",
     "Message",
     "Middleware",
@@ -36,8 +33,6 @@ __all__ = [
     "Sample",
     "Text",
     "Tool",
-    "ToolCall",
     "ToolInfo",
-    "TurnInfo",
     "tool",
 ]

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from toolpost.authoring.app import AppOptions, make_app
 from toolpost.authoring.dependencies import Dependencies
@@ -36,18 +36,6 @@ Watcher = Callable[[Change, str], None]
 Kind = TypeVar("Kind")
 Class = TypeVar("Class", bound=type)
 Declared = TypeVar("Declared", Tool, Resource, Prompt)
-
-CONVERSATION_HOOKS: Final = (
-    "toolpost_conversations",
-    "toolpost_on_message",
-    "toolpost_classify",
-    "toolpost_before_invoke",
-    "toolpost_check_answer",
-    "toolpost_after_invoke",
-    "toolpost_on_complete",
-    "toolpost_on_tool_call",
-    "toolpost_summarize",
-)
 
 
 class Plugin:
@@ -229,15 +217,16 @@ class Plugin:
         return step
 
     def hook(self, function: Hook) -> Hook:
-        """Implement the hook with the function's name, such as `toolpost_before_invoke`; a decorator."""
+        """Implement the hook with the function's name, such as `toolpost_before_invoke`; a decorator.
+
+        A gateway refuses a plugin with a hook that no part declares, unless it is marked with `hookimpl(optionalhook=True)`.
+        """
         name = function.__name__
-        if name not in CONVERSATION_HOOKS:
-            raise PluginFailed(
-                f"unknown hook `{name}`", hint=f"name the function after one of: {', '.join(CONVERSATION_HOOKS)}"
-            )
-        if name in vars(self):
+        if not name.startswith("toolpost_"):
+            raise PluginFailed(f"unknown hook `{name}`", hint="the names of hooks begin with `toolpost_`")
+        if hasattr(self, name):
             raise PluginFailed(f"plugin `{self.name}` already implements `{name}`")
-        setattr(self, name, hookimpl(function))
+        setattr(self, name, function if hasattr(function, "toolpost_impl") else hookimpl(function))
         return function
 
     @hookimpl

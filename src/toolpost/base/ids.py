@@ -20,10 +20,6 @@ CallerId = NewType("CallerId", str)
 ThreadId = NewType("ThreadId", str)
 """A conversation; the id is made by Toolpost."""
 
-TurnId = NewType("TurnId", str)
-AgentSessionId = NewType("AgentSessionId", str)
-"""A session, named by the agent program. Not a thread's id: one conversation may have many sessions."""
-
 Digest = NewType("Digest", str)
 """`sha256:` and 64 hexadecimal digits."""
 
@@ -58,15 +54,6 @@ def new_trace_id() -> TraceId:
     """Return a W3C trace id, for a call that came without one."""
     # Only uniqueness matters here: `os.urandom` would cost every call a system call.
     return TraceId(f"{_random.getrandbits(128):032x}")
-
-
-def new_thread_id() -> ThreadId:
-    """Return an id for a conversation. Not a secret: access is checked against the conversation's owner."""
-    return ThreadId(f"t-{_random.getrandbits(96):024x}")
-
-
-def new_turn_id() -> TurnId:
-    return TurnId(f"u-{_random.getrandbits(96):024x}")
 
 
 def make_full_name(provider: str, name: str) -> ToolName:

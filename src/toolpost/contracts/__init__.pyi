@@ -14,6 +14,7 @@ from toolpost.contracts.digest import digest_of_bytes as digest_of_bytes
 from toolpost.contracts.digest import quick_digest as quick_digest
 from toolpost.contracts.errors import BadConfiguration as BadConfiguration
 from toolpost.contracts.errors import CallCancelled as CallCancelled
+from toolpost.contracts.errors import CallerError as CallerError
 from toolpost.contracts.errors import GatewayError as GatewayError
 from toolpost.contracts.errors import InvalidRequest as InvalidRequest
 from toolpost.contracts.errors import InvalidResult as InvalidResult

@@ -13,8 +13,7 @@ ToolpostError
 │   ├── CredentialRequired       CREDENTIAL_REQUIRED
 │   ├── LoginRequired            LOGIN_REQUIRED
 │   ├── CallCancelled            CANCELLED
-│   ├── QueueOverloaded          QUEUE_OVERLOADED
-│   └── StaleLease               STALE_LEASE
+│   └── QueueOverloaded          QUEUE_OVERLOADED
 ├── SourceError                  the tool or the server behind it failed
 │   ├── ToolTimedOut             TOOL_TIMEOUT
 │   ├── ToolFailed               HANDLER_ERROR
@@ -202,12 +201,6 @@ class QueueOverloaded(CallerError):
         super().__init__(message, hint=hint, **details)
         self.retry_s = retry_s
         self.is_own = is_own
-
-
-class StaleLease(CallerError):
-    """The task has been given to another worker."""
-
-    code = ErrorCode.STALE_LEASE
 
 
 class SourceError(ToolpostError):

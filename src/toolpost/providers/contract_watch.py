@@ -69,7 +69,7 @@ class ContractStatus:
             "promise": self.promise,
             "verdict": judgement.verdict.value if judgement is not None else "pending",
             "rules": [change.rule for change in judgement.changes][:SHOWN_RULES] if judgement is not None else [],
-            "suspicions": [finding.kind.value for finding in self.findings],
+            "findings": [finding.kind.value for finding in self.findings],
         }
 
 

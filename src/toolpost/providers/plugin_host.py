@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
@@ -94,6 +94,14 @@ class PluginCandidate:
     for_everyone: bool = False
     """Whether every caller sees it, on every path and in every scope: it must show a caller nothing but its own. Annotations as
     read-only hold all the same."""
+
+
+@dataclass(frozen=True)
+class HookSpecs:
+    """Hooks that plugins may implement, beside those of the kernel. A part calls them, with `Host.find_hooks`."""
+
+    module: ModuleType
+    """Its functions that are marked with `hookspec`."""
 
 
 def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
@@ -299,6 +307,10 @@ class Plugins:
                 f"The plugin `{chosen}` is to be served alone, and is disabled.", hint="check plugins.disable"
             )
 
+    def add_hooks(self, hooks: HookSpecs) -> None:
+        """Let plugins implement these hooks; before plugins are loaded."""
+        self._manager.add_hookspecs(hooks.module)
+
     def implementations(self, hook: str) -> list[Implementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
         by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
@@ -491,6 +503,7 @@ class Plugins:
         if inspect.isclass(found) or not self._manager.get_hookcallers(found):
             self._manager.unregister(name=loaded.name)
             raise PluginFailed(_explain_no_plugin(found, loaded.reference))
+        self._check_hooks(found)
         tools = list(self._hook(loaded, "toolpost_tools")() or ())
         loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
         for function in loaded.middleware:
@@ -532,6 +545,18 @@ class Plugins:
             reason = f"{refusal.message} ({place})" if place else refusal.message
             loaded.problems.append(reason)
             event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=reason)
+
+    def _check_hooks(self, found: Any) -> None:
+        known = [name for name, caller in vars(self._manager.hook).items() if getattr(caller, "spec", None) is not None]
+        for caller in self._manager.get_hookcallers(found) or ():
+            mine = next(each for each in caller.get_hookimpls() if each.plugin is found)
+            if caller.has_spec() or mine.optionalhook:
+                continue
+            near = nearest_name(caller.name, known)
+            raise PluginFailed(
+                f"unknown hook `{caller.name}`",
+                hint=f"did you mean `{near}`?" if near else f"known: {', '.join(sorted(known))}",
+            )
 
     def _follow(
         self, plugin: Plugin, loaded: LoadedPlugin, provider: FunctionProvider, services: PluginServices

@@ -223,7 +223,7 @@ class ServerProvider:
             memory_bytes=sum(memory) if memory else None,
             in_flight=sum(report.in_flight for report in reports),
             restarts=sum(report.restarts for report in reports),
-            oddities=sum(report.oddities for report in reports),
+            protocol_errors=sum(report.protocol_errors for report in reports),
             degraded=self.degraded,
         )
 

@@ -5,6 +5,7 @@ from toolpost.settings.callers import read_passphrase as read_passphrase
 from toolpost.settings.effects import make_idle as make_idle
 from toolpost.settings.loader import convert_settings as convert_settings
 from toolpost.settings.loader import load_config as load_config
+from toolpost.settings.locations import state_folder as state_folder
 from toolpost.settings.marks import ADVANCED as ADVANCED
 from toolpost.settings.marks import LATE as LATE
 from toolpost.settings.marks import SECRET as SECRET

@@ -15,13 +15,12 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.plugins import DEFAULT
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
 from toolpost.settings.marks import entry_type, section_type
 from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line
-from toolpost.settings.model import CONFIG_NAME, Config, PluginSettings, check_bundled, parse_address
+from toolpost.settings.model import CONFIG_NAME, DEFAULT_PLUGINS, Config, PluginSettings, check_bundled, parse_address
 from toolpost.settings.removed import find_replacement
 from toolpost.settings.section import (
     HasSections,
@@ -53,7 +52,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None, parts: 
     if path is None:
         path = folder / CONFIG_NAME
         if not path.exists():
-            return with_state_folder(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT))))
+            return with_state_folder(Config(project=str(folder), plugins=PluginSettings(bundled=list(DEFAULT_PLUGINS))))
     text = _read_text(path)
     if is_client_file(path, text):
         return _load_client_file(text, path, folder)

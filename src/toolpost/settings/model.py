@@ -13,8 +13,8 @@ from msgspec import Meta
 from toolpost.base.nearest import nearest_name
 from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.manifest import bundled_plugins
 from toolpost.net.network import Network
-from toolpost.plugins import BUNDLED
 from toolpost.settings.callers import (
     CallerName,
     CallerSettings,
@@ -31,6 +31,9 @@ from toolpost.settings.variables import expand_variables, files_of, read_secret
 
 CONFIG_NAME: Final = "toolpost.toml"
 LOCK_NAME: Final = "toolpost.lock"
+
+DEFAULT_PLUGINS: Final = ("time",)
+"""The plugins that are loaded where nothing at all is configured, so that there is something to try."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -305,7 +308,9 @@ class PluginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = []
     bundled: Annotated[
         list[str],
-        Meta(description=f"bundled plugins to load: {', '.join(BUNDLED)}; `time` if there is no toolpost.toml"),
+        Meta(
+            description=f"bundled plugins to load: {', '.join(bundled_plugins())}; `time` if there is no toolpost.toml"
+        ),
     ] = []
     disable: Annotated[list[str], Meta(description="names of plugins to turn off")] = []
     tags: Annotated[
@@ -337,9 +342,9 @@ class MiddlewareSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 def check_bundled(names: Iterable[str], place: str) -> None:
     """Raise `BadConfiguration` for a plugin that does not come with Toolpost."""
     for name in names:
-        if name not in BUNDLED:
-            near = nearest_name(name, BUNDLED)
-            known = ", ".join(BUNDLED)
+        if name not in bundled_plugins():
+            near = nearest_name(name, bundled_plugins())
+            known = ", ".join(bundled_plugins())
             raise BadConfiguration(
                 f"{place}: unknown bundled plugin `{name}`.",
                 hint=f"did you mean `{near}`?" if near else f"known: {known}; add others to plugins.load",

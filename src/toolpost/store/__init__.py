@@ -19,7 +19,6 @@ credentials    encrypted credentials for servers, and who renews them
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were first (pins) and last listed
 seen           which definitions each session has been sent
-threads        conversations: threads, messages, turns
 key_values     small values of plugins, for each caller
 verdicts       verdicts about the definitions of each server
 

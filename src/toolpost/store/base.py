@@ -19,7 +19,6 @@ from toolpost.store.known_tools import KnownTools, Pins
 from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
-from toolpost.store.threads import Threads
 from toolpost.store.urls import PostgresLocation, SqliteLocation, parse_store_url
 from toolpost.store.verdicts import Verdicts
 from toolpost.store.wakeups import Wakeups
@@ -61,7 +60,6 @@ class Store(ABC):
         self.known_tools = KnownTools(scripts)
         self.pins = Pins(scripts)
         self.seen = SeenTools(scripts)
-        self.threads = Threads(scripts)
         self.key_values = KeyValueStore(scripts)
         self.tables = Tables(scripts)
         self.verdicts = Verdicts(scripts)

@@ -9,7 +9,6 @@ from typing import Final
 from toolpost.store.audit_contents import AUDIT_CONTENTS
 from toolpost.store.chain import COLUMNS
 from toolpost.store.rows import Table
-from toolpost.store.threads import TABLES as THREAD_TABLES
 
 AUDIT: Final = Table(name="audit", key=("seq",), columns=COLUMNS)
 """Copied first and apart: its chain proves which store the rest belongs to."""
@@ -91,7 +90,45 @@ TABLES: Final = (
         ),
     ),
     Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
-    *THREAD_TABLES,
+    Table(
+        name="threads",
+        key=("id",),
+        columns=(
+            "id",
+            "caller",
+            "title",
+            "agent",
+            "model",
+            "created_at",
+            "changed_at",
+            "last_seq",
+            "session",
+            "session_profile",
+            "session_told",
+        ),
+    ),
+    Table(
+        name="thread_messages",
+        key=("thread", "seq"),
+        columns=("thread", "seq", "turn", "role", "text", "at_utc", "details"),
+    ),
+    Table(
+        name="thread_turns",
+        key=("id",),
+        columns=(
+            "id",
+            "thread",
+            "state",
+            "trace_id",
+            "runner",
+            "started_at",
+            "alive_at",
+            "ended_at",
+            "partial",
+            "error",
+            "stop_asked",
+        ),
+    ),
     AUDIT_CONTENTS,
     Table(
         name="credentials",

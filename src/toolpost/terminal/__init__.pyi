@@ -12,6 +12,8 @@ from toolpost.terminal.findings import ok as ok
 from toolpost.terminal.findings import problem as problem
 from toolpost.terminal.findings import warning as warning
 from toolpost.terminal.group import SuggestingGroup as SuggestingGroup
+from toolpost.terminal.logging import LEVELS as LEVELS
+from toolpost.terminal.logging import LogFormat as LogFormat
 from toolpost.terminal.logging import set_up_logging as set_up_logging
 from toolpost.terminal.options import apply_options as apply_options
 from toolpost.terminal.options import config_option as config_option
@@ -20,11 +22,18 @@ from toolpost.terminal.options import is_debugging as is_debugging
 from toolpost.terminal.options import json_option as json_option
 from toolpost.terminal.options import load_cli_config as load_cli_config
 from toolpost.terminal.options import url_option as url_option
+from toolpost.terminal.running_gateway import MCP_PATH as MCP_PATH
 from toolpost.terminal.running_gateway import NoGateway as NoGateway
 from toolpost.terminal.running_gateway import RunningGateway as RunningGateway
 from toolpost.terminal.running_gateway import base_url as base_url
 from toolpost.terminal.signals import on_signals as on_signals
+from toolpost.terminal.tables import console as console
+from toolpost.terminal.tables import cut as cut
+from toolpost.terminal.tables import format_size as format_size
+from toolpost.terminal.tables import heading as heading
+from toolpost.terminal.tables import print_encoded as print_encoded
 from toolpost.terminal.tables import print_json_line as print_json_line
 from toolpost.terminal.tables import print_table as print_table
 from toolpost.terminal.tables import table as table
+from toolpost.terminal.text import has_color as has_color
 from toolpost.terminal.text import printable as printable

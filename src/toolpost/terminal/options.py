@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.plugins import BUNDLED
+from toolpost.manifest import bundled_plugins
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.model import check_bundled, parse_address
 
@@ -46,7 +46,7 @@ def plugin_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="NAME",
         expose_value=False,
         callback=_note_bundled,
-        help=f"A plugin that comes with Toolpost: {', '.join(BUNDLED)}; repeatable.",
+        help=f"A plugin that comes with Toolpost: {', '.join(bundled_plugins())}; repeatable.",
     )(command)
     return click.option(
         "--plugin",

@@ -18,7 +18,8 @@ from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.manifest import Part, bundled_parts
 from toolpost.parts.agents import PART as AGENTS_PART
-from toolpost.parts.agents import Agent, ConversationService
+from toolpost.parts.agents import Conversations
+from toolpost.parts.agents.agent import Agent
 from toolpost.parts.agents.part import open_agents
 from toolpost.parts.agents.testing import ScriptedAgent, ScriptedSession, acp_agent_command, echo
 from toolpost.settings import Config, StoreSettings
@@ -72,9 +73,9 @@ def parts_with(agents: Mapping[str, Agent] | None) -> list[Part]:
     return [answering if part is AGENTS_PART else part for part in bundled_parts()]
 
 
-def conversations_of(app: App) -> ConversationService:
+def conversations_of(app: App) -> Conversations:
     """Return the conversations service of a gateway in this process."""
-    return app.service(ConversationService)
+    return app.service(Conversations)
 
 
 @asynccontextmanager

@@ -95,9 +95,13 @@ class Instance:
         return tuple(self.process.stderr_tail) if self.process else ()
 
     @property
-    def oddities(self) -> int:
+    def protocol_errors(self) -> int:
         """How many of its messages made no sense; 0 over HTTP."""
-        return self.process.peer.oddities if self.process is not None else getattr(self.transport, "oddities", 0)
+        return (
+            self.process.peer.protocol_errors
+            if self.process is not None
+            else getattr(self.transport, "protocol_errors", 0)
+        )
 
     @property
     def pid(self) -> int | None:

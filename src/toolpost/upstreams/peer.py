@@ -63,7 +63,7 @@ _NOT_CANCELLABLE = frozenset({"initialize", "server/discover"})
 
 _ABANDONED_LIMIT = 1_000
 
-_REPORTED_ODDITIES = 10
+_REPORTED_PROTOCOL_ERRORS = 10
 """How many messages that make no sense are logged; the rest are only counted."""
 
 _head_id = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)').match
@@ -134,7 +134,7 @@ class Peer:
         self._lost: str | None = None
         self.mask = Mask()
         """The server's credentials, which are removed from its messages."""
-        self.oddities = 0
+        self.protocol_errors = 0
         """How many messages of the server made no sense."""
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
@@ -380,8 +380,8 @@ class Peer:
         self._send(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (encode(method), write_params(fields, {})))
 
     def _note_oddity(self, what: str, raw: bytes) -> None:
-        self.oddities += 1
-        if self.oddities <= _REPORTED_ODDITIES:
+        self.protocol_errors += 1
+        if self.protocol_errors <= _REPORTED_PROTOCOL_ERRORS:
             text = raw[:200].decode(errors="replace")
             event(_log, logging.WARNING, f"server sent {what}", server=self._server, text=text)
 

@@ -98,7 +98,7 @@ class InstancePool:
         self.capabilities: JsonObject | None = None
         """Of the instance that started last; None before the first negotiation."""
         self.starts = 0
-        self.past_oddities = 0
+        self.past_protocol_errors = 0
         """The sum over instances that have ended."""
         self.stopped: tuple[str, str] | None = None
         """Why the server must not be started, and a hint; None if it may be."""
@@ -450,7 +450,7 @@ class InstancePool:
 
     def _forget(self, instance: Instance) -> None:
         instance.is_over = True
-        self.past_oddities += instance.oddities
+        self.past_protocol_errors += instance.protocol_errors
         self._move_to_leaving(instance)
         self._leaving.discard(instance)
         if not instance.settled.is_set():

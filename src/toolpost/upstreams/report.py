@@ -37,7 +37,7 @@ class ServerReport:
     stderr_tail: tuple[str, ...]
     hint: str | None = None
     """What can be done about the last error."""
-    oddities: int = 0
+    protocol_errors: int = 0
     """How many of its messages on stdio made no sense."""
     degraded: str | None = None
     """Why some of its tools are left out; None if none are."""

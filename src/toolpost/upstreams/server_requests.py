@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -20,8 +20,11 @@ from toolpost.base.ids import JsonObject
 from toolpost.contracts.apps import EXTENSION, MIME_TYPE
 from toolpost.protocol.extensions import declares_extensions, is_extension_request, select_extensions
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.transport import ServerRefused, encode
+
+if TYPE_CHECKING:
+    # Authors' code imports this module, and needs no messages.
+    from toolpost.upstreams.message import IncomingMessage
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -200,7 +203,7 @@ class ServerRequests:
         self._roots_channel: ClientChannel | None = None
         """The client that last announced a change of its roots: it answers `roots/list` outside calls too."""
 
-    def take(self, message: IncomingMessage, candidates: Iterable[ClientChannel | None], *, owner: object) -> None:
+    def take(self, message: "IncomingMessage", candidates: Iterable[ClientChannel | None], *, owner: object) -> None:
         """Answer `ping`, or pass the request to the one client among the candidates; it is cancelled when `owner` ends.
 
         The server gets an error if no client, or more than one, can be meant.
@@ -287,7 +290,7 @@ class ServerRequests:
             found.is_withdrawn = True
             found.task.cancel()
 
-    async def _ask(self, message: IncomingMessage, client_channel: ClientChannel) -> None:
+    async def _ask(self, message: "IncomingMessage", client_channel: ClientChannel) -> None:
         try:
             result = await client_channel.ask(message.method or "", bytes(message.params) or b"{}")
         except ServerRefused as refusal:
@@ -298,13 +301,13 @@ class ServerRequests:
         else:
             self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(message.id), result))
 
-    def _close(self, message: IncomingMessage, request: _OpenRequest) -> None:
+    def _close(self, message: "IncomingMessage", request: _OpenRequest) -> None:
         del self._open[message.id]
         # Answered here and not by the task, which runs no step at all if its call ends in the turn in which it was made.
         if request.task.cancelled() and not request.is_withdrawn:
             self._refuse(message, ServerRefused(INTERNAL_ERROR, "The call that this belonged to has ended"))
 
-    def _refuse(self, message: IncomingMessage, refusal: ServerRefused) -> None:
+    def _refuse(self, message: "IncomingMessage", refusal: ServerRefused) -> None:
         error: JsonObject = {"code": refusal.code, "message": refusal.message}
         if refusal.data is not None:
             error["data"] = refusal.data

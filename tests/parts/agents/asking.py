@@ -8,8 +8,8 @@ from toolpost import Context, Plugin
 from toolpost.app.running import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
-from toolpost.base.turns import SessionReady, TurnEnded, TurnEvent
-from toolpost.parts.agents import InvokeOptions, RunningTurn
+from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent
+from toolpost.parts.agents.turn import RunningTurn
 from toolpost.testing import conversations_of
 
 desk = Plugin("desk")

@@ -20,9 +20,10 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.base.ids import ThreadId
-from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEvent
 from toolpost.contracts.errors import ToolpostError
+from toolpost.parts.agents import SessionReady, TextChunk, TurnEvent
 from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.turn_events import ThoughtChunk, ToolUsed
 from toolpost.settings import Config
 from toolpost.testing import acp_agent_command, conversations_of
 

@@ -14,10 +14,11 @@ from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.app.running import App
 from toolpost.base.ids import ThreadId
-from toolpost.base.turns import TextChunk, ToolUsed, TurnEvent
-from toolpost.parts.agents import AgentGone, AgentSpec, SessionOptions
+from toolpost.parts.agents import TextChunk, TurnEvent
+from toolpost.parts.agents.agent import AgentGone, AgentSpec, SessionOptions
 from toolpost.parts.agents.claude_agent import ClaudeAgent
 from toolpost.parts.agents.settings import AgentSettings
+from toolpost.parts.agents.turn_events import ToolUsed
 from toolpost.settings import Config
 from toolpost.store.scripts import Script, Statement
 from toolpost.testing import conversations_of

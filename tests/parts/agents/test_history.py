@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolpost.base.ids import ThreadId, TurnId
+from toolpost.base.ids import ThreadId
+from toolpost.parts.agents import ThreadMessage, TurnId
 from toolpost.parts.agents.history import HistoryLimits, _take_newest
-from toolpost.store.threads import ThreadMessage
 
 
 def messages(*texts: str) -> list[ThreadMessage]:

@@ -12,20 +12,20 @@ import pytest
 from tests.parts.agents.asking import ADA, BOB
 from tests.waiting import until
 from toolpost.base.caller import Caller, Principal, Scope
-from toolpost.base.ids import AgentSessionId, CallerId, ThreadId
+from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import QueueOverloaded, ToolFailed, ToolTimedOut
 from toolpost.fairness import Callers
-from toolpost.parts.agents import (
-    AgentGone,
-    AgentSpec,
-    PoolKey,
+from toolpost.parts.agents.agent import AgentGone, AgentSpec, SessionOptions
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.session_key import PoolKey, pool_key, profile_of
+from toolpost.parts.agents.session_pool import (
+    AgentMetrics,
+    OnGone,
+    OpenedSession,
     PoolLimits,
-    SessionOptions,
+    SessionOpener,
     SessionPool,
-    pool_key,
-    profile_of,
 )
-from toolpost.parts.agents.session_pool import AgentMetrics, OnGone, OpenedSession, SessionOpener
 from toolpost.testing import ScriptedAgent
 
 pytestmark = pytest.mark.anyio

@@ -20,13 +20,14 @@ from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_http
 from toolpost.app.running import App
-from toolpost.authoring import Conversations, ToolCall, TurnInfo
 from toolpost.base.caller import Principal
-from toolpost.base.ids import AgentSessionId, ThreadId
-from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ToolUsed, TurnEnded, TurnEvent
-from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, PluginFailed, QueueOverloaded
-from toolpost.parts.agents import AgentGone, InvokeOptions
+from toolpost.base.ids import ThreadId
+from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, QueueOverloaded
+from toolpost.parts.agents import Conversations, InvokeOptions, TextChunk, ToolCall, TurnEnded, TurnEvent, TurnInfo
+from toolpost.parts.agents.agent import AgentGone
+from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.settings import HarnessSettings
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, ToolUsed
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app
 
@@ -610,10 +611,3 @@ async def test_a_plugin_leads_a_conversation_itself() -> None:
         ended = await given[0].handle_message(ADA, thread, "from a plugin")
 
     assert ended.text == "from a plugin"
-
-
-async def test_a_hook_of_no_such_name_is_refused() -> None:
-    with pytest.raises(PluginFailed, match="unknown hook"):
-
-        @Plugin("p").hook
-        def toolpost_on_mesage() -> None: ...

@@ -22,9 +22,10 @@ from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId
 from toolpost.base.signing import SigningKey
-from toolpost.base.turns import AgentEvent, TextChunk
 from toolpost.contracts.errors import InvalidArguments
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.parts.agents import TextChunk
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.approvals.plugin import _resolve_voters
 from toolpost.parts.approvals.settings import ApprovalSettings
 from toolpost.parts.approvals.subject import message_of_vote

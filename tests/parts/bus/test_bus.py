@@ -11,9 +11,10 @@ from tests.parts.bus.conftest import OpenBus
 from tests.waiting import until
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StaleLease, StoreUnavailable
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, QueueOverloaded, StoreUnavailable
 from toolpost.fairness import Callers
 from toolpost.parts.bus import service
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, TaskId, WorkerName, WorkerTask

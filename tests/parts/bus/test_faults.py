@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from tests.parts.bus.test_bus import LOST, ME, given, keep_leases, wish, worked
-from toolpost.contracts.errors import GatewayError, StaleLease
+from toolpost.contracts.errors import GatewayError
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy
 from toolpost.store import open_store

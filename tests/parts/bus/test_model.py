@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
-from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, StaleLease, ToolpostError
+from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, ToolpostError
 from toolpost.parts.bus import leases
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TASK_COLUMNS, BusPolicy, BusTask, TaskId, WorkerName, parse_tasks

@@ -84,7 +84,7 @@ async def test_output_is_sent_as_it_comes_without_secrets(site: OpenSite) -> Non
                         break
 
     assert seen[0] == {"kind": "servers", "states": {"small": "ready"}}
-    assert seen[1]["lines"] == ["small server here, token (redacted)"]
+    assert seen[1]["stderrTail"] == ["small server here, token (redacted)"]
 
 
 async def wait_for_servers(site: Site, *names: str) -> None:

@@ -12,7 +12,8 @@ from mcp import Client
 from tests.parts.models.endpoints import FakeEndpoint
 from tests.ways import IN_MEMORY, QUICK_WAYS
 from toolpost.app import open_app, open_http
-from toolpost.base.turns import AgentEvent, TextChunk
+from toolpost.parts.agents import TextChunk
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.models.settings import MODELS, ModelSettings
 from toolpost.settings import CallerSettings, Config
 from toolpost.testing import ScriptedAgent, ScriptedSession, data_of, error_of, parts_with

@@ -15,7 +15,8 @@ from tests.parts.telemetry.receiver import open_receiver
 from tests.parts.telemetry.test_spans import config_of
 from tests.ways import STATELESS, Way
 from toolpost.app import open_app, open_http
-from toolpost.base.turns import AgentEvent, TextChunk
+from toolpost.parts.agents import TextChunk
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.telemetry.observer import derive_ids
 from toolpost.settings import PluginSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app

@@ -11,7 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.parts.agents.asking import ADA, asked
 from tests.ways import IN_MEMORY
 from toolpost.app import open_app, open_http
-from toolpost.base.turns import AgentEvent, TextChunk, TurnEnded
+from toolpost.parts.agents import TextChunk, TurnEnded
+from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.turns import PROMPT
 from toolpost.settings import StoreSettings

@@ -125,9 +125,9 @@ def _facts(source: ServerProvider, report: ServerReport, took_s: float) -> JsonO
 def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Diagnosis]:
     if not source.definitions:
         yield warning("no-tools", "it has no tools")
-    if report.oddities:
+    if report.protocol_errors:
         yield warning(
-            "oddities",
+            "protocol-errors",
             "it sends messages that are not valid MCP",
             hint="a server on stdio must write only MCP messages to stdout, and logs to stderr",
         )

@@ -28,7 +28,7 @@ from toolpost.credentials.login_flow import is_pending_login
 from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.host.part import PartDoctor
-from toolpost.plugins import BUNDLED
+from toolpost.manifest import bundled_plugins
 from toolpost.providers.plugin_host import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
@@ -235,7 +235,7 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     alone = msgspec.structs.replace(without_store(sound), servers={}, parts=in_use)
     if find_idle_sections(alone):
         return []
-    taken = [name for name, server in config.servers.items() if server.enabled and name in BUNDLED]
+    taken = [name for name, server in config.servers.items() if server.enabled and name in bundled_plugins()]
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, enforces_lock=False) as app:

@@ -174,12 +174,11 @@ def _format_pids(report: JsonObject) -> str:
 
 def _format_tools(report: JsonObject) -> str:
     contracts = report.get("contracts") or {}
-    # The keys of a report still say `withheld`; people read `quarantined`.
     counts = {
         "refused": len(report.get("refused") or ()),
-        "changed": sum(not standing.get("withheld") for standing in contracts.values()),
-        "quarantined": sum(bool(standing.get("withheld")) for standing in contracts.values()),
-        "suspicious": len(report.get("suspicions") or ()),
+        "changed": sum(not standing.get("quarantined") for standing in contracts.values()),
+        "quarantined": sum(bool(standing.get("quarantined")) for standing in contracts.values()),
+        "suspicious": len(report.get("findings") or ()),
     }
     noted = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
     return f"{report.get('tools', '-')}" + (f" ({noted})" if noted else "")
@@ -190,9 +189,9 @@ def _describe_changes(report: JsonObject) -> Iterator[str]:
     if contracts:
         yield f"\nchanged tools of {report.get('name')}:"
     for name, standing in contracts.items():
-        state = ", quarantined" if standing.get("withheld") else ""
+        state = ", quarantined" if standing.get("quarantined") else ""
         since = "locked" if standing.get("promise") == "lock" else "first seen"
-        kinds = dict.fromkeys(standing.get("suspicions") or ())
+        kinds = dict.fromkeys(standing.get("findings") or ())
         reasons = (*(standing.get("rules") or ()), *(f"brings {kind}" for kind in kinds))
         yield f"  {name}: {standing.get('verdict')} since {since}{state} ({', '.join(reasons)})"
     if contracts:
@@ -200,13 +199,13 @@ def _describe_changes(report: JsonObject) -> Iterator[str]:
 
 
 def _describe_findings(report: JsonObject) -> Iterator[str]:
-    suspicions = report.get("suspicions") or {}
-    if suspicions:
+    findings = report.get("findings") or {}
+    if findings:
         yield f"\npossible instructions to the model in {report.get('name')}:"
-    for name, found in suspicions.items():
-        for suspicion in found[:_SHOWN_FINDINGS]:
-            yield f"  {name} {suspicion.get('place')}: {suspicion.get('message')}"
-            yield f"    in: {suspicion.get('excerpt')}"
+    for name, found in findings.items():
+        for finding in found[:_SHOWN_FINDINGS]:
+            yield f"  {name} {finding.get('place')}: {finding.get('message')}"
+            yield f"    in: {finding.get('excerpt')}"
         if (rest := len(found) - _SHOWN_FINDINGS) > 0:
             yield f"  {name}: {rest} more"
 
@@ -217,7 +216,7 @@ def _format_last_error(report: JsonObject) -> str:
         facts = [f"{error} ({moment})"]
     if problem := report.get("degraded"):
         facts.append(str(problem))
-    if count := report.get("oddities"):
+    if count := report.get("protocolErrors"):
         facts.append(f"sent invalid messages, {pluralize(count, 'time')}")
     return "; ".join(facts) or "-"
 

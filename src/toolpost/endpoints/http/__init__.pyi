@@ -16,9 +16,12 @@ from toolpost.endpoints.http.paths import view_of as view_of
 from toolpost.endpoints.http.refusal import Refused as Refused
 from toolpost.endpoints.http.refusal import forbidden as forbidden
 from toolpost.endpoints.http.request import HttpRequest as HttpRequest
+from toolpost.endpoints.http.routes import STREAMED as STREAMED
+from toolpost.endpoints.http.routes import EventSchema as EventSchema
 from toolpost.endpoints.http.routes import Handler as Handler
 from toolpost.endpoints.http.routes import HttpContext as HttpContext
 from toolpost.endpoints.http.routes import JsonApi as JsonApi
 from toolpost.endpoints.http.routes import Route as Route
 from toolpost.endpoints.http.routes import RouteRequest as RouteRequest
 from toolpost.endpoints.http.routes import Routes as Routes
+from toolpost.endpoints.http.statuses import STATUSES as STATUSES

@@ -1,7 +1,6 @@
 """Clients over streamable HTTP, as an ASGI application: `/mcp` and the paths below it, which show less.
 
-`/api/servers` is the administrator's (`admin.py`), `/healthz` and `/metrics` are for monitoring, and parts add paths of their
-own (`routes.py`).
+`/healthz` and `/metrics` are for monitoring; the administrator's API and parts add paths of their own (`routes.py`).
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -19,7 +18,6 @@ from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.calls import METHODS, CallHandler, progress_token
 from toolpost.endpoints.client_session import HandshakeClientChannel
-from toolpost.endpoints.http.admin import Admin
 from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.descriptors import exhausted, is_out_of_descriptors, warn_exhausted
 from toolpost.endpoints.http.disconnect import close_on_removal
@@ -57,7 +55,6 @@ class HttpEndpoint:
         body_limit: int,
         health: Callable[[], JsonObject],
         metrics: Callable[[], Awaitable[str]],
-        admin: Admin,
         routes: Sequence[Routes],
         shares: EndpointShares,
         preload_sdk: bool = True,
@@ -69,7 +66,6 @@ class HttpEndpoint:
         self.continues_traces = continues_traces
         self._handler = handler
         self._access = access
-        self._admin = admin
         self._routes = routes
         self.body_limit = body_limit
         self._health = health
@@ -261,8 +257,6 @@ class HttpEndpoint:
             await self._answer_health(request)
         elif request.path == METRICS_PATH:
             await self._answer_metrics(request)
-        elif self._admin.serves(request.path):
-            await self._admin.answer(request)
         elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
             await routes.answer(request)
         else:

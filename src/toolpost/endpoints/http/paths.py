@@ -10,7 +10,7 @@ MCP_PATH: Final = "/mcp"
 HEALTH_PATH: Final = "/healthz"
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 METRICS_PATH: Final = "/metrics"
-SERVERS_PATH: Final = "/api/servers"
+OPENAPI_PATH: Final = "/api/openapi.json"
 
 _VIEW_KEY: Final = "toolpost.view"
 _ONE: Final = f"{MCP_PATH}/server/"

@@ -1,7 +1,12 @@
 """Conversations with agents, whose sessions stay open between messages; every tool that they use passes the gateway.
 
 part             conversations as a part of a gateway: `settings`, `doctor`, `api`, `plugins`, `commands`
-service          `ConversationService`: implements `toolpost.authoring.Conversations` with the modules below
+service          `Conversations`: the interface for plugins, the HTTP API and the chat, on the modules below
+hookspecs        the hooks of conversations, which plugins implement
+values           what plugins receive and give: `TurnInfo`, `ToolCall`, `InvokeOptions`
+turn_events      the events of a turn
+ids              ids of threads, turns and sessions of agents
+threads          the tables of conversations: threads, messages, turns
 
 queue            the order of messages in a thread, and of turns in a session
 turn             the state of one turn: events, listeners, stop
@@ -22,23 +27,15 @@ agent            the interface of an agent: open, prompt, cancel, ping, close
 acp_agent        agents that speak the Agent Client Protocol (`acp_client` answers their requests)
 claude_agent     Claude through its own SDK
 agent_process    an agent's process: JSON messages in lines, and why it ended
+trial_agent      an agent for tests, which does what each prompt says; `testing` has agents in this process
+
+Plugins import what `__init__.pyi` lists. The names are looked up when they are first used: the manifest alone must be quick to
+import.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from toolpost.parts import Command, Part, lazy_names
 
-from toolpost.parts import Command, Part
-
-if TYPE_CHECKING:
-    from toolpost.authoring.conversation import InvokeOptions
-    from toolpost.parts.agents.agent import Agent, AgentGone, AgentSession, AgentSpec, SessionOptions
-    from toolpost.parts.agents.agents import AgentRegistry, ConfiguredAgent
-    from toolpost.parts.agents.history import HistoryLimits
-    from toolpost.parts.agents.hooks import Hooks
-    from toolpost.parts.agents.service import ConversationLimits, ConversationService
-    from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
-    from toolpost.parts.agents.session_pool import PoolLimits, SessionPool
-    from toolpost.parts.agents.turn import RunningTurn
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
 
 PART = Part(
     name="agents",
@@ -51,67 +48,3 @@ PART = Part(
     doctor="toolpost.parts.agents.doctor:ConversationsDoctor",
     commands={"chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")},
 )
-
-_HOMES = {
-    "toolpost.authoring.conversation": ("InvokeOptions",),
-    "toolpost.parts.agents.agent": (
-        "Agent",
-        "AgentGone",
-        "AgentSession",
-        "AgentSpec",
-        "SessionOptions",
-    ),
-    "toolpost.parts.agents.agents": (
-        "AgentRegistry",
-        "ConfiguredAgent",
-    ),
-    "toolpost.parts.agents.history": ("HistoryLimits",),
-    "toolpost.parts.agents.hooks": ("Hooks",),
-    "toolpost.parts.agents.service": (
-        "ConversationLimits",
-        "ConversationService",
-    ),
-    "toolpost.parts.agents.session_key": (
-        "PoolKey",
-        "Profile",
-        "pool_key",
-        "profile_of",
-    ),
-    "toolpost.parts.agents.session_pool": (
-        "PoolLimits",
-        "SessionPool",
-    ),
-    "toolpost.parts.agents.turn": ("RunningTurn",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "PART",
-    "Agent",
-    "AgentGone",
-    "AgentRegistry",
-    "AgentSession",
-    "AgentSpec",
-    "ConfiguredAgent",
-    "ConversationLimits",
-    "ConversationService",
-    "HistoryLimits",
-    "Hooks",
-    "InvokeOptions",
-    "PoolKey",
-    "PoolLimits",
-    "Profile",
-    "RunningTurn",
-    "SessionOptions",
-    "SessionPool",
-    "pool_key",
-    "profile_of",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: the manifest alone must be quick to import."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
-    return value

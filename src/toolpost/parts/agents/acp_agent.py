@@ -14,13 +14,13 @@ from acp.client.connection import ClientSideConnection
 
 from toolpost import CapabilityMissing, ToolFailed, __version__
 from toolpost.base import META_KEY, JsonObject, event
-from toolpost.base.ids import AgentSessionId
-from toolpost.base.turns import AgentEnd, AgentEvent, EndReason
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.acp_client import AcpClient
 from toolpost.parts.agents.agent import AgentGone, AgentSpec, SessionOptions
 from toolpost.parts.agents.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.agents.gateway_server import NAME, make_auth_headers, make_bridge_command
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, EndReason
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -9,9 +9,9 @@ import pydantic
 from acp import schema
 
 from toolpost.base import event
-from toolpost.base.turns import AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 from toolpost.parts.agents.agent import Permissions
 from toolpost.parts.agents.gateway_server import PREFIX
+from toolpost.parts.agents.turn_events import AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from toolpost import ThreadId, UpstreamUnavailable
-from toolpost.base import JsonObject
+from toolpost import UpstreamUnavailable
+from toolpost.base import JsonObject, ThreadId
 from toolpost.base.caller import GatewayAccess
-from toolpost.base.ids import AgentSessionId
-from toolpost.base.turns import AgentEnd, AgentEvent
 from toolpost.contracts.errors import SourceError
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent
 
 Permissions = Literal["deny", "read", "allow"]
 """Which of its own tools an agent may use: none, read-only ones, or all. The gateway's tools are always allowed."""

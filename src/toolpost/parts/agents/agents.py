@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from anyio import to_thread
 
 from toolpost import Caller, CapabilityMissing, Principal
-from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base import nearest_name
-from toolpost.base.ids import AgentSessionId
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.parts.agents.agent import Agent, AgentSession, AgentSpec, SessionOptions
 from toolpost.parts.agents.gateway_server import open_gateway_access
+from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
 from toolpost.parts.agents.session_pool import OnGone, OpenedSession, SessionOpener
-from toolpost.store import Thread, Threads
+from toolpost.parts.agents.threads import Thread, Threads
+from toolpost.parts.agents.values import InvokeOptions
 
 
 class LazyAgent:

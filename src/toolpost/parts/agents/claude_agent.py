@@ -36,11 +36,11 @@ from claude_agent_sdk import (
 
 from toolpost import ToolFailed
 from toolpost.base import JsonObject, event
-from toolpost.base.ids import AgentSessionId
-from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 from toolpost.parts.agents.agent import AgentGone, AgentSpec, Permissions, SessionOptions
 from toolpost.parts.agents.agent_process import AgentProcess, open_agent_process
 from toolpost.parts.agents.gateway_server import NAME, PREFIX, make_auth_headers
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, TextChunk, ThoughtChunk, ToolUsed
 
 _log = logging.getLogger("toolpost.parts.agents")
 

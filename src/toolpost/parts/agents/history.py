@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from toolpost import ThreadId
-from toolpost.store import ThreadMessage, Threads
+from toolpost.base import ThreadId
+from toolpost.parts.agents.threads import ThreadMessage, Threads
 
 READ_LIMIT: Final = 500
 """Messages that are read from the store; a summary covers no older ones."""

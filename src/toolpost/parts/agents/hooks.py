@@ -10,8 +10,8 @@ import anyio
 import anyio.to_thread
 
 from toolpost import ToolFailed
-from toolpost.authoring.conversation import TurnInfo
 from toolpost.base import event
+from toolpost.parts.agents.values import TurnInfo
 from toolpost.providers.plugin_host import Implementation, Plugins
 
 _log = logging.getLogger("toolpost.parts.agents")

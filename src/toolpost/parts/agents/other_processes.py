@@ -10,11 +10,12 @@ from typing import Final
 
 import anyio
 
-from toolpost import ThreadId, TurnId
-from toolpost.base import event
+from toolpost.base import ThreadId, event
 from toolpost.contracts import GatewayError
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.threads import Threads
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store import Threads, Wakeups
+from toolpost.store import Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toolpost.parts import Host
     from toolpost.parts.agents.agent import Agent, AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent
-    from toolpost.parts.agents.service import ConversationService
+    from toolpost.parts.agents.service import Conversations
     from toolpost.settings import Config
 
 CHAT_PATH: Final = "/chat"
@@ -36,7 +36,8 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
     `agents` are added to the configured ones, by name.
     """
-    from toolpost.parts import Api, Background, Gauges, Page, Service
+    from toolpost.parts import Api, Background, Gauges, HookSpecs, Page, Service
+    from toolpost.parts.agents import hookspecs
     from toolpost.providers.plugin_host import candidates_from_factories
 
     service = _make_service(host, agents or {})
@@ -51,6 +52,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
     yield [
         *(candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else ()),
         Api(lambda http: _make_routes(http, service)),
+        HookSpecs(hookspecs),
         Page("Chat", CHAT_PATH),
         Gauges(lambda: _read_gauges(service)),
         service,
@@ -59,22 +61,14 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
     ]
 
 
-def _make_routes(http: "HttpContext", service: "ConversationService") -> "Sequence[Routes]":
+def _make_routes(http: "HttpContext", service: "Conversations") -> "Sequence[Routes]":
     from toolpost.endpoints.http import Pages
-    from toolpost.parts.agents.api.routes import ConversationsApi
+    from toolpost.parts.agents.api.routes import routes_of
 
-    api = ConversationsApi(
-        http.access,
-        service,
-        http.streams,
-        body_limit=http.body_limit,
-        health=http.health,
-        check_browser_write=http.check_browser_write,
-    )
-    return api, Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
+    return routes_of(http, service), Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
 
 
-def _read_gauges(service: "ConversationService") -> "GaugeValues":
+def _read_gauges(service: "Conversations") -> "GaugeValues":
     pool = service.pool
     return {
         "toolpost_agent_sessions": ("Open sessions of agents.", len(pool.sessions)),
@@ -83,13 +77,15 @@ def _read_gauges(service: "ConversationService") -> "GaugeValues":
     }
 
 
-def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "ConversationService":
+def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversations":
     from toolpost.parts.agents.agents import AgentRegistry
     from toolpost.parts.agents.history import HistoryLimits
     from toolpost.parts.agents.hooks import Hooks
-    from toolpost.parts.agents.service import ConversationLimits, ConversationService
+    from toolpost.parts.agents.service import ConversationLimits, Conversations
     from toolpost.parts.agents.session_pool import AgentMetrics, PoolLimits
+    from toolpost.parts.agents.threads import Threads
 
+    threads = Threads(host.store.scripts)
     config, store, settings = host.config, host.store, HARNESS.of(host.config)
     ready = _make_agents(config, more_agents)
     if settings.default is not None and settings.default not in ready:
@@ -106,9 +102,9 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
         cancel_s=settings.cancel_s,
         threads=config.limits.conversations,
     )
-    return ConversationService(
-        store.threads,
-        AgentRegistry(ready, store.threads, settings.default, host.tokens),
+    return Conversations(
+        threads,
+        AgentRegistry(ready, threads, settings.default, host.tokens),
         Hooks(host.plugins),
         limits=limits,
         metrics=AgentMetrics(host.metrics),

@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from toolpost.authoring.conversation import InvokeOptions
 from toolpost.base import event
-from toolpost.base.turns import SessionReady
 from toolpost.parts.agents.agent import AgentGone, AgentOutputTooLong
 from toolpost.parts.agents.agents import AgentRegistry, PooledSessionRequest
 from toolpost.parts.agents.history import HistoryLimits, history_of
 from toolpost.parts.agents.hooks import Hooks
 from toolpost.parts.agents.session_pool import PooledSession, SessionPool
+from toolpost.parts.agents.threads import ThreadMessage, Threads
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store import ThreadMessage, Threads
+from toolpost.parts.agents.turn_events import SessionReady
+from toolpost.parts.agents.values import InvokeOptions
 
 _log = logging.getLogger("toolpost.parts.agents")
 

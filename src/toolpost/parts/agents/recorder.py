@@ -11,13 +11,14 @@ from typing import Final
 import anyio
 import psutil
 
-from toolpost import NotFound, TurnId
+from toolpost import NotFound
 from toolpost.base import event, steady_s
-from toolpost.base.turns import Heartbeat, TurnStarted
 from toolpost.contracts import CallCancelled, GatewayError
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.threads import Resumable, Threads, Turn, TurnEndRecord
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.processes.tree import birth_of
-from toolpost.store import Resumable, Threads, Turn, TurnEndRecord
+from toolpost.parts.agents.turn_events import Heartbeat, TurnStarted
+from toolpost.processes import birth_of
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -7,9 +7,10 @@ from typing import Final
 
 import anyio
 
-from toolpost import ThreadId, TurnId
-from toolpost.authoring.conversation import Listener
+from toolpost.base import ThreadId
+from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.values import Listener
 
 CLOSE_S: Final = 3.0
 """How long turns may take to stop when the server ends."""

@@ -1,4 +1,4 @@
-"""Conversations with agents: the implementation of `toolpost.authoring.Conversations`, which plugins, API and CLI use.
+"""Conversations with agents: the interface that plugins, the HTTP API and the chat use.
 
 The service checks that a thread is its caller's, and leaves the rest to its parts: `KeyedQueues` (order of messages in a thread),
 `TurnRunner` (a turn from message to end), `TurnRecorder` (what is stored of it), `SessionPool` (open sessions of agents),
@@ -20,10 +20,8 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost import NotFound, Principal, ThreadId, TurnEnded, TurnId
-from toolpost.authoring.conversation import InvokeOptions, Listener, ToolCall, TurnInfo
-from toolpost.base import TraceId, event, new_trace_id
-from toolpost.base.ids import new_thread_id, new_turn_id
+from toolpost import NotFound, Principal
+from toolpost.base import ThreadId, TraceId, event, new_trace_id
 from toolpost.contracts import CallCancelled, GatewayError, InvalidRequest
 from toolpost.fairness import Callers, over_limit
 from toolpost.gateway import Answer
@@ -32,16 +30,19 @@ from toolpost.parts.agents.agent import AgentSpec
 from toolpost.parts.agents.agents import AgentRegistry
 from toolpost.parts.agents.history import HistoryLimits
 from toolpost.parts.agents.hooks import Hooks
+from toolpost.parts.agents.ids import TurnId, new_thread_id, new_turn_id
 from toolpost.parts.agents.other_processes import CANCEL_REASON, OtherProcesses
 from toolpost.parts.agents.prompt import Prompter
 from toolpost.parts.agents.queue import KeyedQueues
 from toolpost.parts.agents.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
 from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.session_pool import AgentMetrics, PooledSession, PoolLimits, SessionPool
+from toolpost.parts.agents.threads import Thread, ThreadMessage, Threads, Turn
 from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn_events import TurnEnded
 from toolpost.parts.agents.turn_runner import TurnRunner
-from toolpost.store import Thread, ThreadMessage, Threads, Turn, Wakeups
-from toolpost.store.key_values import KeyValueStore
+from toolpost.parts.agents.values import InvokeOptions, Listener, ToolCall, TurnInfo
+from toolpost.store import KeyValueStore, Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -64,8 +65,12 @@ class ConversationLimits:
     """Threads that are stored, of all callers together."""
 
 
-class ConversationService(AgentCallObserver):
-    """All conversations of one server."""
+class Conversations(AgentCallObserver):
+    """All conversations of one server.
+
+    A `Principal` says in the name of which caller a method acts, and within which limits. Threads of other callers do not
+    exist for it: methods that take a thread raise `NotFound` for them.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class ConversationService(AgentCallObserver):
         self.agents = agents
         self.hooks = hooks
         self.key_values = key_values
+        """Where a plugin keeps values of each caller that survive a restart of the server."""
         self._threads = threads
         self._callers = callers or Callers()
         self.pool = SessionPool(self.limits.pool, metrics or AgentMetrics(), self._callers)

@@ -7,10 +7,10 @@ from typing import NewType
 
 import msgspec
 
-from toolpost import Caller, CallerId, ThreadId
-from toolpost.base import Scope
-from toolpost.base.ids import AgentSessionId
+from toolpost import Caller, CallerId
+from toolpost.base import Scope, ThreadId
 from toolpost.parts.agents.agent import AgentSpec
+from toolpost.parts.agents.ids import AgentSessionId
 
 ProfileDigest = NewType("ProfileDigest", str)
 

@@ -23,8 +23,8 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost import CallerId, QueueOverloaded, ThreadId, ToolpostError
-from toolpost.base import event
+from toolpost import CallerId, QueueOverloaded, ToolpostError
+from toolpost.base import ThreadId, event
 from toolpost.contracts import GatewayError, ToolTimedOut
 from toolpost.fairness import Callers, over_limit
 from toolpost.metrics import Counter as MetricCounter

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 
-from toolpost.base.ids import AgentSessionId
-from toolpost.base.turns import AgentEnd, AgentEvent, TextChunk
 from toolpost.parts.agents.agent import AgentGone, SessionOptions
+from toolpost.parts.agents.ids import AgentSessionId
+from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, TextChunk
 
 Script = Callable[[str, "ScriptedSession"], AsyncGenerator[AgentEvent, None]]
 """Answers a prompt with events; `AgentEnd` is added if it is missing."""

@@ -14,14 +14,22 @@ from typing import Final, Literal
 import anyio
 import msgspec
 
-from toolpost import Principal, ToolFailed, ToolpostError, TurnEnded
-from toolpost.authoring.conversation import Listener, TurnInfo
+from toolpost import Principal, ToolFailed, ToolpostError
 from toolpost.base import JsonObject, event
-from toolpost.base.turns import AgentEnd, TextChunk, ThoughtChunk, ToolUsed, TurnEvent, TurnState
 from toolpost.contracts import CallCancelled, GatewayError, ToolTimedOut
 from toolpost.parts.agents.agent import AgentSession, enforce_single_end
 from toolpost.parts.agents.session_pool import PooledSession
-from toolpost.store import Thread
+from toolpost.parts.agents.threads import Thread
+from toolpost.parts.agents.turn_events import (
+    AgentEnd,
+    TextChunk,
+    ThoughtChunk,
+    ToolUsed,
+    TurnEnded,
+    TurnEvent,
+    TurnState,
+)
+from toolpost.parts.agents.values import Listener, TurnInfo
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -39,7 +47,7 @@ OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 
 
 class RunningTurn:
-    """A turn that was accepted; it implements `AcceptedTurn` of the authoring interface."""
+    """A turn whose message was accepted; it runs on in the background."""
 
     def __init__(self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float) -> None:
         self.info = info

@@ -10,9 +10,8 @@ from functools import partial
 
 import anyio
 
-from toolpost import ThreadId, ToolFailed, TurnEnded
-from toolpost.base import JsonObject, event
-from toolpost.base.turns import TurnState
+from toolpost import ToolFailed
+from toolpost.base import JsonObject, ThreadId, event
 from toolpost.parts.agents.agent import unwrap_group
 from toolpost.parts.agents.agents import PooledSessionRequest
 from toolpost.parts.agents.hooks import Hooks
@@ -20,8 +19,9 @@ from toolpost.parts.agents.prompt import Prompter
 from toolpost.parts.agents.queue import QueuePlace
 from toolpost.parts.agents.recorder import TurnRecorder
 from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
+from toolpost.parts.agents.threads import TurnEndRecord
 from toolpost.parts.agents.turn import RunningTurn
-from toolpost.store import TurnEndRecord
+from toolpost.parts.agents.turn_events import TurnEnded, TurnState
 
 _log = logging.getLogger("toolpost.parts.agents")
 

@@ -18,8 +18,7 @@ from toolpost import CapabilityMissing, NotFound, ToolFailed
 from toolpost.base import event
 from toolpost.parts.bus.outbox import TrackerUpdate
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.processes import CompletedCommand
-from toolpost.processes.tree import run
+from toolpost.processes import CompletedCommand, run
 
 _log = logging.getLogger("toolpost.parts.bus")
 

@@ -18,10 +18,10 @@ from anyio.abc import TaskGroup
 
 from toolpost import Context, Forbidden, NotFound, Plugin, ToolpostError
 from toolpost.base import META_KEY, JsonObject, event
-from toolpost.contracts import InvalidRequest
-from toolpost.contracts.errors import CallerError, StaleLease
+from toolpost.contracts import CallerError, InvalidRequest
 from toolpost.parts.bus.connection import BusConnection, make_meta
 from toolpost.parts.bus.definitions import META_REGISTRATION_KEY, META_RENEWS_LEASE, META_WORKER_LEAVES, parse_wait_s
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.plugin import Handler, make_plugin
 
 _log = logging.getLogger("toolpost.parts.bus")

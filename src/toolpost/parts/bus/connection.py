@@ -13,16 +13,24 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from toolpost import ErrorCode, ToolpostError, UpstreamUnavailable
+from toolpost import (
+    CapabilityMissing,
+    ErrorCode,
+    Forbidden,
+    InvalidArguments,
+    NotFound,
+    QueueOverloaded,
+    ToolFailed,
+    ToolpostError,
+    Unauthorized,
+    UpstreamUnavailable,
+)
 from toolpost.base import META_KEY, Json, JsonObject, event
-from toolpost.contracts import CallCancelled, errors
+from toolpost.contracts import CallCancelled, InvalidRequest, InvalidResult
 from toolpost.net import DIRECT, HttpClient, Network
-from toolpost.protocol import PROTOCOL_VERSION, STATELESS
-from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO
-from toolpost.upstreams import ServerRefused, encode
-from toolpost.upstreams.handshake import CLIENT
-from toolpost.upstreams.http.transport import HttpTransport
-from toolpost.upstreams.transport import ConnectionLost
+from toolpost.parts.bus.errors import StaleLease
+from toolpost.protocol import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
+from toolpost.upstreams import CLIENT, ConnectionLost, HttpTransport, ServerRefused, encode
 
 _log = logging.getLogger("toolpost.parts.bus")
 
@@ -35,17 +43,17 @@ _GATEWAY_PREFIX: Final = "bus__"
 _ERROR_TYPES: Final[dict[ErrorCode, type[ToolpostError]]] = {
     kind.code: kind
     for kind in (
-        errors.InvalidRequest,
-        errors.InvalidArguments,
-        errors.NotFound,
-        errors.Unauthorized,
-        errors.Forbidden,
-        errors.CallCancelled,
-        errors.QueueOverloaded,
-        errors.StaleLease,
-        errors.ToolFailed,
-        errors.InvalidResult,
-        errors.CapabilityMissing,
+        InvalidRequest,
+        InvalidArguments,
+        NotFound,
+        Unauthorized,
+        Forbidden,
+        CallCancelled,
+        QueueOverloaded,
+        StaleLease,
+        ToolFailed,
+        InvalidResult,
+        CapabilityMissing,
     )
 }
 
@@ -164,7 +172,7 @@ class BusConnection:
             else:
                 self._prefix = prefix
                 return raw
-        raise errors.InvalidRequest(
+        raise InvalidRequest(
             f"The server at {self._url} has no bus, or an older one without `{tool}`.",
             hint="`toolpost bus serve` starts one that has",
         )
@@ -214,7 +222,7 @@ def _parse_answer(raw: bytes) -> JsonObject:
         failure = msgspec.json.decode(result["content"][0]["text"])
         code = ErrorCode(failure["code"])
     except (msgspec.DecodeError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise errors.ToolFailed("The answer of the bus server is not a result of a bus tool.") from error
+        raise ToolFailed("The answer of the bus server is not a result of a bus tool.") from error
     raise _make_error(code, failure)
 
 
@@ -229,6 +237,6 @@ def _error_of(refusal: ServerRefused) -> ToolpostError:
 
 
 def _make_error(code: ErrorCode, failure: JsonObject) -> ToolpostError:
-    kind = _ERROR_TYPES.get(code, errors.ToolFailed)
+    kind = _ERROR_TYPES.get(code, ToolFailed)
     details = failure.get("details")
     return kind(str(failure.get("message")), hint=failure.get("hint"), **(details if isinstance(details, dict) else {}))

@@ -23,8 +23,7 @@ from toolpost.parts.bus.tasks import (
     insert_event,
     parse_worker_tasks,
 )
-from toolpost.store import Row, Script, Statement
-from toolpost.store.scripts import Batch
+from toolpost.store import Batch, Row, Script, Statement
 
 OFFERS_LIMIT: Final = 32
 """The most offers of one transaction."""

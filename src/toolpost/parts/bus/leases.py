@@ -13,8 +13,8 @@ import msgspec
 
 from toolpost import Caller, CallerId, Forbidden, NotFound
 from toolpost.contracts import InvalidRequest
-from toolpost.contracts.errors import StaleLease
 from toolpost.parts.bus.dispatch import Offer, dispatch, find_held_task, free_worker, offer_next, requeue
+from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.outbox import make_update
 from toolpost.parts.bus.submission import SubmitResult, dispatch_requeued, list_unmet_needs
 from toolpost.parts.bus.tasks import (
@@ -37,8 +37,7 @@ from toolpost.parts.bus.tasks import (
     parse_tasks,
 )
 from toolpost.parts.bus.workers import delete_absent_workers, make_foreign_worker, require_worker
-from toolpost.store import NOW, Script, Statement
-from toolpost.store.scripts import Batch
+from toolpost.store import NOW, Batch, Script, Statement
 
 _NAMES: Final = TASK_COLUMNS.split(", ")
 _ENDED_VALUES: Final = {

@@ -13,8 +13,7 @@ import msgspec
 from toolpost import Caller, CallerId, Forbidden, NotFound
 from toolpost.parts.bus.submission import list_unmet_needs
 from toolpost.parts.bus.tasks import HOLDER, TASK_COLUMNS, BusTask, PollId, State, TaskId, WorkerName
-from toolpost.store import NOW, Row, Script, Statement
-from toolpost.store.scripts import Batch
+from toolpost.store import NOW, Batch, Row, Script, Statement
 
 ACTIVE: Final[tuple[State, ...]] = ("waiting", "queued", "offered", "running")
 FINISHED: Final[tuple[State, ...]] = ("done", "blocked", "dead", "cancelled")

@@ -13,8 +13,7 @@ from toolpost.contracts import GatewayError, InvalidRequest
 from toolpost.fairness import Callers, over_limit
 from toolpost.parts.bus.dispatch import Offer, dispatch
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, TaskId, WorkerName, find_archived, find_task, insert_event
-from toolpost.store import NOW, Script, Statement, change, lock_name
-from toolpost.store.scripts import Batch
+from toolpost.store import NOW, Batch, Script, Statement, change, lock_name
 
 POSITIONS: Final = 10_000
 """Positions in the queue are counted up to this one."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from toolpost.parts.bus.tasks import PollId, PollingWorker, WorkerName, WorkerTask
-from toolpost.store import Wake
-from toolpost.store.wakeups import Listener
+from toolpost.store import Listener, Wake
 
 
 class Waiter:

@@ -24,8 +24,7 @@ from toolpost.parts.bus.tasks import (
     insert_event,
     parse_worker_tasks,
 )
-from toolpost.store import NOW, Row, Script, Statement, change
-from toolpost.store.scripts import Batch
+from toolpost.store import NOW, Batch, Row, Script, Statement, change
 
 NAME_ATTEMPTS: Final = 1_000
 FRESH_OFFER_S: Final = 1.0

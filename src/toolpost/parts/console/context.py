@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.http import Admission, Handler, HttpContext, HttpRequest, Route, RouteRequest
+from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
 from toolpost.parts import Host
 from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_browser_write, may_write
 from toolpost.parts.console.timings import CallTimings
@@ -31,7 +31,15 @@ class Console:
         """Make a route that answers GET and changes nothing."""
         return Route(method="GET", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins)
 
-    def change(self, path: str, handler: Handler, *, is_for_admins: bool = True, needs_session: bool = False) -> Route:
+    def change(
+        self,
+        path: str,
+        handler: Handler,
+        *,
+        is_for_admins: bool = True,
+        needs_session: bool = False,
+        events: EventSchema | None = None,
+    ) -> Route:
         """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
 
         What decides about the commands that the gateway runs needs both (`needs_session`): a token is in the settings of every
@@ -41,7 +49,14 @@ class Console:
         def check(request: HttpRequest, _: Admission) -> None:
             check_browser_write(self.sessions, request, is_open=needs_session or self.is_open)
 
-        return Route(method="POST", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins, check=check)
+        return Route(
+            method="POST",
+            path=f"{API_PATH}{path}",
+            handler=handler,
+            is_for_admins=is_for_admins,
+            check=check,
+            events=events,
+        )
 
 
 def text_of(request: RouteRequest, name: str) -> str:

@@ -5,13 +5,15 @@ the caller may see. One turn at a time for each caller, so that an agent that ca
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from toolpost import Caller, CallerId, Plugin, Principal, ToolpostError
-from toolpost.authoring.conversation import Conversations, InvokeOptions
+from toolpost import Caller, CallerId, Plugin, Principal, ToolpostError, hookimpl
 from toolpost.base import JsonObject
-from toolpost.base.turns import SessionReady, TextChunk, TurnEvent
 from toolpost.parts.models.endpoint import Completion, EndpointFailed, ModelImage, ModelPrompt, TextListener
 from toolpost.parts.models.router import MayHaveActed
+
+if TYPE_CHECKING:
+    from toolpost.parts.agents import Conversations, TurnEvent
 
 PrincipalOf = Callable[[Caller], Principal | None]
 """Returns a caller with the limits that hold for it now; None if it may no longer call."""
@@ -29,7 +31,8 @@ class AgentPool:
         """Have a plugin receive the conversations."""
 
         @plugin.hook
-        async def toolpost_conversations(conversations: Conversations) -> None:
+        @hookimpl(optionalhook=True)
+        async def toolpost_conversations(conversations: "Conversations") -> None:
             self.conversations = conversations
 
 
@@ -44,6 +47,9 @@ class AgentModel:
 
     async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:
         """Ask the agent, and record nothing in the conversations of the caller."""
+        # The part is loaded already if there are conversations, and need not be there otherwise.
+        from toolpost.parts.agents import InvokeOptions, SessionReady, TextChunk
+
         conversations = self._pool.conversations
         if conversations is None:
             raise EndpointFailed("conversations are not open")
@@ -54,7 +60,7 @@ class AgentModel:
             raise EndpointFailed("an agent is already at work for this caller", counts=False)
         has_begun = False
 
-        def listen(event: TurnEvent) -> None:
+        def listen(event: "TurnEvent") -> None:
             nonlocal has_begun
             has_begun = has_begun or isinstance(event, SessionReady)
             if on_text is not None and isinstance(event, TextChunk):

@@ -21,12 +21,12 @@ from toolpost.base import JsonObject, PluginName, ToolName, event, steady_s
 from toolpost.contracts import NAME_LIMIT, BadConfiguration, Contract, InvalidResult, ToolTimedOut
 from toolpost.discovery.views import FilteredProvider, tags_of
 from toolpost.gateway import Gateway
-from toolpost.middleware import ProgressNotification, is_input_required
+from toolpost.middleware import ProgressNotification, ProvidedTool, is_input_required
 from toolpost.parts.models.breaker import FAILURES, Breaker, CircuitPass
 from toolpost.parts.models.settings import GroupSettings
 from toolpost.parts.models.stats import ModelAttempt, Stats
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers import ProvidedTool, Provider, RawResult
+from toolpost.providers import Provider, RawResult
 
 _log = logging.getLogger("toolpost.models")
 

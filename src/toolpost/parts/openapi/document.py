@@ -33,7 +33,8 @@ from toolpost.base import STATE_FOLDER, Json, JsonObject, event
 from toolpost.contracts import BadConfiguration
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.openapi.settings import is_url
-from toolpost.processes.tree import feed, open_process
+from toolpost.processes import open_process
+from toolpost.processes.tree import feed
 
 _log = logging.getLogger("toolpost.apis")
 

@@ -32,7 +32,7 @@ from toolpost.parts.results.kept import KeptResults, new_result_id, uri_of
 from toolpost.parts.results.records import KeptResult, ResultId
 from toolpost.parts.results.scan import QUOTE, Scanner, TooManySteps
 from toolpost.parts.results.settings import LimitTable, SizeLimits
-from toolpost.protocol.era import REVISIONS
+from toolpost.protocol import REVISIONS
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode

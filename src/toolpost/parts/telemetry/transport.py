@@ -119,9 +119,9 @@ class ObservedTransport:
         inner.use(envelope={}, headers={})
 
     @property
-    def oddities(self) -> int:
+    def protocol_errors(self) -> int:
         """As of the transport inside."""
-        return getattr(self._inner, "oddities", 0)
+        return getattr(self._inner, "protocol_errors", 0)
 
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
         self._version = headers.get("mcp-protocol-version") or envelope.get(PROTOCOL_VERSION)

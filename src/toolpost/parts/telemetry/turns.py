@@ -5,13 +5,15 @@ span of the turn has the first half of the trace id as its own id, so that all p
 """
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from toolpost import TurnEnded, TurnId, hookimpl
-from toolpost.authoring.conversation import TurnInfo
+from toolpost import hookimpl
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.observer import TelemetryObserver
 from toolpost.parts.telemetry.spans import INTERNAL, write_constant_part, write_span
+
+if TYPE_CHECKING:
+    from toolpost.parts.agents import TurnEnded, TurnId, TurnInfo
 
 _OPEN_LIMIT: Final = 10_000
 
@@ -23,14 +25,14 @@ class TurnSpans:
         self._observer = observer
         self._began: dict[TurnId, int] = {}
 
-    @hookimpl
-    def toolpost_on_message(self, turn: TurnInfo, text: str) -> None:  # noqa: ARG002 (as the hook is called)
+    @hookimpl(optionalhook=True)
+    def toolpost_on_message(self, turn: "TurnInfo", text: str) -> None:  # noqa: ARG002 (as the hook is called)
         """Note when a turn begins."""
         if len(self._began) < _OPEN_LIMIT:
             self._began[turn.turn] = time.monotonic_ns()
 
-    @hookimpl
-    def toolpost_on_complete(self, turn: TurnInfo, ended: TurnEnded) -> None:
+    @hookimpl(optionalhook=True)
+    def toolpost_on_complete(self, turn: "TurnInfo", ended: "TurnEnded") -> None:
         """Write the span of a turn."""
         began, trace = self._began.pop(turn.turn, None), turn.trace_id
         if began is None or not self._observer.is_sampled(trace, None):

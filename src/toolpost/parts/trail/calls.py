@@ -13,8 +13,7 @@ from typing import Any
 
 import anyio
 
-from toolpost import Caller, ErrorCode, InvalidArguments
-from toolpost.authoring.middleware import CallRequest, CallResult, Next
+from toolpost import Caller, CallRequest, CallResult, ErrorCode, InvalidArguments, Next
 from toolpost.base import META_KEY, JsonObject, ToolName, redact
 from toolpost.contracts import InvalidRequest, digest_of_bytes, quick_digest
 from toolpost.parts.trail.records import Draft

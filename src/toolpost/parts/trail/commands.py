@@ -20,6 +20,7 @@ from toolpost.terminal import (
     ExitCode,
     SuggestingGroup,
     config_option,
+    cut,
     examples,
     json_option,
     load_cli_config,
@@ -30,7 +31,6 @@ from toolpost.terminal import (
     show_error,
     table,
 )
-from toolpost.terminal.tables import cut
 
 _T = TypeVar("_T")
 

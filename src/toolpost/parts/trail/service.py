@@ -15,8 +15,8 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from toolpost import Caller, CallerId, InvalidArguments, NotFound, ThreadId, ToolpostError
-from toolpost.base import JsonObject, SigningKey, event
+from toolpost import Caller, CallerId, InvalidArguments, NotFound, ToolpostError
+from toolpost.base import JsonObject, SigningKey, ThreadId, event
 from toolpost.metrics import Counter, GaugeValues, Metrics
 from toolpost.parts.trail import records
 from toolpost.parts.trail.merkle import Peaks, consistency_path, inclusion_path

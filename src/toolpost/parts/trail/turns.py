@@ -5,12 +5,14 @@ noted with the message, and compared when the agent has answered.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from toolpost import Plugin, TurnEnded, TurnId
-from toolpost.authoring.conversation import TurnInfo
+from toolpost import Plugin, hookimpl
 from toolpost.parts.trail.service import Trail, conversation_name
 from toolpost.parts.trail.settings import ALL_AGENTS
+
+if TYPE_CHECKING:
+    from toolpost.parts.agents import TurnEnded, TurnId, TurnInfo
 
 PROMPT: Final = (
     "record a decision before you end, which says what you decided and why: call `thought_record` of `trail` with type"
@@ -23,12 +25,14 @@ def require_decisions(plugin: Plugin, trail: Trail, agents: Sequence[str]) -> No
     before: dict[TurnId, tuple[int, int]] = {}
 
     @plugin.hook
-    async def toolpost_on_message(turn: TurnInfo) -> None:
+    @hookimpl(optionalhook=True)
+    async def toolpost_on_message(turn: "TurnInfo") -> None:
         if ALL_AGENTS in agents or turn.agent in agents:
             before[turn.turn] = await trail.find_last_decision(turn.caller.id, conversation_name(turn.thread))
 
     @plugin.hook
-    async def toolpost_check_answer(turn: TurnInfo) -> str | None:
+    @hookimpl(optionalhook=True)
+    async def toolpost_check_answer(turn: "TurnInfo") -> str | None:
         if not (ALL_AGENTS in agents or turn.agent in agents):
             return None
         last = await trail.find_last_decision(turn.caller.id, conversation_name(turn.thread))
@@ -37,5 +41,6 @@ def require_decisions(plugin: Plugin, trail: Trail, agents: Sequence[str]) -> No
         return PROMPT if last <= before[turn.turn] else None
 
     @plugin.hook
-    async def toolpost_on_complete(turn: TurnInfo, ended: TurnEnded) -> None:  # noqa: ARG001 (as the hook is called)
+    @hookimpl(optionalhook=True)
+    async def toolpost_on_complete(turn: "TurnInfo", ended: "TurnEnded") -> None:  # noqa: ARG001 (as the hook is called)
         before.pop(turn.turn, None)

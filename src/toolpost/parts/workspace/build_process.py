@@ -29,8 +29,7 @@ from toolpost.parts.workspace.build_order import (
     make_order,
 )
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.processes import CompletedCommand
-from toolpost.processes.tree import LineListener
+from toolpost.processes import CompletedCommand, LineListener
 
 _OUTPUT_BYTES = 256 * 1024
 STUCK_S = 60.0

@@ -22,9 +22,12 @@ from toolpost.terminal import (
     apply_options,
     config_option,
     examples,
+    format_size,
+    has_color,
     json_option,
     load_cli_config,
     on_signals,
+    print_encoded,
     print_json_line,
     print_table,
     printable,
@@ -32,8 +35,6 @@ from toolpost.terminal import (
     table,
     warn,
 )
-from toolpost.terminal.tables import format_size, print_encoded
-from toolpost.terminal.text import has_color
 
 _MODES = click.Choice(["all", "code", "prose"])
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from toolpost.base.redaction import REDACTED, is_secret_name
+from toolpost.base import REDACTED, is_secret_name
 
 Style = Literal["code", "config", "prose"]
 """What an unquoted word after `name =` is: in code a name, in a configuration a value, in prose either."""

@@ -11,8 +11,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from toolpost.base import STATE_FOLDER
-from toolpost.base.normalization import normalize
+from toolpost.base import STATE_FOLDER, normalize
 from toolpost.parts.workspace.languages import Language, language_of
 from toolpost.parts.workspace.masking import Style
 

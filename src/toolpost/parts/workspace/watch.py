@@ -27,7 +27,7 @@ from toolpost.parts.workspace.open_index import OpenIndexes
 from toolpost.parts.workspace.scan import FileScan, index_prefix, work_tree_of
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceSpec
-from toolpost.processes import tree as process_tree
+from toolpost.processes import CompletedCommand, LineListener, run
 
 _log = logging.getLogger("toolpost.parts.workspace")
 
@@ -320,6 +320,6 @@ class _BackgroundRunner:
         input: bytes | None = None,  # noqa: A002 (as the context has it)
         check: bool = True,  # noqa: ARG002 (the outcome is read from its output)
         keep_bytes: int = 16_384,
-        on_line: process_tree.LineListener | None = None,
-    ) -> process_tree.CompletedCommand:
-        return await process_tree.run(command, env=env, input=input, tail_bytes=keep_bytes, on_line=on_line)
+        on_line: LineListener | None = None,
+    ) -> CompletedCommand:
+        return await run(command, env=env, input=input, tail_bytes=keep_bytes, on_line=on_line)

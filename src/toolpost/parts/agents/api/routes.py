@@ -1,77 +1,60 @@
-"""The HTTP API of conversations: threads, messages, turns and their events, prewarming.
+"""The HTTP API of conversations: agents, threads, messages, turns and their events, prewarming.
 
-Each method of `ConversationsApi` with `@_route` answers one operation; `ROUTES` has all of them. The type of its parameter `body`
-and of its result are those of the request and the response, for decoding and for the OpenAPI description alike.
+Each method of `ConversationsApi` with `@_route` answers one operation. The types of its parameter `body` and of its result are
+those of the request and the response, for decoding and for the OpenAPI description alike.
 
 Every caller who may call tools may use it, and sees only their own threads. Agents may not: an agent could prompt itself without
-end. Errors are sent as the error object, under `error`.
+end.
 """
 
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
 
-from toolpost import ErrorCode, Principal, QueueOverloaded, ThreadId, ToolpostError, TurnEnded, TurnId
-from toolpost.authoring.conversation import AcceptedTurn, Conversations, InvokeOptions
-from toolpost.base import JsonObject
-from toolpost.base.turns import encode_event
-from toolpost.endpoints.auth.access import Access
-from toolpost.endpoints.http import Admission, HttpRequest, Refused, close_on_removal, forbidden, send_json
-from toolpost.endpoints.http.descriptors import is_out_of_descriptors
-from toolpost.endpoints.http.refusal import overload_status, retry_headers
-from toolpost.endpoints.http.routes import READING
+from toolpost import ErrorCode
+from toolpost.base import JsonObject, ThreadId
+from toolpost.endpoints.http import (
+    STATUSES,
+    STREAMED,
+    EventSchema,
+    HttpContext,
+    HttpRequest,
+    JsonApi,
+    Route,
+    RouteRequest,
+    send_json,
+)
 from toolpost.fairness import Shares
 from toolpost.parts.agents.api import values
-from toolpost.parts.agents.api.openapi import ApiOperation, describe_api
-from toolpost.parts.agents.api.request import ConversationRequest
 from toolpost.parts.agents.api.stream import TurnStream, watch_disconnect
-from toolpost.protocol import encode
-from toolpost.protocol.rpc import internal_error
-from toolpost.store import Thread
+from toolpost.parts.agents.ids import TurnId
+from toolpost.parts.agents.service import Conversations
+from toolpost.parts.agents.threads import Thread
+from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
+from toolpost.parts.agents.values import InvokeOptions
 
 API: Final = "/api"
 PAGE_LIMIT: Final = 200
 
-_STATUS: Final[Mapping[ErrorCode, int]] = {
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.INVALID_PARAMS: 400,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CANCELLED: 409,
-    ErrorCode.QUEUE_OVERLOADED: 503,
-    ErrorCode.UPSTREAM_UNAVAILABLE: 503,
-    ErrorCode.CAPABILITY_MISSING: 503,
-    ErrorCode.TOOL_TIMEOUT: 504,
-    ErrorCode.HANDLER_ERROR: 502,
-}
-"""The HTTP status of an error code; any other is 500."""
-
+_EVENTS: Final = EventSchema("TurnEvent", TurnEvent)
 _OVERLOADED: Final = (429, 503)
 _AGENT_FAILED: Final = (*_OVERLOADED, 502, 504)
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
-
-@dataclass(frozen=True, kw_only=True)
-class ApiRoute(ApiOperation):
-    """An operation and the method of `ConversationsApi` that answers it."""
-
-    handler: Callable[..., Awaitable[Any]]
-    """Takes the API, the request and, if the operation has one, the body. Returns the response, None if it has sent it."""
-
-
-_routes: list[ApiRoute] = []
+_routes: list[Callable[["ConversationsApi"], Route]] = []
 
 
 def _route(method: str, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
-    """Register a method of `ConversationsApi`; `options` are further fields of its `ApiOperation`."""
+    """Register a method of `ConversationsApi`; `options` are further fields of its `Route`."""
 
     def register(handler: Handler) -> Handler:
         signature = inspect.signature(handler)
@@ -80,79 +63,36 @@ def _route(method: str, path: str, summary: str, **options: Any) -> Callable[[Ha
         result = signature.return_annotation
         if isinstance(result, type) and issubclass(result, msgspec.Struct):
             options["response"] = result
-        _routes.append(ApiRoute(method=method, path=f"{API}{path}", summary=summary, handler=handler, **options))
+
+        async def handle(api: "ConversationsApi", request: RouteRequest) -> Any:
+            response = await handler(api, request, *([request.body] if "body" in options else []))
+            return STREAMED if response is None else response
+
+        _routes.append(
+            lambda api: Route(
+                method=method, path=f"{API}{path}", summary=summary, handler=partial(handle, api), **options
+            )
+        )
         return handler
 
     return register
 
 
-class ConversationsApi:
-    """The operations of the API, and the dispatch to them."""
+def routes_of(http: HttpContext, conversations: Conversations) -> JsonApi:
+    """Make the paths."""
+    api = ConversationsApi(conversations, http.streams)
+    return JsonApi(http, [make(api) for make in _routes])
 
-    def __init__(
-        self,
-        access: Access,
-        conversations: Conversations,
-        streams: Shares,
-        *,
-        body_limit: int,
-        health: Callable[[], JsonObject],
-        check_browser_write: Callable[[HttpRequest, Admission], None],
-    ) -> None:
-        self._check_change = check_browser_write
-        self._access = access
+
+class ConversationsApi:
+    """The operations of the API. Those that return None have sent the response themselves."""
+
+    def __init__(self, conversations: Conversations, streams: Shares) -> None:
         self._conversations = conversations
         self._streams = streams
-        self._body_limit = body_limit
-        self._health = health
-
-    def serves(self, path: str) -> bool:
-        return path == API or path.startswith(f"{API}/")
-
-    async def answer(self, http: HttpRequest) -> None:
-        """Answer a request; failures are sent as the error object."""
-        try:
-            route, thread = _find_route(http)
-            admission = await self._access.admit(http)
-            if admission.caller.is_agent:
-                raise forbidden("An agent may use tools, but not start conversations")
-            if http.method not in READING:
-                self._check_change(http, admission)
-            principal = Principal(caller=admission.caller, scopes=admission.scopes, is_admin=admission.is_admin)
-            request = ConversationRequest(http=http, principal=principal, thread=thread, body_limit=self._body_limit)
-            async with close_on_removal(http, self._access.roster, admission) if route.streams else nullcontext():
-                body = [await request.read_body(route.body)] if route.body is not None else []
-                response = await route.handler(self, request, *body)
-        except Refused as refusal:
-            error = {"code": refusal.code.value, "message": str(refusal)}
-            await _send_error(http, error, refusal.status, refusal.headers)
-        except QueueOverloaded as overload:
-            await _send_error(http, overload.as_object(), overload_status(overload), retry_headers(overload))
-        except ToolpostError as failure:
-            await _send_error(http, failure.as_object(), _STATUS.get(failure.code, 500))
-        except Exception as bug:
-            # The HTTP application answers this one with 503.
-            if is_out_of_descriptors(bug):
-                raise
-            message = internal_error(bug).message
-            await _send_error(http, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
-        else:
-            if response is not None:
-                await send_json(http.send, encode(response), status=route.status)
-
-    # -- the server ------------------------------------------------------------------------------------------------------
-
-    @_route("GET", "/openapi.json", "this description")
-    async def describe(self, _: ConversationRequest) -> JsonObject:
-        return describe_api(ROUTES)
-
-    @_route("GET", "/health", "state of the server and of each plugin")
-    async def show_health(self, request: ConversationRequest) -> JsonObject:
-        # The details name servers and plugins, which a caller with limited scopes may not see.
-        return {"status": "ok"} if request.principal.scopes else self._health()
 
     @_route("GET", "/agents", "list the agents")
-    async def list_agents(self, _: ConversationRequest) -> values.AgentList:
+    async def list_agents(self, _: RouteRequest) -> values.AgentList:
         default = self._conversations.default_agent
         return values.AgentList(
             agents=[
@@ -163,8 +103,10 @@ class ConversationsApi:
 
     # -- threads ---------------------------------------------------------------------------------------------------------
 
-    @_route("GET", "/threads", "list your conversations, the last changed first", query=("before", "limit"))
-    async def list_threads(self, request: ConversationRequest) -> values.ThreadList:
+    @_route(
+        "GET", "/threads", "list your conversations, the last changed first", query={"before": float, "limit": float}
+    )
+    async def list_threads(self, request: RouteRequest) -> values.ThreadList:
         limit = int(request.read_number("limit", 50, PAGE_LIMIT))
         before = request.read_number("before", 0, 1e12)
         threads = await self._conversations.list_threads(request.principal, before=before or None, limit=limit)
@@ -172,29 +114,28 @@ class ConversationsApi:
         return values.ThreadList(threads=[self._render_thread(thread) for thread in threads], next=last)
 
     @_route("POST", "/threads", "start a conversation", status=201, errors=_OVERLOADED)
-    async def create_thread(self, request: ConversationRequest, body: values.NewThread) -> values.ShownThread:
+    async def create_thread(self, request: RouteRequest, body: values.NewThread) -> values.ShownThread:
         created = await self._conversations.create_thread(
             request.principal, title=body.title, agent=body.agent, model=body.model
         )
         return self._render_thread(created)
 
     @_route("GET", "/threads/{thread}", "show a conversation")
-    async def show_thread(self, request: ConversationRequest) -> values.ShownThread:
-        return self._render_thread(await self._conversations.find_thread(request.principal, request.thread))
+    async def show_thread(self, request: RouteRequest) -> values.ShownThread:
+        return self._render_thread(await self._conversations.find_thread(request.principal, _thread_of(request)))
 
     @_route("PATCH", "/threads/{thread}", "change the title, agent or model of a conversation")
-    async def change_thread(self, request: ConversationRequest, body: values.ThreadChange) -> values.ShownThread:
+    async def change_thread(self, request: RouteRequest, body: values.ThreadChange) -> values.ShownThread:
         # In JSON, an absent field stays and null unsets it; for `change_thread`, these are None and an empty text.
         agent, model = [None if new is msgspec.UNSET else new or "" for new in (body.agent, body.model)]
         changed = await self._conversations.change_thread(
-            request.principal, request.thread, title=body.title, agent=agent, model=model
+            request.principal, _thread_of(request), title=body.title, agent=agent, model=model
         )
         return self._render_thread(changed)
 
     @_route("DELETE", "/threads/{thread}", "delete a conversation with its messages")
-    async def delete_thread(self, request: ConversationRequest) -> JsonObject:
-        request.refuse_forms()
-        await self._conversations.delete_thread(request.principal, request.thread)
+    async def delete_thread(self, request: RouteRequest) -> JsonObject:
+        await self._conversations.delete_thread(request.principal, _thread_of(request))
         return {}
 
     def _render_thread(self, thread: Thread) -> values.ShownThread:
@@ -203,10 +144,12 @@ class ConversationsApi:
 
     # -- messages and turns ----------------------------------------------------------------------------------------------
 
-    @_route("GET", "/threads/{thread}/messages", "list messages, in order", query=("after", "limit"))
-    async def list_messages(self, request: ConversationRequest) -> values.MessageList:
+    @_route("GET", "/threads/{thread}/messages", "list messages, in order", query={"after": float, "limit": float})
+    async def list_messages(self, request: RouteRequest) -> values.MessageList:
         after, limit = int(request.read_number("after", 0, 2**53)), int(request.read_number("limit", 100, PAGE_LIMIT))
-        messages = await self._conversations.read_messages(request.principal, request.thread, after=after, limit=limit)
+        messages = await self._conversations.read_messages(
+            request.principal, _thread_of(request), after=after, limit=limit
+        )
         return values.MessageList(messages=[values.render_message(message) for message in messages])
 
     @_route(
@@ -214,16 +157,16 @@ class ConversationsApi:
         "/threads/{thread}/messages",
         "send a message; the response is the end of its turn, or each event with `Accept: text/event-stream`",
         response=TurnEnded,
-        streams=True,
+        events=_EVENTS,
         errors=_AGENT_FAILED,
     )
-    async def send_message(self, request: ConversationRequest, body: values.NewMessage) -> None:
+    async def send_message(self, request: RouteRequest, body: values.NewMessage) -> None:
         http = request.http
         stream = TurnStream(http.receive, http.send)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.put)
         is_streamed = b"text/event-stream" in http.headers.get(b"accept", b"")
         with self._streams.held(request.principal.caller.id) if is_streamed else nullcontext():
-            run = await self._conversations.start_message(request.principal, request.thread, body.text, options)
+            run = await self._conversations.start_message(request.principal, _thread_of(request), body.text, options)
 
             def handle_gone() -> None:
                 if body.on_disconnect == "cancel":
@@ -234,36 +177,36 @@ class ConversationsApi:
             else:
                 await _send_end(http, run, handle_gone)
 
-    @_route("GET", "/threads/{thread}/turns", "list turns, the latest first", query=("limit",))
-    async def list_turns(self, request: ConversationRequest) -> values.TurnList:
+    @_route("GET", "/threads/{thread}/turns", "list turns, the latest first", query={"limit": float})
+    async def list_turns(self, request: RouteRequest) -> values.TurnList:
         limit = int(request.read_number("limit", 50, PAGE_LIMIT))
-        turns = await self._conversations.list_turns(request.principal, request.thread, limit=limit)
+        turns = await self._conversations.list_turns(request.principal, _thread_of(request), limit=limit)
         return values.TurnList(turns=[values.render_turn(turn) for turn in turns])
 
     @_route(
         "GET",
         "/threads/{thread}/events",
         "follow the events of all turns in a conversation from now on",
-        streams=True,
+        events=_EVENTS,
         errors=_OVERLOADED,
     )
-    async def follow(self, request: ConversationRequest) -> None:
-        await self._conversations.find_thread(request.principal, request.thread)
+    async def follow(self, request: RouteRequest) -> None:
+        await self._conversations.find_thread(request.principal, _thread_of(request))
         stream = TurnStream(request.http.receive, request.http.send)
         held = self._streams.held(request.principal.caller.id)
-        with held, self._conversations.open_listener(request.thread, stream.put):
+        with held, self._conversations.open_listener(_thread_of(request), stream.put):
             await stream.serve(until_end=False, on_gone=lambda: None)
 
     @_route("POST", "/threads/{thread}/cancel", "cancel a turn, or all that run or wait")
-    async def cancel(self, request: ConversationRequest, body: values.Cancellation) -> values.Cancelled:
+    async def cancel(self, request: RouteRequest, body: values.Cancellation) -> values.Cancelled:
         turn = TurnId(body.turn) if body.turn is not None else None
-        stopped = await self._conversations.cancel(request.principal, request.thread, turn)
+        stopped = await self._conversations.cancel(request.principal, _thread_of(request), turn)
         return values.Cancelled(cancelled=list(stopped))
 
     @_route(
         "POST", "/prewarm", "open the session of a conversation before its next message", errors=(404, *_AGENT_FAILED)
     )
-    async def prewarm(self, request: ConversationRequest, body: values.Prewarming) -> values.Prewarmed:
+    async def prewarm(self, request: RouteRequest, body: values.Prewarming) -> values.Prewarmed:
         started = time.perf_counter()
         options = InvokeOptions(agent=body.agent, model=body.model)
         await self._conversations.prewarm(request.principal, ThreadId(body.thread_id), options)
@@ -272,28 +215,11 @@ class ConversationsApi:
         )
 
 
-ROUTES: Final = tuple(_routes)
+def _thread_of(request: RouteRequest) -> ThreadId:
+    return ThreadId(request.path["thread"])
 
 
-def _find_route(http: HttpRequest) -> tuple[ApiRoute, ThreadId]:
-    """Return the route of a request and the thread in its path; raises `Refused` (404 or 405)."""
-    parts = http.path.split("/")
-    methods = []
-    for route in ROUTES:
-        pattern = route.path.split("/")
-        if len(parts) != len(pattern) or any(b not in (a, "{thread}") for a, b in zip(parts, pattern, strict=True)):
-            continue
-        if route.method == http.method:
-            return route, ThreadId(parts[3] if "{thread}" in pattern else "")
-        methods.append(route.method)
-    if not methods:
-        raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; {API}/openapi.json lists all paths")
-    allowed = ", ".join(methods)
-    message = f"This path takes {allowed} only"
-    raise Refused(405, ErrorCode.INVALID_REQUEST, message, headers=[(b"allow", allowed.encode())])
-
-
-async def _send_end(http: HttpRequest, turn: AcceptedTurn, on_gone: Callable[[], None]) -> None:
+async def _send_end(http: HttpRequest, turn: RunningTurn, on_gone: Callable[[], None]) -> None:
     """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_disconnect, http.receive, on_gone)
@@ -306,11 +232,5 @@ async def _send_end(http: HttpRequest, turn: AcceptedTurn, on_gone: Callable[[],
         (ended.error or {}).get("details", {}).get("retryAfterMs") if code is ErrorCode.QUEUE_OVERLOADED else None
     )
     headers = [(b"retry-after", b"%d" % math.ceil(retry_ms / 1000))] if retry_ms is not None else None
-    status = _STATUS.get(code, 500) if code is not None else 200
+    status = STATUSES[code] if code is not None else 200
     await send_json(http.send, encode_event(ended), status=status, headers=headers)
-
-
-async def _send_error(
-    http: HttpRequest, error: JsonObject, status: int, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    await send_json(http.send, encode({"error": error}), status=status, headers=headers)

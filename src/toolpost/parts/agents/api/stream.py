@@ -6,10 +6,9 @@ from typing import Final
 
 import anyio
 
-from toolpost import TurnEnded
-from toolpost.base.turns import TurnEvent, encode_event
 from toolpost.endpoints.http import SSE_HEADERS
 from toolpost.endpoints.http.request import Receive, Send
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
 
 KEEP_ALIVE_S: Final = 15.0
 WAITING_LIMIT: Final = 50_000

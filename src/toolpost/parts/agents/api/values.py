@@ -7,8 +7,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from toolpost.base import JsonObject
-from toolpost.base.turns import TurnState
-from toolpost.store import Thread, ThreadMessage, Turn
+from toolpost.parts.agents.threads import Thread, ThreadMessage, Turn
+from toolpost.parts.agents.turn_events import TurnState
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolpost import ToolpostError, TurnEnded, UpstreamUnavailable
+from toolpost import ToolpostError, UpstreamUnavailable
 from toolpost.base import JsonObject
-from toolpost.base.turns import TurnEvent
+from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent
 from toolpost.terminal import RunningGateway
 
 SILENT_S: Final = 60.0

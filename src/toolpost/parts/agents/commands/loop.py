@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import click
 
-from toolpost import CapabilityMissing, NotFound, ToolpostError, TurnEnded
+from toolpost import CapabilityMissing, NotFound, ToolpostError
 from toolpost.base import JsonObject, nearest_name
-from toolpost.base.turns import TurnStarted
 from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
+from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
 from toolpost.terminal import ExitCode, printable, show_failure
 from toolpost.terminal.exits import exit_code_of

@@ -13,9 +13,16 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 from rich.text import Text
 
-from toolpost import TurnEnded
 from toolpost.base import Json, JsonObject
-from toolpost.base.turns import SessionReady, TextChunk, ThoughtChunk, ToolUsed, TurnEvent, encode_event
+from toolpost.parts.agents.turn_events import (
+    SessionReady,
+    TextChunk,
+    ThoughtChunk,
+    ToolUsed,
+    TurnEnded,
+    TurnEvent,
+    encode_event,
+)
 from toolpost.terminal import printable, show_error
 
 DETAIL_LENGTH: Final = 300

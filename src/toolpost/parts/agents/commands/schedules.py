@@ -14,8 +14,7 @@ from toolpost.base import JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.schedule import list_items, remove_item, render_schedule
 from toolpost.settings import Config
-from toolpost.store import open_store, store_exists
-from toolpost.store.key_values import KeyValueStore
+from toolpost.store import KeyValueStore, open_store, store_exists
 from toolpost.terminal import (
     config_option,
     examples,

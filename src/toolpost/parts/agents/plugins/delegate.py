@@ -10,12 +10,13 @@ import anyio
 from pydantic import Field
 from pydantic import dataclasses as checked
 
-from toolpost import ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ThreadId, ToolpostError, __version__
+from toolpost import ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ToolpostError, __version__
 from toolpost.authoring.context import Context
-from toolpost.authoring.conversation import InvokeOptions
-from toolpost.base.turns import ToolUsed, TurnEvent
+from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.turn_events import ToolUsed, TurnEvent
+from toolpost.parts.agents.values import InvokeOptions
 
 AT_ONCE: Final = 4
 """How many agents may work for one conversation at once."""

@@ -6,10 +6,11 @@ from typing import Annotated, Final
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost import ErrorCode, Plugin, ThreadId, __version__
+from toolpost import ErrorCode, Plugin, __version__
 from toolpost.authoring.context import Context
+from toolpost.base import ThreadId
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store import ThreadMessage
+from toolpost.parts.agents.threads import ThreadMessage
 
 SEARCHED_THREADS: Final = 200
 """How many threads a search reads, the last changed first."""

@@ -27,15 +27,14 @@ from toolpost import (
     Plugin,
     Principal,
     QueueOverloaded,
-    ThreadId,
     ToolpostError,
     __version__,
 )
 from toolpost.authoring.context import Context
-from toolpost.base import JsonObject, Scope, event, steady_s
+from toolpost.base import JsonObject, Scope, ThreadId, event, steady_s
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.key_values import KeyValueStore
+from toolpost.store import KeyValueStore
 
 _log = logging.getLogger("toolpost.plugins")
 

@@ -1,9 +1,10 @@
 """What the plugins for agents share: access to the conversations of the server, and in whose name a call may act."""
 
-from toolpost import CapabilityMissing, Plugin, Principal, ThreadId
+from toolpost import CapabilityMissing, Plugin, Principal
 from toolpost.authoring.context import Context
-from toolpost.authoring.conversation import Conversations
+from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
+from toolpost.parts.agents.service import Conversations
 
 
 class ConversationsHandle:

@@ -18,7 +18,7 @@ from toolpost.authoring.context import Context
 from toolpost.base import JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle
-from toolpost.store.key_values import KeyValueStore
+from toolpost.store import KeyValueStore
 
 NAME: Final = "tasks"
 LIMIT: Final = 1_000

@@ -9,8 +9,7 @@ import anyio
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.plugin import render_board
 from toolpost.parts.bus.status import Overview
-from toolpost.terminal import on_signals, print_json_line, print_table, table
-from toolpost.terminal.tables import console, heading
+from toolpost.terminal import console, heading, on_signals, print_json_line, print_table, table
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -14,9 +14,7 @@ from toolpost.parts.bus.commands.project import ProjectServer, load_project_conf
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.connection import BusConnection, ServerAddress
 from toolpost.settings import Config, PluginSettings, StoreSettings
-from toolpost.terminal import base_url, examples, is_debugging, on_signals, run_async, set_up_logging
-from toolpost.terminal.logging import LEVELS
-from toolpost.terminal.running_gateway import MCP_PATH
+from toolpost.terminal import LEVELS, MCP_PATH, base_url, examples, is_debugging, on_signals, run_async, set_up_logging
 
 _CLIENT: Final = Config(
     # The bus server has the store and the audit: this process stores nothing.

@@ -27,9 +27,8 @@ from toolpost.contracts import BadConfiguration
 from toolpost.parts.bus.connection import ServerAddress
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
-from toolpost.processes.tree import Daemon, end_daemon, is_alive, start_daemon
-from toolpost.settings import CONFIG_NAME, Config, load_config
-from toolpost.settings.locations import state_folder
+from toolpost.processes import Daemon, end_daemon, is_alive, start_daemon
+from toolpost.settings import CONFIG_NAME, Config, load_config, state_folder
 from toolpost.store import open_store, shown_url, store_exists
 
 if sys.platform == "win32":

@@ -15,10 +15,19 @@ from toolpost.endpoints.stdio import StdioStreams
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
-from toolpost.processes.tree import this_process
+from toolpost.processes import this_process
 from toolpost.settings import CONFIG_NAME, Config
-from toolpost.terminal import apply_options, examples, is_debugging, json_option, run_async, set_up_logging, warn
-from toolpost.terminal.logging import LEVELS, LogFormat
+from toolpost.terminal import (
+    LEVELS,
+    LogFormat,
+    apply_options,
+    examples,
+    is_debugging,
+    json_option,
+    run_async,
+    set_up_logging,
+    warn,
+)
 
 _FREE_PORT: Final = "127.0.0.1:0"
 _CHECK_S: Final = 10.0

@@ -17,8 +17,7 @@ from typing import Final
 
 from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Routes
 from toolpost.parts import Host
-from toolpost.parts.console.api import callers, calls, contracts, overview, run, servers, session, tools
-from toolpost.parts.console.api.events import ConsoleEvents
+from toolpost.parts.console.api import callers, calls, contracts, events, overview, run, servers, session, tools
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.timings import CallTimings
@@ -29,7 +28,7 @@ VIEWS: Final = (
 )
 """Paths that the page's script answers."""
 
-_MODULES: Final = (session, overview, tools, run, servers, contracts, calls, callers)
+_MODULES: Final = (session, overview, tools, run, servers, contracts, calls, callers, events)
 _FOLDER: Final = Path(__file__).parent.parent / "pages"
 
 
@@ -37,7 +36,6 @@ def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timing
     """Make all paths of the console."""
     console = Console(host=host, http=http, sessions=sessions, timings=timings)
     return [
-        ConsoleEvents(console),
         JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),
         Pages(http.access, "/console", _FOLDER, title="the console", views=VIEWS, shows_media=True),
     ]

@@ -4,32 +4,24 @@ Each event is a JSON object with a `kind`:
 
 servers   the states of all servers that the caller sees, first and whenever one has changed
 calls     calls that have ended since the last event, oldest first (`?calls=1`); an administrator's are those of all callers
-output    the last lines that one server wrote to stderr, and its state (`?server=NAME`); only for administrators
+server    the state and processes of one server with its last output (`?server=NAME`), in the keys of `/api/servers/NAME`;
+          only for administrators
 
 Everything is read from the running state and the audit, once a second for each page that looks: calls pay nothing for it.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
-from toolpost import ErrorCode, QueueOverloaded
-from toolpost.base import JsonObject
-from toolpost.endpoints.http import (
-    SSE_HEADERS,
-    Admission,
-    HttpRequest,
-    Refused,
-    RouteRequest,
-    close_on_removal,
-    forbidden,
-)
-from toolpost.endpoints.http.refusal import overloaded
+from toolpost import Forbidden
+from toolpost.admin import report_process
+from toolpost.base import Json, JsonObject
+from toolpost.endpoints.http import SSE_HEADERS, STREAMED, Admission, EventSchema, Route, RouteRequest
 from toolpost.parts.console.api.calls import render_call
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import API_PATH
 from toolpost.protocol import encode
-from toolpost.settings import make_concealer
 from toolpost.store import AuditFilter
 
 LOOK_S: Final = 1.0
@@ -38,64 +30,51 @@ CALLS_LIMIT: Final = 200
 """Calls in one event; of more, the newest, and the page loads the rest when it is looked at."""
 
 
-class ConsoleEvents:
-    """The stream of events."""
+def routes_of(console: Console, *, look_s: float = LOOK_S) -> list[Route]:
+    """Make the path."""
 
-    def __init__(self, console: Console, *, look_s: float = LOOK_S) -> None:
-        self._console = console
-        self._look_s = look_s
+    async def follow(request: RouteRequest) -> Json:
+        if "server" in request.query and not request.admission.is_admin:
+            raise Forbidden("Only a caller with `admin = true` may see what servers write.")
+        with console.http.streams.held(request.admission.caller.id):
+            await _serve(console, request, look_s)
+        return STREAMED
 
-    def serves(self, path: str) -> bool:
-        return path == f"{API_PATH}/events"
+    return [
+        Route(
+            method="GET", path=f"{API_PATH}/events", handler=follow, events=EventSchema("ConsoleEvent", dict[str, Any])
+        )
+    ]
 
-    async def answer(self, request: HttpRequest) -> None:
-        access = self._console.http.access
-        # Before the caller is known: callers that are replaced from here on may have lost what this one is shown.
-        replaced = access.roster.replaced
-        admission = await access.admit(request)
-        if admission.caller.is_agent:
-            raise forbidden("An agent may use tools, and nothing else")
-        if request.method != "GET":
-            raise Refused(405, ErrorCode.INVALID_REQUEST, "This path takes GET only", headers=[(b"allow", b"GET")])
-        query = RouteRequest(http=request, admission=admission, body=None).query
-        if "server" in query and not admission.is_admin:
-            raise forbidden("Only a caller with `admin = true` may see what servers write")
-        try:
-            with self._console.http.streams.held(admission.caller.id):
-                async with close_on_removal(request, access.roster, admission):
-                    await self._serve(request, admission, query, replaced)
-        except QueueOverloaded as error:
-            raise overloaded(error) from error
 
-    async def _serve(
-        self, request: HttpRequest, admission: Admission, query: dict[str, str], replaced: anyio.Event
-    ) -> None:
-        async with anyio.create_task_group() as tasks:
+async def _serve(console: Console, asked: RouteRequest, look_s: float) -> None:
+    request = asked.http
+    async with anyio.create_task_group() as tasks:
 
-            async def watch() -> None:
-                while (await request.receive())["type"] != "http.disconnect":
-                    continue
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                continue
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        await request.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+        look = _Look(console, asked.admission, asked.query)
+        await look.begin()
+        quiet = 0
+        while True:
+            found = await look.collect()
+            if asked.replaced.is_set():
+                # The caller may no longer be an administrator, or see less: the page asks again, and is shown what it may.
+                await request.send({"type": "http.response.body", "body": b"", "more_body": False})
                 tasks.cancel_scope.cancel()
-
-            tasks.start_soon(watch)
-            await request.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-            look = _Look(self._console, admission, query)
-            await look.begin()
-            quiet = 0
-            while True:
-                found = await look.collect()
-                if replaced.is_set():
-                    # The caller may no longer be an administrator, or see less: the page asks again, and is shown what it may.
-                    await request.send({"type": "http.response.body", "body": b"", "more_body": False})
-                    tasks.cancel_scope.cancel()
-                    return
-                quiet = 0 if found else quiet + 1
-                data = b"".join(b"data: %b\n\n" % encode(event) for event in found)
-                if quiet >= KEEP_ALIVE_LOOKS:
-                    quiet, data = 0, b": still here\n\n"
-                if data:
-                    await request.send({"type": "http.response.body", "body": data, "more_body": True})
-                await anyio.sleep(self._look_s)
+                return
+            quiet = 0 if found else quiet + 1
+            data = b"".join(b"data: %b\n\n" % encode(event) for event in found)
+            if quiet >= KEEP_ALIVE_LOOKS:
+                quiet, data = 0, b": still here\n\n"
+            if data:
+                await request.send({"type": "http.response.body", "body": data, "more_body": True})
+            await anyio.sleep(look_s)
 
 
 class _Look:
@@ -128,17 +107,7 @@ class _Look:
             self._states = states
             events.append({"kind": "servers", "states": states})
         if self._server is not None and (provider := providers.get(self._server)) is not None:
-            conceal, report = make_concealer(provider.spec), provider.report()
-            output: JsonObject = {
-                "kind": "output",
-                "state": report.state.value,
-                "pids": list(report.pids),
-                "memoryBytes": report.memory_bytes,
-                "restarts": report.restarts,
-                "lastError": conceal(report.last_error) if report.last_error is not None else None,
-                "degraded": report.degraded,
-                "lines": [conceal(line) for line in report.stderr_tail],
-            }
+            output: JsonObject = {"kind": "server", **report_process(provider)}
             if output != self._output:
                 self._output = output
                 events.append(output)

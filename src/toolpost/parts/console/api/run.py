@@ -31,9 +31,8 @@ from toolpost import CallerId, NotFound
 from toolpost.base import CallId, Json, JsonObject, event
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.calls import write_call_result
-from toolpost.endpoints.http import SSE_HEADERS, HttpRequest, Route, RouteRequest, close_on_removal
+from toolpost.endpoints.http import SSE_HEADERS, STREAMED, EventSchema, HttpRequest, Route, RouteRequest
 from toolpost.endpoints.http.exchange import KEEP_ALIVE_S
-from toolpost.endpoints.http.routes import STREAMED
 from toolpost.endpoints.tasks.polled_channel import PolledChannel
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
@@ -76,8 +75,7 @@ def routes_of(console: Console) -> list[Route]:
         with console.http.streams.held(request.admission.caller.id):
             open_calls[made.id] = (request.admission.caller.id, channel)
             try:
-                async with close_on_removal(request.http, console.http.access.roster, request.admission):
-                    await stream.run(console.http.gateway, made)
+                await stream.run(console.http.gateway, made)
             finally:
                 del open_calls[made.id]
         return STREAMED
@@ -98,7 +96,7 @@ def routes_of(console: Console) -> list[Route]:
         return {}
 
     return [
-        console.change("/call", call, is_for_admins=False),
+        console.change("/call", call, is_for_admins=False, events=EventSchema("CallEvent", dict[str, Any])),
         console.change("/call/answer", answer, is_for_admins=False),
     ]
 

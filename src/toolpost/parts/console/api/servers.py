@@ -1,7 +1,7 @@
 """`/api/console/servers`: the servers behind the gateway.
 
-GET  /servers               every server that the caller sees; all facts for administrators, name and state for others
-GET  /server?name=          one, with its last output, and its settings for who may change something
+GET  /servers               what `/api/servers` answers to administrators; the servers that others see, with name and state
+GET  /server?name=          what `/api/servers/NAME` answers, and the settings of the server for who may change something
 POST /server/act            {"name", "action"}: `start`, `stop` or `restart` it
 POST /servers/plan          {"text" or "name" and "entry" to add, or "remove"}: what would change in `toolpost.toml`
 POST /servers/change        the same, with the `base` of the plan: change it
@@ -10,15 +10,14 @@ Secrets of servers are concealed in everything that is sent.
 """
 
 import json
-from typing import Any
 
 import msgspec
 
+from toolpost.admin import act_on_server, report_server, report_servers
 from toolpost.base import Json
 from toolpost.cli.clients.server_toml import non_default_values
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Route, RouteRequest
-from toolpost.endpoints.http.admin import act_on_server, check_action, find_server, report_server
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.toml import (
     ConfigChange,
@@ -27,8 +26,6 @@ from toolpost.parts.console.toml import (
     read_server_settings,
     routes_of_changes,
 )
-from toolpost.providers.server_provider import ServerProvider
-from toolpost.settings import make_concealer
 from toolpost.settings.secrets import rewrite_secrets
 
 
@@ -36,41 +33,27 @@ def routes_of(console: Console) -> list[Route]:
     """Make the paths."""
     servers = console.http.servers
 
-    async def report(provider: ServerProvider) -> dict[str, Any]:
-        reported = await report_server(provider, servers.watched_tools.findings, make_concealer(provider.spec))
-        # A server that a person stopped stays so; any other starts with the next call, and is nothing to worry about.
-        return reported | {"isHalted": any(supervisor.is_stopped for supervisor in provider.supervisors)}
-
     async def list_servers(request: RouteRequest) -> Json:
-        found = list(servers.providers.values())
         if request.admission.is_admin:
-            return {"servers": [await report(provider) for provider in found]}
+            return {"servers": await report_servers(servers)}
         view = request.admission.view
-        seen = [one for one in found if view.shows(one.name, one.spec.tags)]
+        seen = [one for one in servers.providers.values() if view.shows(one.name, one.spec.tags)]
         return {"servers": [{"name": one.name, "state": one.state.value} for one in seen]}
 
     async def show(request: RouteRequest) -> Json:
-        provider = find_server(text_of(request, "name"), servers.providers)
+        report = await report_server(servers, text_of(request, "name"))
         # A password among the arguments need not look like one, and the file may be readable for its owner alone.
-        settings = read_server_settings(console.host, provider.name) if console.may_write(request) else None
-        hint = provider.report().hint
+        settings = read_server_settings(console.host, report["name"]) if console.may_write(request) else None
         return {
-            **await report(provider),
-            "hint": hint,
+            **report,
             "settings": msgspec.to_builtins(non_default_values(rewrite_secrets(settings, _mask, is_strict=True)))
             if settings is not None
             else None,
-            # A person can log in where it is configured so, or the server has asked for it.
-            "takesLogin": (provider.spec.auth is not None and provider.spec.auth.needs_person)
-            or "toolpost login" in (hint or ""),
         }
 
     async def act(request: RouteRequest) -> Json:
-        action = text_of(request, "action")
-        check_action(action)
-        provider = find_server(text_of(request, "name"), servers.providers)
-        await act_on_server(provider, action, request.admission.caller.id, make_concealer(provider.spec))
-        return await report(provider)
+        caller = request.admission.caller.id
+        return await act_on_server(servers, text_of(request, "name"), text_of(request, "action"), caller=caller)
 
     return [
         console.read("/servers", list_servers),

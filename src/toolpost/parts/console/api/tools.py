@@ -17,11 +17,11 @@ from toolpost.contracts.contract import describe_concurrency
 from toolpost.discovery import View, estimate_tokens
 from toolpost.discovery.snapshot import ToolEntry, VisibleTools
 from toolpost.endpoints.http import Route, RouteRequest
+from toolpost.middleware import ProvidedTool
 from toolpost.parts.console.api.callers import act_as, list_callers
 from toolpost.parts.console.context import Console, text_of
 from toolpost.parts.console.definitions import DefinitionHistory, Version
 from toolpost.protocol import encode
-from toolpost.providers import ProvidedTool
 
 PAGE_LIMIT: Final = 500
 FOUND_LIMIT: Final = 50

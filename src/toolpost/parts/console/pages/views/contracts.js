@@ -31,8 +31,8 @@ function List({ only, go }) {
       ${tools.map((tool) => html`<li key=${tool.tool} class=${tool.verdict === "breaking" ? "bad-item" : ""}>
         <p><${Link} to=${`/contracts/${encodeURIComponent(tool.tool)}`} go=${go}>${tool.tool}<//> <${Badge} text=${tool.verdict} />
           ${tool.isQuarantined ? html` <${Badge} text="quarantined" />` : null}
-          ${tool.suspicions.length ? html` <${Badge} text="suspicious" />` : null}</p>
-        <p class="dim">of ${tool.server}, changed since it was ${since(tool.promise)}: ${[...tool.rules, ...tool.suspicions].join(", ")}</p>
+          ${tool.findings.length ? html` <${Badge} text="suspicious" />` : null}</p>
+        <p class="dim">of ${tool.server}, changed since it was ${since(tool.promise)}: ${[...tool.rules, ...tool.findings].join(", ")}</p>
       </li>`)}
     </ul>
   `;

@@ -53,7 +53,7 @@ function Server({ name, go, session }) {
   const [failure, setFailure] = useState(null);
   const [isRemoving, setRemoving] = useState(false);
   const [server, error, reload] = useLoaded((signal) => get("/server", { name }, signal), [name, live?.state, session.mayChange]);
-  const isLive = useEvents({ server: name }, (event) => event.kind === "output" && setLive(event));
+  const isLive = useEvents({ server: name }, (event) => event.kind === "server" && setLive(event));
   if (error && !server) return html`<h1>${name}</h1><${Failure} error=${error} />`;
   if (!server) return html`<h1>${name}</h1>`;
   const now = { ...server, ...live };
@@ -82,7 +82,7 @@ function Server({ name, go, session }) {
       <p><${Hint} text=${now.hint ?? "read its last output below, correct its settings, and start it again"} />. <code>toolpost doctor ${name}</code> tries each step.</p>
     </div>` : null}
     <dl class="facts">
-      <dt>Process</dt><dd>${now.pids.length ? `${now.pids.join(", ")} · ${bytes(now.memoryBytes)}` : isStopped ? (server.isHalted ? "none: it was stopped, and stays so until you start it" : "none: the next call of one of its tools starts it") : "none"}</dd>
+      <dt>Process</dt><dd>${now.pids.length ? `${now.pids.join(", ")} · ${bytes(now.memoryBytes)}` : isStopped ? (now.isHalted ? "none: it was stopped, and stays so until you start it" : "none: the next call of one of its tools starts it") : "none"}</dd>
       <dt>Restarts</dt><dd>${now.restarts}</dd>
       <dt>Speaks</dt><dd>${server.transport} ${server.version ?? ""}</dd>
       <dt>Tools</dt><dd>
@@ -92,13 +92,13 @@ function Server({ name, go, session }) {
       </dd>
       <dt>Calls</dt><dd><${Link} to=${`/calls?tool=${encodeURIComponent(`${name}__*`)}`} go=${go}>of its tools<//></dd>
       ${now.degraded ? html`<dt>Degraded</dt><dd class="bad"><${Message} text=${now.degraded} /></dd>` : null}
-      ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> (${time(server.lastErrorAt)})</dd>` : null}
+      ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> (${time(now.lastErrorAt)})</dd>` : null}
       ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
     </dl>
     ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
     <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
-    ${now.lines?.length ?? server.stderrTail.length
-      ? html`<${Code} label="Output" text=${(now.lines ?? server.stderrTail).join("\n")} />`
+    ${now.stderrTail.length
+      ? html`<${Code} label="Output" text=${now.stderrTail.join("\n")} />`
       : html`<p class="dim">Nothing since it was last started. <code>toolpost logs --server ${name}</code> shows what it wrote before.</p>`}
     ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
     ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous

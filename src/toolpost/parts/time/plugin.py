@@ -3,11 +3,8 @@
 from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from toolpost.authoring import Plugin
-from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
-from toolpost.base.version import __version__
-from toolpost.contracts.errors import ErrorCode, InvalidArguments
+from toolpost import ErrorCode, InvalidArguments, Plugin, __version__
+from toolpost.base import JsonObject, nearest_name
 
 plugin = Plugin("time", version=__version__)
 

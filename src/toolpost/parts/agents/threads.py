@@ -1,7 +1,7 @@
 """Conversations: threads, the messages in them, and their turns (one for each time an agent is to answer).
 
-To add a column to a thread: a migration for each database, a field of `Thread`, and the code that sets it. The statements and
-what is copied from store to store follow from the fields.
+To add a column to a thread: a migration for each database, a field of `Thread`, and the code that sets it. The statements follow
+from the fields; `store/tables.py` lists what is copied from store to store.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import AgentSessionId, CallerId, JsonObject, ThreadId, TraceId, TurnId
-from toolpost.base.turns import TurnState
-from toolpost.store.rows import Table
-from toolpost.store.scripts import Row, Script, Statement, TableAccess, marks, reads, writes
+from toolpost import CallerId
+from toolpost.base import JsonObject, ThreadId, TraceId
+from toolpost.parts.agents.ids import AgentSessionId, TurnId
+from toolpost.parts.agents.turn_events import TurnState
+from toolpost.store import Row, Script, Statement, TableAccess, marks, reads, writes
 
 Role = Literal["user", "assistant"]
 
@@ -94,12 +95,6 @@ class Resumable:
 _THREAD: Final = tuple(field.name for field in fields(Thread))
 _MESSAGE: Final = tuple(field.name for field in fields(ThreadMessage))
 _TURN: Final = tuple(field.name for field in fields(Turn))
-
-TABLES: Final = (
-    Table(name="threads", key=("id",), columns=_THREAD),
-    Table(name="thread_messages", key=("thread", "seq"), columns=_MESSAGE),
-    Table(name="thread_turns", key=("id",), columns=(*_TURN, "stop_asked")),
-)
 
 _THREADS: Final = f"SELECT {', '.join(_THREAD)} FROM threads"  # noqa: S608 - constants
 _MESSAGES: Final = f"SELECT {', '.join(_MESSAGE)} FROM thread_messages"  # noqa: S608 - constants

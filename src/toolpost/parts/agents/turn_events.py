@@ -4,7 +4,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolpost.base.ids import AgentSessionId, Json, JsonObject, ThreadId, TraceId, TurnId
+from toolpost.base import Json, JsonObject, ThreadId, TraceId
+from toolpost.parts.agents.ids import AgentSessionId, TurnId
 
 TurnState = Literal["running", "done", "failed", "cancelled", "interrupted"]
 """`cancelled`: on request. `interrupted`: the server ended, or was killed, during the turn."""

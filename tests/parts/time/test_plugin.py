@@ -7,7 +7,7 @@ from mcp import Client
 
 from tests.proofs import proves
 from toolpost import Plugin
-from toolpost.plugins.time import plugin
+from toolpost.parts.time.plugin import plugin
 from toolpost.testing import assert_each_argument_matters, client_of, data_of, error_of
 
 pytestmark = pytest.mark.anyio
