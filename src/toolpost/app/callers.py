@@ -19,8 +19,15 @@ from toolpost.endpoints.auth.roster import (
     digest_of,
 )
 from toolpost.endpoints.sdk.lazy import resource_server
-from toolpost.settings import CallerSettings, Config
-from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_caller_token, read_passphrase
+from toolpost.settings import Config
+from toolpost.settings.callers import (
+    CallerSettings,
+    IssuerSettings,
+    Mode,
+    OAuthSettings,
+    PassphraseSetting,
+    read_caller_token,
+)
 from toolpost.settings.variables import depends_on_user, read_secret
 
 TEST_TAG: Final = "test"
@@ -111,9 +118,7 @@ def _make_known_caller(
     config: Config, name: str, caller: CallerSettings, token: str | None, login: TokenIssuer | None
 ) -> KnownCaller:
     oauth = config.http.oauth
-    passphrase = read_passphrase(
-        caller.passphrase_hash, project=Path(config.project), place=f"callers.{name}.passphrase_hash"
-    )
+    passphrase = PassphraseSetting(caller.passphrase_hash, f"callers.{name}.passphrase_hash").read(Path(config.project))
     issuer = caller.issuer or (oauth.issuer if oauth is not None else None)
     issuers = oauth.all_issuers.values() if oauth is not None else ()
     # The issuer of a caller may also be one that a part brings, which has the usual names of claims.

@@ -10,7 +10,6 @@ from toolpost.base.ids import PluginName as PluginName
 from toolpost.base.ids import ThreadId as ThreadId
 from toolpost.base.ids import ToolName as ToolName
 from toolpost.base.ids import TraceId as TraceId
-from toolpost.base.ids import make_full_name as make_full_name
 from toolpost.base.ids import new_trace_id as new_trace_id
 from toolpost.base.nearest import nearest_name as nearest_name
 from toolpost.base.normalization import normalize as normalize

@@ -24,7 +24,7 @@ from toolpost.discovery.search import estimate_tokens
 from toolpost.discovery.views import View
 from toolpost.metrics import Metrics
 from toolpost.providers import ProvidedTool, RawResult
-from toolpost.store import SeenTools
+from toolpost.store.seen import SeenTools
 
 AUTOMATIC_MCP: Final = "automatic_mcp"
 AUTOMATIC_EVAL: Final = "automatic_eval"

@@ -25,7 +25,7 @@ from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.providers.pinned_names import NAMES_LIMIT, Pin, PinnedNames
-from toolpost.store import Pins
+from toolpost.store.known_tools import Pins
 from toolpost.upstreams.lists import Slices, are_same
 
 _log = logging.getLogger("toolpost.contracts")

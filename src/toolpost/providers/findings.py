@@ -21,7 +21,7 @@ from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.rules import rules_digest
-from toolpost.store import Verdicts
+from toolpost.store.verdicts import Verdicts
 from toolpost.upstreams.lists import Slices
 
 _log = logging.getLogger("toolpost.contracts")

@@ -19,7 +19,8 @@ from toolpost.contracts.errors import CredentialRequired, LoginRequired, Toolpos
 from toolpost.providers.limits import RememberedLimits
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.supervisors import Supervisors
-from toolpost.store import KnownTools, Verdicts
+from toolpost.store.known_tools import KnownTools
+from toolpost.store.verdicts import Verdicts
 from toolpost.upstreams.report import ServerProfile, ServerState
 
 _log = logging.getLogger("toolpost.servers")

@@ -11,7 +11,7 @@ from toolpost.base.ids import Digest, PluginName
 from toolpost.contracts.contract import KnownLimits
 from toolpost.contracts.rules import rules_digest
 from toolpost.providers.server_provider import ServerProvider
-from toolpost.store import Verdicts
+from toolpost.store.verdicts import Verdicts
 
 _log = logging.getLogger("toolpost.contracts")
 

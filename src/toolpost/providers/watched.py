@@ -19,7 +19,8 @@ from toolpost.providers.findings import FindingsScanner
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.quarantine import PinnedPlugin
 from toolpost.providers.server_provider import ServerProvider
-from toolpost.store import Pins, Verdicts
+from toolpost.store.known_tools import Pins
+from toolpost.store.verdicts import Verdicts
 
 JUDGE_LIMIT_S: Final = 5.0
 """How long the start waits for judgements on changed tools."""

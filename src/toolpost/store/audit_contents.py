@@ -1,7 +1,7 @@
 """Arguments and results of calls that were selected for review, kept for a limited time; the audit has their digests."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Final
 
 from toolpost.store.rows import Table
@@ -25,11 +25,6 @@ class CallContent:
     result: str | None = None
     """JSON likewise; None for a call that has not ended, or whose gateway was killed."""
 
-    @staticmethod
-    def input_of(epoch: str) -> bytes:
-        """Return the input of the random function for an hour of UTC, such as `2026-11-17T18`."""
-        return f"toolpost-audit-sample-v1\n{epoch}".encode()
-
 
 _NAMES: Final = tuple(field.name for field in fields(CallContent))
 
@@ -45,12 +40,19 @@ AUDIT_CONTENTS: Final = Table(name="audit_contents", key=("call_id",), columns=(
 class AuditContents(TableAccess):
     """What calls that were selected for review were about, as long as it is stored."""
 
+    @staticmethod
+    def input_of(epoch: str) -> bytes:
+        """Return the input of the random function for an hour of UTC, such as `2026-11-17T18`."""
+        return f"toolpost-audit-sample-v1\n{epoch}".encode()
+
     # Short: committed with others, and by SQLite on the event loop, which costs less than the thread of its writer.
     @writes(durable=False, is_short=True)
-    def insert(self, content: CallContent) -> Script[None]:
-        """Store what is known when a call begins."""
+    def insert(
+        self, call_id: str, *, epoch: str, sample: float, proof: str, public_key: str, arguments: str
+    ) -> Script[None]:
+        """Store what is known when a call begins: fields of `CallContent`."""
         ((now,),) = yield NOW
-        yield Statement(_INSERT, (now, *astuple(content)))
+        yield Statement(_INSERT, (now, call_id, epoch, sample, proof, public_key, arguments, None))
 
     @writes(durable=False, is_short=True)
     def set_result(self, call_id: str, result: str) -> Script[None]:

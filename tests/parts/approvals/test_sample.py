@@ -19,7 +19,8 @@ from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.sample import is_selected, write, write_result
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import AuditSettings
-from toolpost.store import AuditFilter, CallContent, Store
+from toolpost.store import AuditFilter, Store
+from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.testing import data_of
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +58,7 @@ async def test_exactly_those_are_kept_that_the_proof_selects(way: Way) -> None:
     content = next(iter(kept.values()))
     outputs: dict[str, bytes] = {}
     for one in kept.values():
-        output = vrf.verify(bytes.fromhex(one.public_key), CallContent.input_of(one.epoch), bytes.fromhex(one.proof))
+        output = vrf.verify(bytes.fromhex(one.public_key), AuditContents.input_of(one.epoch), bytes.fromhex(one.proof))
         assert output is not None
         outputs[one.epoch] = output
     for record in entries:
@@ -67,7 +68,7 @@ async def test_exactly_those_are_kept_that_the_proof_selects(way: Way) -> None:
     assert content.result is not None
     flipped = bytes.fromhex(content.proof)
     flipped = bytes([flipped[0] ^ 1, *flipped[1:]])
-    assert vrf.verify(bytes.fromhex(content.public_key), CallContent.input_of(content.epoch), flipped) is None
+    assert vrf.verify(bytes.fromhex(content.public_key), AuditContents.input_of(content.epoch), flipped) is None
 
 
 async def test_on_both_stores_secrets_and_failures(url: str) -> None:
@@ -107,7 +108,7 @@ async def test_the_key_is_not_that_of_the_tool() -> None:
         await client.call_tool("bank__pay", {"amount": 5})
         (kept,) = (await contents_of(app.store)).values()
         found = data_of(
-            await client.call_tool("approvals__vrf_eval", {"input_hex": CallContent.input_of(kept.epoch).hex()})
+            await client.call_tool("approvals__vrf_eval", {"input_hex": AuditContents.input_of(kept.epoch).hex()})
         )
         verified = data_of(
             await client.call_tool(
@@ -115,7 +116,7 @@ async def test_the_key_is_not_that_of_the_tool() -> None:
                 {
                     "public_key_hex": kept.public_key,
                     "proof_hex": kept.proof,
-                    "input_hex": CallContent.input_of(kept.epoch).hex(),
+                    "input_hex": AuditContents.input_of(kept.epoch).hex(),
                 },
             )
         )
@@ -130,10 +131,8 @@ async def test_they_are_pruned_by_age_and_by_number(url: str) -> None:
         store = app.store
 
         async def keep(call_id: str) -> None:
-            content = CallContent(
-                call_id=call_id, epoch="2026-11-17T18", sample=1, proof="", public_key="", arguments="{}"
-            )
-            await store.audit_contents.insert(content)
+            kept = store.audit_contents
+            await kept.insert(call_id, epoch="2026-11-17T18", sample=1, proof="", public_key="", arguments="{}")
 
         async def left() -> list[str]:
             found = await store.audit_contents.find([str(number) for number in range(9)])

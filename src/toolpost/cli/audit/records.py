@@ -13,7 +13,7 @@ import msgspec
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
 from toolpost.store import AuditLog, AuditRecord, AuditVerdict, open_store, store_exists
-from toolpost.store.audit_contents import CallContent
+from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import show_error
 from toolpost.terminal.tables import print_table, table
@@ -127,7 +127,7 @@ class _JsonPrinter:
                 "arguments": content.arguments,
                 "result": content.result,
                 "sample": content.sample,
-                "input_hex": content.input_of(content.epoch).hex(),
+                "input_hex": AuditContents.input_of(content.epoch).hex(),
                 "proof_hex": content.proof,
                 "public_key_hex": content.public_key,
             }

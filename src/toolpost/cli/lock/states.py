@@ -31,7 +31,8 @@ from toolpost.refusals import Refusals
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
-from toolpost.store import Pins, open_store, store_exists
+from toolpost.store import open_store, store_exists
+from toolpost.store.known_tools import Pins
 from toolpost.terminal.failures import suggest, warn
 
 Result = TypeVar("Result")

@@ -7,7 +7,6 @@ from toolpost.endpoints.auth.roster import Login as Login
 from toolpost.endpoints.auth.roster import Roster as Roster
 from toolpost.endpoints.http.connection_limits import address_key as address_key
 from toolpost.endpoints.http.cookies import read_cookies as read_cookies
-from toolpost.endpoints.http.disconnect import close_on_removal as close_on_removal
 from toolpost.endpoints.http.exchange import SSE_HEADERS as SSE_HEADERS
 from toolpost.endpoints.http.exchange import send_json as send_json
 from toolpost.endpoints.http.pages import Pages as Pages

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolpost import Forbidden, ToolInfo
-from toolpost.base import JsonObject, Scope, make_full_name
+from toolpost.base import JsonObject, Scope
 from toolpost.contracts import compile_schema
 from toolpost.parts.approvals.rounds import default_quorum
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings, voters_of
@@ -37,7 +37,7 @@ class ApprovalRule:
         scope = Scope(tools=tuple(settings.tools) if settings.tools is not None else None)
         # A tool that was renamed answers to its former names, by which the rule may still know it. Served alone, a plugin lists
         # its tools without its own name, and the rule must not miss them for that.
-        if not any(scope.admits(name, make_full_name(tool.provider, name)) for name in (tool.name, *tool.aliases)):
+        if not tool.is_in(scope):
             return False
         if settings.tags is not None and not tags & frozenset(settings.tags):
             return False

@@ -22,7 +22,6 @@ from toolpost import ToolInfo, ToolpostError
 from toolpost.base import conceal_known, event, redact
 from toolpost.middleware import Call, CheckedResult, NextStep
 from toolpost.parts import Guard
-from toolpost.store import CallContent
 
 if TYPE_CHECKING:
     from toolpost.settings import Config
@@ -85,8 +84,9 @@ class SampleGuard(Guard):
         drawn = self._draw_of(call)
         if not is_selected(drawn.output, call.id, self._settings.sample):
             return await proceed(call)
-        content = CallContent(
-            call_id=call.id,
+        contents = self._store.audit_contents
+        begun = contents.insert(
+            call.id,
             epoch=drawn.epoch,
             sample=self._settings.sample,
             proof=drawn.proof,
@@ -94,7 +94,7 @@ class SampleGuard(Guard):
             arguments=write(call.arguments),
         )
         # Before the call: what killed the gateway is worth a review.
-        await self._commit(call, self._store.audit_contents.insert(content))
+        await self._commit(call, begun)
         ended = '{"error":"CANCELLED"}'
         try:
             outcome = await proceed(call)
@@ -104,7 +104,7 @@ class SampleGuard(Guard):
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._commit(call, self._store.audit_contents.set_result(call.id, ended))
+                await self._commit(call, contents.set_result(call.id, ended))
         return outcome
 
     async def prune_often(self) -> None:
@@ -122,7 +122,7 @@ class SampleGuard(Guard):
         if self._draw is None or self._draw.epoch != epoch:
             from toolpost.parts.approvals import vrf
 
-            found = vrf.evaluate(self._private, CallContent.input_of(epoch))
+            found = vrf.evaluate(self._private, self._store.audit_contents.input_of(epoch))
             self._draw = HourDraw(epoch=epoch, output=found.output, proof=found.proof.hex())
         return self._draw
 

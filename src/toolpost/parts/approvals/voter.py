@@ -15,7 +15,7 @@ from toolpost import CallerId, Forbidden
 from toolpost.base import is_passphrase
 from toolpost.endpoints.http import Admission, Refused, Roster, read_proven_callers
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
-from toolpost.settings import Config, depends_on_user, read_passphrase
+from toolpost.settings import Config, PassphraseSetting
 
 TOKEN_LIMIT: Final = 16 * 1024
 """Characters of stdin that are read."""
@@ -58,15 +58,16 @@ def find_hash(config: Config, voter: str) -> str | None:
     """Return the hash of a voter's passphrase, None without one; raises `Forbidden` for one that the voter could have chosen."""
     caller = config.callers.get(voter)
     if voter == OPERATOR_VOTER:
-        text, place = APPROVALS.of(config).passphrase_hash, "approvals.passphrase_hash"
+        setting = PassphraseSetting(APPROVALS.of(config).passphrase_hash, "approvals.passphrase_hash")
     else:
-        text, place = caller.passphrase_hash if caller is not None else None, f"callers.{voter}.passphrase_hash"
-    if depends_on_user(text):
+        text = caller.passphrase_hash if caller is not None else None
+        setting = PassphraseSetting(text, f"callers.{voter}.passphrase_hash")
+    if setting.depends_on_user:
         raise Forbidden(
-            f"{place} refers to the environment, which proves nothing here: who votes could have set it.",
+            f"{setting.place} refers to the environment, which proves nothing here: who votes could have set it.",
             hint="write the hash itself, or ${file:PATH}, or vote over HTTP",
         )
-    return read_passphrase(text, project=Path(config.project), place=place)
+    return setting.read(Path(config.project))
 
 
 async def _identify_by_token(config: Config, asked: str | None, token: str) -> ProvenVoter:
