@@ -13,8 +13,7 @@ import msgspec
 import uvloop
 
 from bench.figures import MS, OURS, PERCENT, US, Figures, Metric, Pace, Part, Target, at_most, say
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.caller import OPERATOR, Caller
 from toolpost.base.ids import CallerId
 from toolpost.middleware.fast_path import Delivery

@@ -13,7 +13,8 @@ from tests.postgres import NoPostgres, open_postgres
 
 from bench.figures import Figures, Metric, Pace, Part, say
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
-from toolpost.store import AuditEntry, AuditLog, open_store
+from toolpost.store import AuditEntry, open_store
+from toolpost.store.audit import AuditLog
 
 WHO = "Toolpost"
 SCENARIO = "the store, 32 callers"

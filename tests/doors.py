@@ -5,7 +5,9 @@ from typing import Final
 DOORS: Final = (
     "toolpost.parts",
     "toolpost.admin",
+    "toolpost.app",
     "toolpost.base",
+    "toolpost.cli",
     "toolpost.contracts",
     "toolpost.credentials",
     "toolpost.discovery",
@@ -17,7 +19,6 @@ DOORS: Final = (
     "toolpost.net",
     "toolpost.processes",
     "toolpost.protocol",
-    "toolpost.admin",
     "toolpost.settings",
     "toolpost.store",
     "toolpost.terminal",

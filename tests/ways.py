@@ -19,8 +19,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.loaded import loaded_toolpost
 from toolpost import Plugin
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.manifest import bundled_plugins
 from toolpost.settings import Config, PluginSettings, StoreSettings

@@ -21,8 +21,9 @@ from typing import Any, Final, Literal
 import anyio
 import msgspec
 
-from toolpost.app import open_app, open_asgi, open_http, serve_on_stdio
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app.open import OpenOptions
+from toolpost.app.serve import open_asgi
 from toolpost.authoring import CallResult, Middleware, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, JsonObject
@@ -148,7 +149,9 @@ class Toolpost:
         self._is_open = True
         try:
             async with open_app(
-                config, plugins=self._plugins, more_parts=self._parts, middleware=self._middleware
+                config,
+                plugins=self._plugins,
+                options=OpenOptions(more_parts=self._parts, middleware=self._middleware),
             ) as app:
                 yield app
         finally:

@@ -196,6 +196,8 @@ class FairQueue:
     def leave(self, caller: CallerId) -> None:
         """Leave, and admit the next call."""
         self._admitted.give_back(caller)
+        if not self._queues:  # the common case, without a call
+            return
         while (following := self._next_caller()) is not None:
             queue = self._queues[following]
             turn = queue.popleft()

@@ -16,9 +16,8 @@ from tests.loaded import loaded_toml
 from tests.upstreams.behind import HOSTILE, text_of
 from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, Way
-from toolpost.app import open_app
+from toolpost.app import App, open_app
 from toolpost.app.reload import apply_config, follow_config
-from toolpost.app.running import App
 from toolpost.settings import Config, load_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -22,7 +22,8 @@ from tests.browser.test_hostile_pages import CALL, HEADERS
 from tests.cli.conftest import TOOLPOST
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.settings import load_config
-from toolpost.store import AuditEntry, AuditLog, open_store
+from toolpost.store import AuditEntry, open_store
+from toolpost.store.audit import AuditLog
 
 pytestmark = [pytest.mark.wire, pytest.mark.soak]
 

@@ -100,7 +100,7 @@ def test_a_named_plugin_wins_over_an_installed_one(
     for plugin in (demo, other):
         plugin.tool(tool)
     installed = [PluginCandidate(name=plugin.name, load=lambda plugin=plugin: plugin) for plugin in (demo, other)]  # type: ignore[misc]
-    monkeypatch.setattr("toolpost.app.open.find_installed", lambda: installed)
+    monkeypatch.setattr("toolpost.app.loading.find_installed", lambda: installed)
     ended = invoke("tools", "--json", *PLUGIN)
 
     names = [tool["name"] for tool in ended.json]

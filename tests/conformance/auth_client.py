@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import httpx2
 from mcp import Client
 
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.settings import load_config
 from toolpost.testing import error_of
 
@@ -124,7 +124,10 @@ async def run(url: str, scenario: str, context: dict[str, Any], folder: Path) ->
         f'project = {json.dumps(str(folder))}\nplugins.bundled = []\nhttp.listen = "127.0.0.1:0"\n'
         f"[servers.server]\nurl = {json.dumps(url)}\n{table}\n"
     )
-    async with open_app(load_config(folder / "toolpost.toml"), learn_limit_s=5) as app, open_http(app) as gateway:
+    async with (
+        open_app(load_config(folder / "toolpost.toml"), options=OpenOptions(learn_limit_s=5)) as app,
+        open_http(app) as gateway,
+    ):
         await use(app, gateway, needs_person=auth.get("type", "oauth") == "oauth")
 
 

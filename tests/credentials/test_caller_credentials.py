@@ -25,9 +25,8 @@ from tests.upstreams.servers.whoami import WhoamiHttp
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import client_of
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
 from toolpost.app.reload import apply_config
-from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials.vault import Vault

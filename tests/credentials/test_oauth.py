@@ -28,8 +28,7 @@ from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
 from tests.upstreams.servers.sdk_server import server as sdk_server
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials import fetch

@@ -12,8 +12,7 @@ from mcp_types import CallToolResult, TextContent
 
 from tests.plugins.office import OFFICE
 from tests.ways import BOTH, plugin_of
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.ids import META_KEY
 from toolpost.settings import Config, StoreSettings
 

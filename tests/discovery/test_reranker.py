@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from tests.discovery.asking import ask, names_of, office
 from tests.ways import AUTOMATIC, Way
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.cli import main
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import reranker

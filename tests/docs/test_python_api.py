@@ -58,6 +58,15 @@ def test_pages_import_what_is_public(page: Path) -> None:
 
 
 def test_private_imports_are_found() -> None:
-    text = "import toolpost.app\nfrom toolpost import Plugin, open_app\nfrom toolpost.base.caller import Caller\nimport json"
+    lines = [
+        "import toolpost.upstreams.pool",
+        "from toolpost import Plugin, open_app",
+        "from toolpost.base.caller import Caller",
+        "import json",
+    ]
 
-    assert list(private_imports(text)) == ["toolpost.app", "toolpost.open_app", "toolpost.base.caller.Caller"]
+    assert list(private_imports("\n".join(lines))) == [
+        "toolpost.upstreams.pool",
+        "toolpost.open_app",
+        "toolpost.base.caller.Caller",
+    ]

@@ -10,7 +10,8 @@ import pytest
 
 from tests.ways import IN_MEMORY
 from toolpost import ToolpostError
-from toolpost.app import open_asgi, open_http
+from toolpost.app import open_http
+from toolpost.app.serve import open_asgi
 from toolpost.contracts import errors
 from toolpost.contracts.errors import ErrorCode
 from toolpost.endpoints.http.exchange import SSE_HEADERS

@@ -17,8 +17,7 @@ from tests.hostile.attacks import attack
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
 from tests.waiting import until
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import UpstreamUnavailable

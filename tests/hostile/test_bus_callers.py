@@ -17,9 +17,8 @@ from tests.parts.bus.projects import Project as BusProject
 from tests.postgres import Postgres
 from tests.ways import OURS, STATELESS
 from tests.wire.callers import ERAS, Project, client_of
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
 from toolpost.app.callers import read_callers
-from toolpost.app.running import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
 from toolpost.parts.bus.service import Bus

@@ -25,8 +25,7 @@ from tests.parts.authorization_server.conftest import open_gateway as _open_logi
 from tests.parts.openapi.fake_api import answers, describe, open_gateway, takes
 from tests.parts.results.conftest import limited, open_limited
 from tests.parts.results.test_cost import plugin_with
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.contracts.errors import UpstreamUnavailable

@@ -20,8 +20,7 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS
 from tests.wire.callers import Project, client_of
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.ids import CallerId
 from toolpost.testing import error_of
 from toolpost.upstreams import notifications

@@ -21,7 +21,7 @@ from tests.hostile.schemas import RECURSIVE, REFUSED, SLOW, SLOW_VALUES, deep, h
 from tests.upstreams.behind import ONE_OF_EACH, gateway
 from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.cli.call.schemas import describe_type, properties_of
 from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
 from toolpost.discovery.search.document import ToolDocument, fields_of

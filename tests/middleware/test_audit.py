@@ -1,6 +1,5 @@
 """Which calls are written into the journal of calls in flight before they are dispatched."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tests.ways import QUICK_WAYS
 from toolpost.app import open_app
 from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter
+from toolpost.store.audit_values import AuditDraft
 from toolpost.store.call_journal import CallJournal, Slot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -38,8 +38,8 @@ async def test_tools_that_are_known_to_be_read_only_can_be_left_out(
     entered: list[str] = []
     enter = CallJournal.enter
 
-    def note(self: CallJournal, draft: Mapping[str, Any]) -> Slot | None:
-        entered.append(draft["tool"])
+    def note(self: CallJournal, draft: AuditDraft) -> Slot | None:
+        entered.append(draft.tool)
         return enter(self, draft)
 
     monkeypatch.setattr(CallJournal, "enter", note)

@@ -55,6 +55,33 @@ async def test_a_result_after_the_deadline_is_a_timeout() -> None:
     assert recorded == [("error", "TOOL_TIMEOUT")]
 
 
+async def test_each_call_has_its_own_deadline() -> None:
+    """All calls share one timer, which a later call with an earlier deadline moves."""
+    plugin = Plugin("slow")
+    ended: list[str] = []
+
+    async def work() -> None:
+        """Work for very long."""
+        await anyio.sleep(600)
+
+    for name, timeout_s in (("never", 600), ("last", 0.6), ("first", 0.2), ("second", 0.4)):
+        plugin.tool(name=name, timeout_s=timeout_s)(work)
+    async with open_test_app(plugin) as app, QUICK_WAYS[0].client_of(app) as client, anyio.create_task_group() as tasks:
+
+        async def call(name: str) -> None:
+            assert error_of(await client.call_tool(f"slow__{name}", {}))["code"] == "TOOL_TIMEOUT"
+            ended.append(name)
+
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as answered:
+                tasks.start_soon(call, "never")
+                for name in ("last", "first", "second"):
+                    answered.start_soon(call, name)
+        tasks.cancel_scope.cancel()
+
+    assert ended == ["first", "second", "last"]
+
+
 @pytest.mark.parametrize("sent", [7, "7"])
 async def test_a_result_after_a_cancellation_is_cancelled(sent: Any) -> None:
     deaf = DeafTool(timeout_s=60)

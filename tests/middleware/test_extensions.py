@@ -19,6 +19,7 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import CallRequest, CallResult, Forbidden, Next
 from toolpost.app import open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.settings import StoreSettings
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.model import ModeSettings
@@ -151,7 +152,10 @@ async def test_a_middleware_sees_changes_and_refuses_methods(is_stateless: bool,
         return result.replace(data={**result.data, "seen": True})
 
     specs = [extending(tmp_path)]
-    async with open_app(IN_MEMORY, bundled=False, servers=specs, middleware=[police]) as app, open_http(app) as url:
+    async with (
+        open_app(IN_MEMORY, bundled=False, servers=specs, options=OpenOptions(middleware=[police])) as app,
+        open_http(app) as url,
+    ):
         async with http_wire(url, CLIENT, is_stateless=is_stateless) as wire:
             passed = await wire.ask("vendor/echo", {"a": 1}, {"com.example/key": 7})
             refused = await wire.ask("vendor/echo", {"a": "bad"})

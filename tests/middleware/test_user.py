@@ -30,8 +30,7 @@ from tests.ways import (
     server_environment,
 )
 from toolpost import CallRequest, CallResult, Forbidden, Middleware, Next, Plugin, UpstreamUnavailable
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config

@@ -19,7 +19,7 @@ from mcp import Client
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.packages import install
 from tests.store.conftest import url_of
-from toolpost.testing import data_of
+from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -116,6 +116,7 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
         async with Client(url) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             count = data_of(await client.call_tool("notes__add", {"text": "green"}))
+            guarded = await client.call_tool("notes__add", {"text": "my password"})
         async with (
             httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http,
             Client(url, mode="legacy", logging_callback=hear) as other,
@@ -139,21 +140,28 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
 
     assert facts["status"] == "ok"
     assert {"notes__add", "notes__list"} <= tools
-    assert (count, posted.json()) == (1, {"notes": 2})
+    # The refusal is a failure too, of which the middleware leaves a note.
+    assert (count, posted.json()) == (1, {"notes": 3})
+    assert error_of(guarded)["code"] == "FORBIDDEN"
     assert (form.status_code, rebound.status_code, wrong.status_code) == (415, 421, 405)
-    assert listed.json() == [{"caller": "local", "text": "green"}, {"caller": "local", "text": "red"}]
+    assert listed.json() == [{"caller": "local", "text": text} for text in ("green", "notes__add failed", "red")]
     assert said[0][0] == "notes"
     assert said[0][1].startswith("there are ")
     assert "<title>Notes</title>" in page.text
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")
-    assert "toolpost_notes_added_total 2" in metrics
-    assert "toolpost_notes 2" in metrics
+    assert "toolpost_notes_added_total 3" in metrics
+    assert "toolpost_notes 3" in metrics
     assert conversations.status_code == 200
     # What was kept is there for the next gateway, whose migrations find nothing to do.
     assert "green" in again
     assert failed.is_error
-    assert shown.splitlines()[:3] == ["local: green", "local: red", "local: notes__list failed"]
+    assert shown.splitlines()[:4] == [
+        "local: green",
+        "local: notes__add failed",
+        "local: red",
+        "local: notes__list failed",
+    ]
 
 
 def test_commands_settings_and_checks_of_a_part_are_known_without_a_gateway(tmp_path: Path) -> None:

@@ -11,32 +11,35 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from tests.postgres import Postgres
 from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
+from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.contracts.errors import StoreUnavailable
 from toolpost.store import AuditFilter, open_store
+from toolpost.store.audit_values import AuditDraft
 from toolpost.store.call_journal import BLOCK_BYTES, FIRST_BLOCKS, AbandonedCalls, CallJournal
 
 pytestmark = pytest.mark.anyio
 
-DRAFT = {
-    "at_utc": "2026-11-17T12:00:00.000Z",
-    "call_id": "c-1",
-    "trace_id": "0" * 32,
-    "caller": "ann",
-    "tool": "files__write",
-    "source": "files",
-    "contract": "sha256:" + "0" * 64,
-    "schema_version": 1,
-    "tooling_version": "",
-    "arguments": "sha256:" + "1" * 64,
-}
+DRAFT = AuditDraft(
+    at_utc="2026-11-17T12:00:00.000Z",
+    call_id=CallId("c-1"),
+    trace_id=TraceId("0" * 32),
+    caller=CallerId("ann"),
+    tool=ToolName("files__write"),
+    source="files",
+    contract="sha256:" + "0" * 64,
+    schema_version=1,
+    tooling_version="",
+    arguments="sha256:" + "1" * 64,
+)
 
 
-def draft(number: int, **changed: Any) -> dict[str, Any]:
-    return DRAFT | {"call_id": f"c-{number}"} | changed
+def draft(number: int, **changed: Any) -> AuditDraft:
+    return replace(DRAFT, call_id=CallId(f"c-{number}"), **changed)
 
 
 def abandon(journal: CallJournal) -> None:
@@ -159,7 +162,7 @@ ONE_OF_EACH = pytest.mark.parametrize(
 CRASH = """
 import anyio, os, sys
 from pathlib import Path
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 sys.path.insert(0, {root!r})
 from tests.store.test_call_journal import draft
 
@@ -168,7 +171,7 @@ async def main() -> None:
         for number in range(10):
             store.audit.call_journal.enter(draft(number))
         # Recorded, and killed before it has left.
-        entry = AuditEntry(**draft(0), outcome="ok", code=None, duration_ms=1.0, result=None)
+        entry = draft(0).complete(outcome="ok", code=None, duration_ms=1.0, result=None)
         await store.audit.append(entry)
         os.kill(os.getpid(), 9)
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.hostile.attacks import attack
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, AuditFilter, AuditVerdict, open_store
+from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.chain import BEGINNING, link_entries, values_of
 from toolpost.store.scripts import Script, Statement
 

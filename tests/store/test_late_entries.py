@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
+from tests.store.test_call_journal import draft
 from tests.upstreams.behind import HOSTILE
 from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, Way, plugin_of
 from toolpost.app import open_app
@@ -138,11 +139,11 @@ def test_calls_are_journaled_again_once_there_is_room(tmp_path: Path, monkeypatc
     with monkeypatch.context() as full:
         full.setattr(os, "posix_fallocate", _no_space)
         full.setattr(time, "monotonic", lambda: now[0])
-        assert journal.enter({"tool": "a"}) is None
+        assert journal.enter(draft(0)) is None
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    assert journal.enter({"tool": "b"}) is None, "it is not tried for every call"
+    assert journal.enter(draft(1)) is None, "it is not tried for every call"
     now[0] += call_journal.RETRY_S
-    slot = journal.enter({"tool": "c"})
+    slot = journal.enter(draft(2))
     assert slot is not None
     journal.leave(slot)
     journal.close()

@@ -13,8 +13,7 @@ from mcp_types import CallToolResult, TextContent
 
 from tests.loaded import start_loading
 from tests.ways import IN_MEMORY, STATELESS, Way
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.settings import Config
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec

@@ -10,8 +10,7 @@ from typing import Any
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.wires import Wire, duplex_wire, http_wire
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 

@@ -13,8 +13,8 @@ from tests.upstreams.changing import Changing
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.contracts.errors import LoginRequired, UpstreamUnavailable
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams import changes
@@ -97,7 +97,7 @@ async def test_a_list_without_the_tools_of_a_slow_server_has_no_lifetime(tmp_pat
     wait_and_start = f'until [ -e "{gate}" ]; do sleep 0.1; done; exec {shlex.join(changing.command)}'
     slow = ServerSpec(name="maps", command=("sh", "-c", wait_and_start))
     async with (
-        open_app(IN_MEMORY, bundled=False, servers=[hostile(), slow], learn_limit_s=0.0) as app,
+        open_app(IN_MEMORY, bundled=False, servers=[hostile(), slow], options=OpenOptions(learn_limit_s=0.0)) as app,
         open_http(app) as url,
         Client(url, mode=STATELESS) as client,
         client.listen(tools_list_changed=True) as subscription,

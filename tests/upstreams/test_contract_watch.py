@@ -12,9 +12,8 @@ from tests.upstreams.behind import ONE_OF_EACH, gateway, text_of
 from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, WIDENED, Changing
 from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
-from toolpost.app import open_app
+from toolpost.app import App, open_app
 from toolpost.app.reload import follow_lock
-from toolpost.app.running import App
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.lockfile import LockedTool, lock_text
 from toolpost.settings import Config, StoreSettings

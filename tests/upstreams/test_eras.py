@@ -15,8 +15,8 @@ from tests.upstreams.servers.both_eras import make_server
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_questions import Person, client_on
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams.spec import ServerSpec
 
@@ -35,7 +35,9 @@ async def behind(transport: str, **options: Any) -> AsyncIterator[App]:
         else:
             app = await stack.enter_async_context(application_of(make_server(), is_stateless=True))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
-        yield await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
+        yield await stack.enter_async_context(
+            open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60))
+        )
 
 
 @asynccontextmanager
@@ -98,7 +100,7 @@ async def test_so_is_one_of_fastmcp(mode: str, tool: str) -> None:
     pytest.importorskip("fastmcp")
     spec = ServerSpec(name="up", command=loaded(str(SERVERS / "fastmcp_asking.py")), env={"PYTHONPATH": str(ROOT)})
     person = Person()
-    async with open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60) as app:
+    async with open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60)) as app:
         async with client_on(app, Way("memory", mode), **person.callbacks) as client:
             answers = [text_of(await client.call_tool(tool)) for _ in range(2)]
             prompt = await client.get_prompt("up__ask_in_prompt") if mode == STATELESS else None

@@ -26,6 +26,7 @@ from tests.upstreams.wires import Wire, duplex_wire
 from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, Way
 from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import READ_ONLY, Scope
 from toolpost.discovery import View
 from toolpost.settings import StoreSettings
@@ -372,7 +373,9 @@ async def test_an_extension_of_the_sdk_works_through_the_gateway(way: Way, back:
             spec = ServerSpec(
                 name="up", url=await stack.enter_async_context(serving(await stack.enter_async_context(served)))
             )
-        app = await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
+        app = await stack.enter_async_context(
+            open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60))
+        )
         client = await stack.enter_async_context(client_on(app, way, extensions=extensions))
         listed = await client.session.send_request(request, ListedSkills)
         announced, instructions = client.server_capabilities, client.instructions
@@ -390,7 +393,9 @@ async def test_what_a_server_sends_over_http_reaches_the_client_of_its_request(i
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(application_of(skilled._lowlevel_server, is_stateless=True))
         spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(served)))
-        app = await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
+        app = await stack.enter_async_context(
+            open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60))
+        )
         ann, bob = [
             # A client that can be asked is served by a handshake, one of the stateless era without.
             await stack.enter_async_context(

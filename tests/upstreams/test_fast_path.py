@@ -17,7 +17,6 @@ from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lin
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
-from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
@@ -477,7 +476,7 @@ async def test_whatever_the_fast_path_raises_goes_the_ordinary_way(
         assert text_of(await client.call_tool("up__echo", {"text": "a"})) == "a"
         holders: dict[str, Any] = {
             "try_send": app.servers.providers["up"].supervisor,
-            "accepts_quickly": Contract,
+            "accepts_quickly": fast_path,
             "is_open_to": Lock,
             "read_plain_result": fast_path,
             "append_now": AuditExit,
@@ -497,7 +496,7 @@ async def test_a_call_that_gets_a_task_after_it_was_sent_is_journaled_once(
     enter, start_task = CallJournal.enter, fast_path._SentCall.start_task
 
     def note(journal: CallJournal, draft: Any) -> Any:
-        entered.append(draft["tool"])
+        entered.append(draft.tool)
         return enter(journal, draft)
 
     def note_task(sent: Any, answer: object = None) -> None:

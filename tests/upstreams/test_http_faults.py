@@ -26,7 +26,7 @@ from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.waiting import until
 from tests.ways import QUICK_WAYS, STATELESS, Way
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.net import client as http_client
 from toolpost.testing import error_of

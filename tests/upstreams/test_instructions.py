@@ -12,8 +12,7 @@ from tests.upstreams.extended import extending, wire_to
 from tests.upstreams.wires import duplex_wire
 from tests.waiting import until
 from tests.ways import IN_MEMORY, limited
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.caller import Scope
 from toolpost.contracts.compatibility.definition import define_instructions, name_instructions
 from toolpost.contracts.lockfile import LockedTool, lock_text

@@ -13,8 +13,7 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.waiting import until
 from tests.ways import IN_MEMORY, Way, limited
 from tests.wire.callers import refusal
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.errors import LoginRequired
 from toolpost.providers import learning, server_provider

@@ -21,8 +21,8 @@ from tests.upstreams.servers.telling import Telling, telling_app
 from tests.upstreams.test_questions import FRONTS, Person
 from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.endpoints.sdk import subscribers
 from toolpost.store import AuditFilter
@@ -63,7 +63,9 @@ async def telling_behind(back: Way, **options: Any) -> AsyncIterator[App]:
         if back.transport == "http":
             app = await stack.enter_async_context(telling_app(Telling(), is_stateless=back.mode == STATELESS))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
-        yield await stack.enter_async_context(open_app(IN_MEMORY, bundled=False, servers=[spec], learn_limit_s=60))
+        yield await stack.enter_async_context(
+            open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60))
+        )
 
 
 class Ear:
@@ -330,7 +332,7 @@ async def test_a_list_without_a_slow_server_is_followed_by_a_notification(
     wait_and_start = f'until [ -e "{gate}" ]; do sleep 0.1; done; exec {shlex.join(spec.command or ())}'
     slow = replace(spec, command=("sh", "-c", wait_and_start))
     async with (
-        open_app(IN_MEMORY, bundled=False, servers=[slow], learn_limit_s=0.0) as app,
+        open_app(IN_MEMORY, bundled=False, servers=[slow], options=OpenOptions(learn_limit_s=0.0)) as app,
         ear.client(app, way) as client,
         ear.following(client, way),
     ):

@@ -17,8 +17,7 @@ from tests.upstreams.changing import LOOKUP, NARROWED, REWORDED, Changing, with_
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, judged, listed, lock, standing
 from tests.waiting import until
 from tests.ways import Way
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.settings import StoreSettings
 from toolpost.settings.model import DiscoverySettings
 from toolpost.store import AuditFilter

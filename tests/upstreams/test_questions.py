@@ -18,8 +18,8 @@ from tests.upstreams.servers.asking import asking_app
 from tests.upstreams.servers.http_server import serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY, STATELESS, Way, server_environment
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
@@ -90,7 +90,9 @@ async def asking_behind(back: Way, config: Config = IN_MEMORY, **options: Any) -
         else:
             app = await stack.enter_async_context(asking_app(is_stateless=back.mode == STATELESS))
             spec = ServerSpec(name="up", url=await stack.enter_async_context(serving(app)), **options)
-        yield await stack.enter_async_context(open_app(config, bundled=False, servers=[spec], learn_limit_s=60))
+        yield await stack.enter_async_context(
+            open_app(config, bundled=False, servers=[spec], options=OpenOptions(learn_limit_s=60))
+        )
 
 
 @pytest.mark.parametrize("back", BACKS, ids=str)

@@ -14,7 +14,7 @@ from tests.upstreams.behind import gateway
 from tests.upstreams.changing import LOOKUP, NARROWED, Changing
 from tests.waiting import until
 from tests.ways import IN_MEMORY
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.contracts.errors import ToolpostError
 from toolpost.providers import pinned_names
 from toolpost.settings import Config, StoreSettings

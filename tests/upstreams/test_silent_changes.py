@@ -15,7 +15,7 @@ from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, listed
 from tests.waiting import until
 from tests.ways import STATELESS, Way
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.providers import learning
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import error_of

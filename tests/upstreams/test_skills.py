@@ -22,6 +22,7 @@ from tests.upstreams.wires import duplex_wire
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import Scope
 from toolpost.base.ids import ToolName
 from toolpost.cli.lock.states import load_live_tools
@@ -78,7 +79,9 @@ async def test_skills_of_servers_and_plugins_are_listed_together(is_stateless: b
     helpful.skills(tmp_path / "helpful")
     async with (
         skillful(tmp_path, back, "one", "two") as specs,
-        open_app(IN_MEMORY, plugins=[helpful], bundled=False, servers=specs, learn_limit_s=60) as app,
+        open_app(
+            IN_MEMORY, plugins=[helpful], bundled=False, servers=specs, options=OpenOptions(learn_limit_s=60)
+        ) as app,
         open_http(app) as url,
         raw_http(url, is_stateless=is_stateless) as ask,
     ):
@@ -140,7 +143,7 @@ async def test_a_caller_sees_the_skills_of_servers_that_it_sees_whole(tmp_path: 
         write_skill(tmp_path / owner, "refunds")
     async with (
         skillful(tmp_path, "stdio", "one", "two") as specs,
-        open_app(IN_MEMORY, bundled=False, servers=specs, learn_limit_s=60) as app,
+        open_app(IN_MEMORY, bundled=False, servers=specs, options=OpenOptions(learn_limit_s=60)) as app,
     ):
         seen = {}
         for pattern in ("two__*", "two__get_*", "!two__skills/*"):

@@ -19,7 +19,7 @@ from tests.upstreams.conftest import running
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.settings import StoreSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of

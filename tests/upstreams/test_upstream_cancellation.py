@@ -15,6 +15,7 @@ from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.testing import error_of
 from toolpost.upstreams import supervisor
 from toolpost.upstreams.peer import Peer
@@ -76,7 +77,7 @@ async def test_a_server_reads_the_reason_of_the_client(back: str, has_middleware
     steps = [_pass_on] if has_middleware else []
     async with serving(server) as url:
         spec = hostile(log=log) if back == "stdio" else ServerSpec(name="up", url=url)
-        async with open_app(IN_MEMORY, bundled=False, servers=[spec], middleware=steps) as app:
+        async with open_app(IN_MEMORY, bundled=False, servers=[spec], options=OpenOptions(middleware=steps)) as app:
             async with duplex_wire(app, {}, is_stateless=True) as wire, anyio.create_task_group() as tasks:
                 name, arguments = ("up__sleep", {"seconds": 60}) if back == "stdio" else ("up__never", {})
                 params = {"name": name, "arguments": arguments, "_meta": ENVELOPE}

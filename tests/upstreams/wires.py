@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from tests.ways import ENVELOPE, STATELESS
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.discovery import EVERYTHING, View

@@ -22,9 +22,8 @@ from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of, server_environment
 from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
 from toolpost.app.reload import apply_config, follow_config
-from toolpost.app.running import App
 from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING, View

@@ -13,8 +13,7 @@ from anyio.abc import SocketStream
 from tests.hostile.attacks import attack
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.settings.model import HttpSettings
 from toolpost.store import AuditFilter
 

@@ -27,10 +27,9 @@ from tests.wire.callers import ERAS, client_of, names
 from tests.wire.test_callers import LISTING, OPENING
 from tests.wire.test_callers import ask as send
 from tests.wire.test_visibility import small
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
 from toolpost.app.callers import read_callers
 from toolpost.app.reload import apply_config
-from toolpost.app.running import App
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth import oauth_keys, roster
 from toolpost.settings import Config, load_config

@@ -19,8 +19,8 @@ from tests.upstreams.test_notifications import Ear
 from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -555,7 +555,7 @@ async def test_middleware_sees_and_replaces_content() -> None:
             return result.replace(content=[{"type": "text", "text": "(blurred)"}])
         return result
 
-    async with open_app(IN_MEMORY, plugins=[plugin], bundled=False, middleware=[blur]) as app:
+    async with open_app(IN_MEMORY, plugins=[plugin], bundled=False, options=OpenOptions(middleware=[blur])) as app:
         async with client_on(app, Way("memory", STATELESS)) as client:
             await client.list_tools()
             image = await client.call_tool("offers__image")

@@ -9,8 +9,7 @@ import pytest
 
 from tests.ways import BEHAVIOURS, IN_MEMORY, plugin_of
 from tests.wire.test_bad_input import RawHttp
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.endpoints.http import sessions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -18,8 +18,7 @@ from mcp.shared.exceptions import MCPError
 from tests.loaded import loaded
 from tests.upstreams.behind import SERVERS, hostile
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.discovery import View
 from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.protocol.era import REVISIONS

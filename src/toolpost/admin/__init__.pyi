@@ -1,4 +1,3 @@
-from toolpost.admin.servers import ACTIONS as ACTIONS
 from toolpost.admin.servers import act_on_server as act_on_server
 from toolpost.admin.servers import report_process as report_process
 from toolpost.admin.servers import report_server as report_server

@@ -1,6 +1,16 @@
-"""A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name."""
+"""A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name.
 
-from toolpost.app.open import open_app, open_asgi, open_http, serve_on_stdio, specs_of
-from toolpost.app.running import App
+app       a running gateway, its health and metrics
+open      the order of opening
+assemble  what is made with what
+loading   parts and plugins: found, loaded, opened
+specs     the servers that are configured
+serve     over HTTP, as an ASGI application, on stdio
+refresh   catalog and listing after a change
+reload    a changed configuration and lock
+callers   the callers that are configured
+"""
 
-__all__ = ["App", "open_app", "open_asgi", "open_http", "serve_on_stdio", "specs_of"]
+from toolpost.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -14,11 +14,13 @@ from toolpost.endpoints.auth.roster import (
     UNMAPPED_CALLER,
     CallerTable,
     KnownCaller,
+    Roster,
     TokenIssuer,
     TokenVerifier,
     digest_of,
 )
 from toolpost.endpoints.sdk.lazy import resource_server
+from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.settings.callers import (
     CallerSettings,
@@ -64,6 +66,14 @@ def mode_scope(config: Config, mode: Mode) -> Scope:
     if mode == "test":
         return Scope(tags=frozenset({TEST_TAG}))
     return Scope(tools=tuple(config.modes.minimal)) if mode == "minimal" else UNLIMITED
+
+
+def note_needs(roster: Roster, servers: Servers) -> bool:
+    """Note what servers need to know of callers; returns whether that is new. It takes effect with `roster.replace`."""
+    before = roster.has_caller_credentials, roster.keeps_tokens
+    now = servers.has_caller_credentials, servers.exchanges_callers_tokens
+    roster.has_caller_credentials, roster.keeps_tokens = now
+    return now != before
 
 
 def read_callers(config: Config, before: CallerTable | None = None, login: TokenIssuer | None = None) -> CallerTable:

@@ -11,9 +11,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.app.callers import read_callers
-from toolpost.app.open import specs_of
-from toolpost.app.running import EVERY_SERVER, App
+from toolpost.app.app import App
+from toolpost.app.callers import note_needs, read_callers
+from toolpost.app.refresh import EVERY_SERVER
+from toolpost.app.specs import specs_of
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.stamps import Stamp, read_stamp
@@ -136,10 +137,8 @@ async def _read_members(app: App, config: Config) -> CallerTable:
 def _replace_callers(app: App, config: Config, members: CallerTable) -> None:
     app.changes.config = config
     is_same = members == app.roster.members
-    needs = app.servers.has_caller_credentials, app.servers.exchanges_callers_tokens
-    if is_same and needs == (app.roster.has_caller_credentials, app.roster.keeps_tokens):
+    if not note_needs(app.roster, app.servers) and is_same:
         return
-    app.roster.has_caller_credentials, app.roster.keeps_tokens = needs
     before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
     app.roster.replace(members)
     app.changes.note(EVERY_SERVER)

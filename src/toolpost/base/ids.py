@@ -53,7 +53,7 @@ def new_call_id() -> CallId:
 def new_trace_id() -> TraceId:
     """Return a W3C trace id, for a call that came without one."""
     # Only uniqueness matters here: `os.urandom` would cost every call a system call.
-    return TraceId(f"{_random.getrandbits(128):032x}")
+    return TraceId(_random.getrandbits(128).to_bytes(16, "big").hex())
 
 
 def make_full_name(provider: str, name: str) -> ToolName:

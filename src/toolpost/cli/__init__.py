@@ -1,4 +1,6 @@
-"""The `toolpost` command line. Only what `--help` needs is imported at once; a command's module is imported when it runs.
+"""The `toolpost` command line. A command's module is imported when it runs.
+
+The stub lists what commands of parts share with ours: to serve, and to call a tool in this process.
 
 main                    the `toolpost` command: a table of lazily imported sub-commands, by heading
 serve, plugin_reload    `serve`, and its `--reload`
@@ -13,6 +15,7 @@ Options, tables and failures are in `toolpost.terminal`, and so are the names th
 of parts are in `toolpost.parts.*.commands`.
 """
 
-from toolpost.cli.main import main
+from toolpost.base.lazy_names import lazy_names
+from toolpost.cli.main import main as main  # at once: it has the name of its module
 
-__all__ = ["main"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

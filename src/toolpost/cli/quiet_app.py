@@ -9,8 +9,8 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog
@@ -55,13 +55,15 @@ async def open_quiet_app(
     with redirect_stdout(sys.stderr):
         async with open_app(
             config,
-            for_one_command=True,
-            enforces_lock=enforces_lock,
             servers=servers,
-            tool=tool,
-            credentials_of=credentials_of,
-            learn_limit_s=LEARN_LIMIT_S,
-            on_wait=print_waiting,
+            options=OpenOptions(
+                for_one_command=True,
+                enforces_lock=enforces_lock,
+                tool=tool,
+                credentials_of=credentials_of,
+                learn_limit_s=LEARN_LIMIT_S,
+                on_wait=print_waiting,
+            ),
         ) as app:
             yield app
 

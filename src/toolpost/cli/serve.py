@@ -12,9 +12,9 @@ from typing import Any, Final
 import anyio
 import click
 
-from toolpost.app import open_app, open_http, serve_on_stdio
+from toolpost.app import App, open_app, open_http, serve_on_stdio
+from toolpost.app.open import OpenOptions
 from toolpost.app.reload import apply_config, follow_config, follow_lock
-from toolpost.app.running import App
 from toolpost.base.events import event
 from toolpost.base.version import __version__
 from toolpost.cli.logs.files import write_log_files
@@ -36,7 +36,6 @@ _log = logging.getLogger("toolpost.serve")
 MANY_TOOLS: Final = 100
 """Above this number of tools, `--mode automatic` is suggested at the start."""
 
-STDIO_CLASH: Final = "--stdio cannot be used with --listen or --json"
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
 WhileServing = Callable[[App, str, "Stop"], AbstractAsyncContextManager[None]]
@@ -126,8 +125,7 @@ def serve(
     configuration, as a change of the file does. With --reload, clients stay connected and are notified of changed lists, and
     tracebacks have the lines of a plugin alone.
     """
-    if stdio and (listen or as_json):
-        raise click.UsageError(STDIO_CLASH)
+    check_serve_options(stdio=stdio, listen=listen, as_json=as_json)
     level = "debug" if is_debugging() else log_level
     set_up_logging(level, log_format, of_author=reload and level != "debug")
     if log_format == "text" and level != "debug" and not reload:
@@ -149,6 +147,12 @@ def serve(
     run_async(serve_until_stopped, config, wire, ServeOutput(log_format=log_format, as_json=as_json), source)
 
 
+def check_serve_options(*, stdio: bool, listen: str | None, as_json: bool) -> None:
+    """Raise a usage error for options of HTTP beside `--stdio`."""
+    if stdio and (listen or as_json):
+        raise click.UsageError("--stdio cannot be used with --listen or --json")
+
+
 @asynccontextmanager
 async def _do_nothing(_app: App, _url: str, _stop: "Stop") -> AsyncIterator[None]:
     yield
@@ -164,7 +168,10 @@ async def serve_until_stopped(
     """Serve on stdio if there is a `wire`, else over HTTP, until a signal or `while_serving` requests a stop."""
     stop = Stop()
     with on_signals(stop.request_stop), _without_collections():
-        async with open_app(config, config_path=source.path) as app, _follow_changes(app, source, stop):
+        async with (
+            open_app(config, options=OpenOptions(config_path=source.path)) as app,
+            _follow_changes(app, source, stop),
+        ):
             stop.app = app
             if source.follow is None:
                 # A file that is followed can still be repaired; what `serve` is asked for must be there.

@@ -36,7 +36,6 @@ TEXT = "text"
 """The format of results that are sent as the string that they are; all others are JSON."""
 NAME_LIMIT = 64
 
-_encode = msgspec.json.Encoder().encode
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
@@ -110,14 +109,6 @@ class Contract:
         The time is not bounded: do not call it on the event loop with a schema from outside.
         """
         return find_issues(self.arguments_schema, arguments)
-
-    def accepts_quickly(self, arguments: Json) -> bool:
-        """Return True if arguments are valid and that is certain to be found quickly; False does not mean invalid."""
-        schema = self.arguments_schema
-        try:
-            return len(_encode(arguments)) <= schema.inline_limit_bytes and schema.is_valid(arguments)
-        except (RecursionError, TypeError, ValueError):
-            return False
 
     @property
     def annotations(self) -> Mapping[str, Any]:

@@ -7,7 +7,8 @@ import rfc8785
 
 from toolpost.base.ids import Digest, Json
 
-_sorted = msgspec.json.Encoder(order="sorted")
+encode_sorted = msgspec.json.Encoder(order="sorted").encode
+"""Encodes compact JSON with sorted keys, which `quick_digest` digests."""
 
 
 def canonical_digest(value: Json) -> Digest:
@@ -32,7 +33,7 @@ def _as_doubles(value: Json) -> Json:
 
 def quick_digest(value: Json) -> Digest:
     """Digest compact JSON with sorted keys, at a tenth of the cost of RFC 8785; used for arguments and listings."""
-    return digest_of_bytes(_sorted.encode(value))
+    return digest_of_bytes(encode_sorted(value))
 
 
 def digest_of_bytes(data: bytes) -> Digest:

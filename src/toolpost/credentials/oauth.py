@@ -544,9 +544,10 @@ def _make_late_error() -> UpstreamUnavailable:
 class Authorizations:
     """The authorizations of all servers of one gateway."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, subjects: SubjectTokens | None = None) -> None:
+        """`subjects` has the tokens of callers, for servers that take one in exchange."""
         self.vault = vault
-        self.subjects = SubjectTokens()
+        self.subjects = SubjectTokens() if subjects is None else subjects
         self._known: dict[tuple[str, str], Authorization] = {}
 
     def of(self, spec: ServerSpec) -> Authorization | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, Json
+from toolpost.credentials.pending_logins import Logins
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
@@ -74,6 +75,7 @@ class Host:
     for_one_command: bool = False
     """Whether the gateway is open for a single command: nothing needs to be watched or prepared for later."""
     _gateway: Gateway | None = field(default=None, init=False)
+    _logins: Logins | None = field(default=None, init=False)
 
     @property
     def gateway(self) -> Gateway:
@@ -82,10 +84,17 @@ class Host:
             raise RuntimeError("The gateway is not open yet: use `host.gateway` in a Background, a guard or a handler.")
         return self._gateway
 
-    def set_gateway(self, gateway: Gateway) -> None:
+    @property
+    def logins(self) -> Logins:
+        """Where people log in at servers, and at what a part names in `LoginTargets`; there when the gateway is."""
+        if self._logins is None:
+            raise RuntimeError("The gateway is not open yet: use `host.logins` in a Background or a tool.")
+        return self._logins
+
+    def set_gateway(self, gateway: Gateway, logins: Logins) -> None:
         """Set the gateway, once. It is made with what parts contribute, so parts cannot have it when they open."""
         assert self._gateway is None
-        self._gateway = gateway
+        self._gateway, self._logins = gateway, logins
 
     def wants_plugin(self, name: str) -> bool:
         """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone."""

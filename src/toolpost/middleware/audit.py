@@ -22,7 +22,9 @@ from toolpost.contracts.errors import (
 )
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult, NextStep
-from toolpost.store import AuditEntry, AuditLog, Outcome
+from toolpost.store import AuditEntry, Outcome
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditDraft
 
 LARGE_BYTES: Final = 1 << 20
 """The digest of a larger result is computed in a thread: that of 16 MB takes 45 ms."""
@@ -49,8 +51,8 @@ class AuditEnter:
             # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
             prepare_entry(call)
-            assert call.pending_entry is not None
-            call.journal_slot = self._call_journal.enter(call.pending_entry.keywords)
+            assert call.draft is not None
+            call.journal_slot = self._call_journal.enter(call.draft)
             if before is not None:
                 self._call_journal.leave(before)
         call.has_entered = True
@@ -173,11 +175,11 @@ class AuditExit:
         digest: Digest | None = None,
     ) -> AuditEntry:
         """Make the entry of a call that has ended: its duration is until now. `digest` is that of the result, if it is known."""
-        if call.pending_entry is None:
+        if call.draft is None:
             prepare_entry(call)
-        assert call.pending_entry is not None
+        assert call.draft is not None
         call.answered_ns = time.monotonic_ns()
-        return call.pending_entry(
+        return call.draft.complete(
             outcome=outcome,
             code=code.value if code else None,
             duration_ms=round(call.duration_ms, 3),
@@ -213,9 +215,13 @@ def _outcome_of(call: Call, error: ToolpostError) -> Outcome:
 
 
 def format_time(at: float) -> str:
-    """Format a Unix time as ISO 8601 with milliseconds. The part up to the second is cached: calls of one second share it."""
-    second = int(at)
-    return f"{_format_second(second)}.{int((at - second) * 1000):03d}Z"
+    """Format a Unix time as ISO 8601 with milliseconds. Cached: under load, calls share a millisecond."""
+    return _format_millisecond(int(at * 1000))
+
+
+@lru_cache(maxsize=4)
+def _format_millisecond(at_ms: int) -> str:
+    return f"{_format_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=4)
@@ -225,9 +231,11 @@ def _format_second(second: int) -> str:
 
 def prepare_entry(call: Call) -> None:
     """Draft the entry of a call that has begun, while the tool runs and there is time for it."""
-    contract, caller = call.tool.contract, call.caller
-    call.pending_entry = partial(
-        AuditEntry,
+    contract, caller, arguments = call.tool.contract, call.caller, redact(call.arguments)
+    encoded, call.encoded_arguments = call.encoded_arguments, None
+    if arguments is not call.arguments:
+        encoded = None  # it has what the audit must not see
+    call.draft = AuditDraft(
         at_utc=format_time(call.at),
         call_id=call.id,
         trace_id=call.trace_id,
@@ -238,5 +246,5 @@ def prepare_entry(call: Call) -> None:
         contract=contract.digest,
         schema_version=contract.terms.schema_version,
         tooling_version=contract.terms.tooling_version,
-        arguments=quick_digest(redact(call.arguments)),
+        arguments=quick_digest(arguments) if encoded is None else digest_of_bytes(encoded),
     )

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import anyio
@@ -18,7 +17,7 @@ from toolpost.middleware.deadline import LightCancelScope
 from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
-from toolpost.store import AuditEntry
+from toolpost.store.audit_values import AuditDraft
 from toolpost.store.call_journal import Slot
 from toolpost.upstreams.server_requests import ClientChannel
 
@@ -34,8 +33,11 @@ class Call:
         "caller",
         "checked_ns",
         "context",
+        "draft",
+        "encoded_arguments",
         "ends_at",
         "has_entered",
+        "has_own_timer",
         "id",
         "is_counted",
         "is_logged",
@@ -43,7 +45,6 @@ class Call:
         "listed_definition",
         "locked_ns",
         "observed",
-        "pending_entry",
         "progress",
         "queued_ns",
         "recorded_ns",
@@ -102,30 +103,29 @@ class Call:
         # The deadline counts from admission, so that time spent waiting for a lock is part of it.
         self.ends_at = self.started + tool.contract.timeout_s
         self.scope: LightCancelScope | anyio.CancelScope = (
-            LightCancelScope(self.ends_at)
-            if tool.is_remote and not has_user_steps
-            else anyio.CancelScope(deadline=self.ends_at)
+            LightCancelScope() if tool.is_remote and not has_user_steps else anyio.CancelScope()
         )
+        """`Deadline` cancels it."""
+        self.has_own_timer = False
+        """Whether the scope has its deadline itself, since the clock was stopped once."""
         self.has_entered = False
         """Whether it passed every check, so that the tool may have had an effect."""
         self.running_middleware: str | None = None
         """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
-        self.pending_entry: partial[AuditEntry] | None = None
-        """Makes its audit entry, given the outcome; prepared while the tool runs."""
+        self.encoded_arguments: bytes | None = None
+        """The arguments as they were validated, as JSON with sorted keys; None again when its entry is drafted."""
+        self.draft: AuditDraft | None = None
+        """The part of its audit entry that is known before the outcome."""
         self.journal_slot: Slot | None = None
         """Where it is in the journal of calls in flight."""
         # When it reached each step, in nanoseconds of the monotonic clock; 0 for one that it has not reached. A step that comes
         # twice, as when a middleware retries, counts the last time.
-        self.queued_ns = 0
-        """It asked for the lock of its tool. A `parallel` tool has none, and the fast path takes no call that needs one."""
-        self.locked_ns = 0
-        """It has the lock, or needs none, and its arguments are validated next. 0 on the fast path, which validates at once."""
-        self.checked_ns = 0
-        """It passed every check, and its tool is run next."""
-        self.answered_ns = 0
-        """The result or the error is there, and the audit entry is written next."""
-        self.recorded_ns = 0
-        """The audit entry is committed."""
+        # - queued: it asked for the lock of its tool. A `parallel` tool has none, and the fast path takes no call that needs one.
+        # - locked: it has the lock, or needs none; its arguments are validated next. 0 on the fast path, which validates first.
+        # - checked: it passed every check, and its tool is run next.
+        # - answered: the result or the error is there, and the audit entry is written next.
+        # - recorded: the audit entry is committed.
+        self.queued_ns = self.locked_ns = self.checked_ns = self.answered_ns = self.recorded_ns = 0
         self.observed: Any = None
         """What an observer keeps of it while it runs; None without one."""
         self.requested_name: str | None = None
@@ -183,6 +183,7 @@ class Call:
         scope = self.scope
         assert isinstance(scope, anyio.CancelScope)
         began = time.monotonic()
+        self.has_own_timer = True
         scope.deadline = math.inf
         self.ends_at += at_most_s
         try:

@@ -23,6 +23,7 @@ from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import read_plain_result
+from toolpost.middleware.validate import accepts_quickly
 from toolpost.upstreams.transport import SentRequest
 
 _log = logging.getLogger("toolpost.fast_path")
@@ -66,7 +67,7 @@ class FastPath:
                 or call.scope.cancel_called
                 or tool.contract.timeout_s <= TASK_AFTER_S
                 or not self.lock.is_open_to(call)
-                or not tool.contract.accepts_quickly(call.arguments)
+                or not accepts_quickly(call)
             ):
                 return False
             # Before the request is sent: the server may act on it at once.
@@ -79,13 +80,12 @@ class FastPath:
             return False
         # The server is at work from here on: nothing below may raise.
         sent_call = _SentCall(call, delivery, sent, self)
-        loop = asyncio.get_running_loop()
         if self._timer is None:
             # One timer for all calls: setting and clearing one for each would cost more than it saves.
-            self._timer = loop.call_later(TASK_AFTER_S, self._start_overdue_tasks)
+            self._timer = asyncio.get_running_loop().call_later(TASK_AFTER_S, self._start_overdue_tasks)
         if self.has_single_call:
             # After whatever else is ready in this turn of the loop.
-            loop.call_soon(sent_call.spin)
+            asyncio.get_running_loop().call_soon(sent_call.spin)
         return True
 
     @property
@@ -134,7 +134,7 @@ class _SentCall:
         sent.pending.on_answer = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
-        if call.pending_entry is None:
+        if call.draft is None:
             prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:

@@ -13,7 +13,7 @@ from toolpost.contracts.contract import Contract
 from toolpost.fairness import Callers, Shares
 from toolpost.middleware.audit import AuditEnter, AuditExit
 from toolpost.middleware.call import Call
-from toolpost.middleware.deadline import apply_deadline
+from toolpost.middleware.deadline import Deadline
 from toolpost.middleware.dispatch import dispatch
 from toolpost.middleware.fast_path import Delivery, FastPath
 from toolpost.middleware.interface import (
@@ -27,7 +27,7 @@ from toolpost.middleware.lock import Lock
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ProvidedTool
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 from toolpost.upstreams.validation.pool import Validators
 
 _log = logging.getLogger("toolpost.middleware")
@@ -72,6 +72,7 @@ class Pipeline:
         self._validation = Validation(validators)
         self._audit_enter = AuditEnter(audit_log, unjournaled)
         self._audit = AuditExit(audit_log, on_recorded)
+        self._deadline = Deadline()
         self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
@@ -138,7 +139,7 @@ class Pipeline:
         return _compose(
             [
                 self._audit,  # acts last, and outside the deadline: a refused or cancelled call is recorded too
-                apply_deadline,
+                self._deadline,
                 *([UserMiddleware(middleware, validation)] if middleware else ()),
                 # A guard may ask people: arguments that are not valid must not get that far.
                 *([partial(_validate_first, validation=validation)] if guards else ()),
@@ -169,9 +170,10 @@ def _compose(steps: Sequence[Step], checks: Sequence[Check], last: NextStep) -> 
     """Chain steps, outermost first, with the checks and `last` behind them."""
 
     def run_checks(call: Call) -> Awaitable[CheckedResult]:
-        for number, check in enumerate(checks, 1):
+        for check in checks:
             if (pending := check(call)) is not None:
-                return _run_rest_later(call, pending, _compose((), checks[number:], last))
+                left = checks[checks.index(check) + 1 :]
+                return _run_rest_later(call, pending, _compose((), left, last))
         return last(call)
 
     chain: NextStep = run_checks

@@ -7,13 +7,13 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.contract import Contract
+from toolpost.contracts.digest import encode_sorted
 from toolpost.contracts.errors import InvalidArguments, InvalidResult
 from toolpost.contracts.issues import Issue, find_issues_quickly, issues_of_unencodable
 from toolpost.contracts.schema import Schema
 from toolpost.middleware.call import Call
 from toolpost.upstreams.validation.pool import Validators
 
-_encode = msgspec.json.Encoder().encode
 _ANY_TEXT: Final = {"type": "string"}
 
 
@@ -26,8 +26,9 @@ class Validation:
     def validate_arguments(self, call: Call) -> Awaitable[None] | None:
         """Raise `InvalidArguments`, or return an awaitable that does if the check cannot be made at once."""
         schema = call.tool.contract.arguments_schema
+        call.encoded_arguments = None
         try:
-            encoded = _encode(call.arguments)
+            call.encoded_arguments = encoded = encode_sorted(call.arguments)
         except (RecursionError, TypeError, ValueError) as error:
             raise _invalid_arguments(call.tool.contract, issues_of_unencodable(error)) from error
         issues = find_issues_quickly(schema, call.arguments, len(encoded))
@@ -82,6 +83,16 @@ class Validation:
     ) -> None:
         if issues := await self._validators.find_issues(schema, bytes(encoded), provider=call.tool.provider):
             raise _invalid_result(call.tool.contract, issues, result, content_of())
+
+
+def accepts_quickly(call: Call) -> bool:
+    """Return True if arguments are valid and that is certain to be found quickly; False does not mean invalid."""
+    schema = call.tool.contract.arguments_schema
+    try:
+        call.encoded_arguments = encoded = encode_sorted(call.arguments)
+        return len(encoded) <= schema.inline_limit_bytes and schema.is_valid(call.arguments)
+    except (RecursionError, TypeError, ValueError):
+        return False
 
 
 def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArguments:

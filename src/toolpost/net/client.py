@@ -216,7 +216,7 @@ class HttpClient:
             self._write(started)
         else:
             if not self._outgoing:
-                asyncio.get_running_loop().call_soon(self._write_all)
+                connection.loop.call_soon(self._write_all)
             self._outgoing.append(started)
         return started
 
@@ -428,7 +428,7 @@ class HttpClient:
     def _pop_idle(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
-            now = asyncio.get_running_loop().time()
+            now = connection.loop.time()
             idle_s = now - connection.idle_since_s
             if idle_s < TRUST_LIMIT_S or connection.may_be_used(idle_s, limit_s=_idle_times.find(self._address, now)):
                 return connection
@@ -439,11 +439,10 @@ class HttpClient:
         if not connection.is_reusable() or self._is_closed:
             connection.drop()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since_s = loop.time()
+        connection.idle_since_s = connection.loop.time()
         self._idle.append(connection)
         if self._sweep_timer is None:
-            self._sweep_timer = loop.call_later(self._idle_s, self._sweep)
+            self._sweep_timer = connection.loop.call_later(self._idle_s, self._sweep)
 
     def _sweep(self) -> None:
         """Close connections that were idle for `idle_s`. One timer serves all of them, so that a request needs none."""

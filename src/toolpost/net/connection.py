@@ -107,7 +107,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.idle_since_s = 0.0
         self._owner = owner
         self._limits = limits
-        self._loop = loop
+        self.loop = loop
         self._parser = httptools.HttpResponseParser(self)
         self.answer: asyncio.Future[Response] | None = None
         """The answer to the request in flight; None if there is none."""
@@ -136,7 +136,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def begin(self, on_event: EventListener | None, *, is_head_method: bool = False) -> asyncio.Future[Response]:
         """Prepare for a request, which `write` must follow; returns the future of its answer."""
         self._reset(on_event, is_head_method=is_head_method)
-        self.answer = self._loop.create_future()
+        self.answer = self.loop.create_future()
         return self.answer
 
     def write(self, request: bytes) -> bool:
@@ -288,7 +288,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             except EventTooLarge:
                 raise _make_size_error("event", self._limits.body) from None
             if self._events.is_enough and self._close_timer is None:
-                self._close_timer = self._loop.call_later(STREAM_CLOSE_DELAY_S, self._end_stream)
+                self._close_timer = self.loop.call_later(STREAM_CLOSE_DELAY_S, self._end_stream)
             return
         if len(self._body) + len(data) > self._limits.body:
             raise _make_size_error("body", self._limits.body)

@@ -37,7 +37,6 @@ from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, 
 from toolpost.upstreams.server_requests import Sampler
 
 if TYPE_CHECKING:
-    from toolpost.credentials.pending_logins import Logins
     from toolpost.providers.watched import WatchedTools
 
 _log = logging.getLogger("toolpost.plugins")
@@ -161,19 +160,18 @@ class Plugins:
         tags: Mapping[str, Iterable[str]] = MappingProxyType({}),
         notify: Callable[[Notification], None] = lambda _: None,
         on_change: Callable[[Collection[str]], None] = lambda _: None,
+        find_sampler: Callable[[], Sampler | None] = lambda: None,
     ) -> None:
         """Take limits for all tools; `chosen` are plugins that are served alone, whose tools have no prefix.
 
         `tags` are those of plugins, by name. `notify` sends notifications to clients; `on_change` is called with the name of a
-        plugin whose tools have changed.
+        plugin whose tools have changed. `find_sampler` is asked, when a plugin is loaded, for what answers sampling for plugins
+        whose client does not.
         """
         self._tags = tags
         self._notify = notify
         self._on_change = on_change
-        self.sampler: Sampler | None = None
-        """Answers sampling for plugins whose client does not; set before plugins are loaded."""
-        self.logins: Logins | None = None
-        """Where people log in; set once servers are there."""
+        self._find_sampler = find_sampler
         self._holder: WatchedTools | None = None
         self._chosen = chosen
         self.plugins: list[LoadedPlugin] = []
@@ -513,7 +511,7 @@ class Plugins:
             plugin=loaded.name,
             notify=self._notify,
             tags=self.tags_of(loaded.name),
-            sampler=self.sampler,
+            sampler=self._find_sampler(),
         )
         loaded.contents = PluginContents(
             loaded.name,

@@ -1,14 +1,11 @@
-from toolpost.store.audit import AuditLog as AuditLog
 from toolpost.store.audit import record_entries as record_entries
 from toolpost.store.audit_values import AuditEntry as AuditEntry
 from toolpost.store.audit_values import AuditFilter as AuditFilter
 from toolpost.store.audit_values import AuditRecord as AuditRecord
-from toolpost.store.audit_values import AuditVerdict as AuditVerdict
 from toolpost.store.audit_values import Outcome as Outcome
 from toolpost.store.base import Store as Store
 from toolpost.store.base import open_store as open_store
 from toolpost.store.base import store_exists as store_exists
-from toolpost.store.base import verify_audit as verify_audit
 from toolpost.store.key_values import KeyValueStore as KeyValueStore
 from toolpost.store.part_migrations import open_part_store as open_part_store
 from toolpost.store.scripts import NOW as NOW

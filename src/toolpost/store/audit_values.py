@@ -11,8 +11,8 @@ Outcome = Literal["ok", "error", "refused", "cancelled", "lost"]
 """`lost`: the gateway ended while the tool ran, so that what became of the call is not known."""
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is recorded of a call. Arguments and result are there as digests only."""
+class AuditDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of a call before it is dispatched."""
 
     at_utc: str
     """When the call arrived: ISO 8601 with milliseconds and `Z`."""
@@ -28,6 +28,30 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tooling_version: str
     arguments: str
     """The digest of the arguments."""
+
+    def complete(self, *, outcome: Outcome, code: str | None, duration_ms: float, result: str | None) -> "AuditEntry":
+        """Return the entry of a call that has ended."""
+        return AuditEntry(
+            at_utc=self.at_utc,
+            call_id=self.call_id,
+            trace_id=self.trace_id,
+            caller=self.caller,
+            tool=self.tool,
+            source=self.source,
+            contract=self.contract,
+            schema_version=self.schema_version,
+            tooling_version=self.tooling_version,
+            arguments=self.arguments,
+            outcome=outcome,
+            code=code,
+            duration_ms=duration_ms,
+            result=result,
+        )
+
+
+class AuditEntry(AuditDraft, frozen=True, kw_only=True, gc=False):
+    """What is recorded of a call. Arguments and result are there as digests only."""
+
     outcome: Outcome
     code: str | None
     """The `ErrorCode`, if it failed."""

@@ -26,16 +26,16 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.state_folder import make_folder
 from toolpost.contracts.errors import StoreUnavailable
-from toolpost.store.audit_values import AuditEntry
+from toolpost.store.audit_values import AuditDraft, AuditEntry
 
 if sys.platform != "win32":
     import fcntl
@@ -56,7 +56,7 @@ _END: Final = b"\0"
 """Stands after the JSON of a call, which never holds it: JSON escapes it."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(AuditDraft).decode
 
 Slot = tuple[int, int]
 """The first block of a slot, and how many it has."""
@@ -81,7 +81,7 @@ class CallJournal:
         """Until when no file is made; a disk may have room again."""
         self._is_reported = False
 
-    def enter(self, draft: Mapping[str, Any]) -> Slot | None:
+    def enter(self, draft: AuditDraft) -> Slot | None:
         """Write what is known of a call before it is dispatched; None where no journal can be made, which is logged once.
 
         Raises StoreUnavailable if there is a journal and no space for the call.
@@ -240,6 +240,6 @@ def _entries_in(fd: int) -> Iterator[AuditEntry]:
                 yield lost_entry(_decode(data[start + 1 : data.find(_END, start + 1)]))
 
 
-def lost_entry(draft: Mapping[str, Any]) -> AuditEntry:
+def lost_entry(draft: AuditDraft) -> AuditEntry:
     """Return the entry of a call that entered and never left: what it returned, and how long it took, is not known."""
-    return AuditEntry(**draft, outcome="lost", code=None, duration_ms=0.0, result=None)
+    return draft.complete(outcome="lost", code=None, duration_ms=0.0, result=None)

@@ -11,8 +11,7 @@ from typing import Any
 from mcp import Client
 from mcp_types import CallToolResult
 
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.authoring import Plugin
 from toolpost.base.ids import Json, JsonObject
 from toolpost.endpoints.memory import open_memory_endpoint

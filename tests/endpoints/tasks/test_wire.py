@@ -22,8 +22,7 @@ from tests.upstreams.behind import hostile
 from tests.upstreams.test_questions import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, WAYS, Way, plugin_of, stdio_peer, stdio_server
 from tests.wire.callers import Project
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint

@@ -11,8 +11,7 @@ import pytest
 
 from tests.parts.agents.asking import ADA, asked, at_work, desk
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.parts.agents import TextChunk, TurnEvent
 from toolpost.parts.agents.agent import AgentGone, AgentSpec, SessionOptions

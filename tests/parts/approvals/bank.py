@@ -9,8 +9,7 @@ from mcp import Client
 
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Context, Plugin
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id

@@ -18,8 +18,7 @@ from tests.hostile.attacks import attack, longest_stretch_s
 from tests.parts.approvals.bank import approvals_of, bank, cast, refused, requiring
 from tests.proofs import proves
 from tests.ways import STATELESS, Way
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.contracts.errors import BadConfiguration, Forbidden, InvalidRequest, QueueOverloaded
 from toolpost.parts.approvals import PART
 from toolpost.parts.approvals import peers as peers_module

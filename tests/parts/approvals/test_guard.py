@@ -18,8 +18,7 @@ from tests.upstreams.behind import hostile
 from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
-from toolpost.app import open as open_module
-from toolpost.app import open_app
+from toolpost.app import loading, open_app
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Scope
 from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
@@ -717,7 +716,7 @@ async def test_rules_without_tables_stop_the_gateway(monkeypatch: pytest.MonkeyP
         replace(part, migrations="toolpost.parts.approvals") if part.name == "approvals" else part
         for part in bundled_parts()
     ]
-    monkeypatch.setattr(open_module, "bundled_parts", lambda: without)  # a package without any
+    monkeypatch.setattr(loading, "bundled_parts", lambda: without)  # a package without any
     with pytest.raises(BadConfiguration, match="cannot be enforced"):
         async with served(requiring(), bank([])):
             pass

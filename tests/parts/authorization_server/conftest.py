@@ -18,8 +18,7 @@ import pytest
 from tests.postgres import Postgres
 from tests.ways import BEHAVIOURS, plugin_of
 from toolpost import Plugin
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base import passphrase
 from toolpost.parts.authorization_server import PART
 from toolpost.settings import Config, load_config

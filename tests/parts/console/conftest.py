@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from tests.postgres import Postgres
-from toolpost.app import open_app, open_http
+from toolpost.app import App, open_app, open_http
+from toolpost.app.open import OpenOptions
 from toolpost.app.reload import follow_config, follow_lock
-from toolpost.app.running import App
 from toolpost.authoring import Plugin
 from toolpost.parts.console.gateway_id import make_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
@@ -86,7 +86,7 @@ def site(tmp_path: Path) -> OpenSite:
         headers = {"X-Toolpost": "1"} | ({"Authorization": f"Bearer {token}"} if token else {})
         config = load_config(path)
         async with (
-            open_app(config, plugins=plugins, bundled=bundled, config_path=path) as app,
+            open_app(config, plugins=plugins, bundled=bundled, options=OpenOptions(config_path=path)) as app,
             anyio.create_task_group() as tasks,
             open_http(app) as url,
             httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), headers=headers, timeout=60) as http,

@@ -18,8 +18,8 @@ from tests.upstreams.test_questions import Person, client_on
 from tests.waiting import until
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
@@ -181,7 +181,7 @@ async def test_middleware_and_audit_see_the_server_that_is_called(twins: Twins) 
             raise Forbidden("nothing is written to a")
         return await proceed(call)
 
-    async with opened(twins.config(), middleware=[forbid]) as (app, client):
+    async with opened(twins.config(), options=OpenOptions(middleware=[forbid])) as (app, client):
         error = error_of(await client.call_tool("pair__write", {}))
         answer = text_of(await client.call_tool("pair__read", {}))
         audited = [record.entry.tool for record in await app.store.audit.entries(AuditFilter(), limit=100)]

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.parts.openapi.settings import APIS, ApiSettings
 from toolpost.settings import Config, StoreSettings
 

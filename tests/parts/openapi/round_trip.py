@@ -19,8 +19,7 @@ from urllib.parse import unquote
 import anyio
 from anyio import to_thread
 
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.openapi.document import Document, parse_document
 from toolpost.parts.openapi.operations import Operation, read_schemes

@@ -11,7 +11,7 @@ from mcp import Client
 
 from tests.hostile.attacks import attack
 from tests.parts.openapi.fake_api import FakeApi, Reply, Seen, describe, open_gateway, takes
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.cli.main import main

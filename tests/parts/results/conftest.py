@@ -10,8 +10,7 @@ import pytest
 
 from tests.postgres import Postgres
 from tests.ways import IN_MEMORY
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.parts.results import PART
 from toolpost.parts.results.kept import KeptResults
 from toolpost.parts.results.settings import RESULTS, ResultSettings

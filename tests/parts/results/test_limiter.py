@@ -13,7 +13,7 @@ from tests.parts.results.conftest import LIMIT, limited, open_limited
 from tests.plugins.bulk import plugin as bulk
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
-from toolpost.app.running import App
+from toolpost.app import App
 from toolpost.base.caller import Caller, ClientInfo, Scope
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable

@@ -18,8 +18,7 @@ from tests.plugins.bulk import plugin as bulk
 from tests.proofs import proves
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way, stdio_server
 from tests.wire.callers import Project, client_of
-from toolpost.app import open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_http
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.endpoints.memory import open_memory_endpoint

@@ -21,8 +21,7 @@ from tests.loaded import loaded_toolpost
 from tests.parts.telemetry.receiver import ReceivedSpan, Receiver, open_grpc_receiver, open_receiver, read_attributes
 from tests.ways import ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, server_environment
 from toolpost import Context, Plugin
-from toolpost.app import open_app, open_http
-from toolpost.app.running import App
+from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.parts.telemetry.settings import TELEMETRY, TelemetrySettings

@@ -13,8 +13,7 @@ from tests.parts.trail.test_tools import ask
 from tests.store.test_call_journal import draft
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.authoring.middleware import CallRequest, CallResult, Next
 from toolpost.base.ids import META_KEY, CallerId, ToolName
 from toolpost.contracts.errors import ToolpostError
@@ -24,7 +23,7 @@ from toolpost.parts.trail.service import Thought, Trail, context_name, draft_res
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import MiddlewareSettings
-from toolpost.store import AuditEntry, AuditFilter
+from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -249,7 +248,7 @@ async def test_what_a_killed_gateway_left_is_closed(url: str) -> None:
         )
         await trail.end_call(first.session, CallerId("ann"), "work", failed)
         await trail.append(CallerId("ann"), "work", Draft(once="call c-1 2", body=body))
-        entry = AuditEntry(**draft(1), outcome="lost", code=None, duration_ms=0.0, result=None)
+        entry = draft(1).complete(outcome="lost", code=None, duration_ms=0.0, result=None)
         await app.store.audit.append(entry)
     async with open_app(config_of(url)):
         pass

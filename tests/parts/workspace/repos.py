@@ -11,8 +11,7 @@ import msgspec
 from mcp import Client
 
 from tests.ways import IN_MEMORY, STATELESS, Way
-from toolpost.app import open_app
-from toolpost.app.running import App
+from toolpost.app import App, open_app
 from toolpost.parts.workspace.plugin import workspace_plugin
 from toolpost.parts.workspace.service import WorkspaceService
 from toolpost.parts.workspace.spec import WorkspaceLimits, spec_of

@@ -14,7 +14,8 @@ from toolpost.cli.audit.records import AuditPrinter, make_printer, open_log, ref
 from toolpost.cli.audit.verify import verify
 from toolpost.contracts.errors import ErrorCode
 from toolpost.settings import Config
-from toolpost.store import AuditFilter, AuditLog, AuditRecord, Outcome, open_store
+from toolpost.store import AuditFilter, AuditRecord, Outcome, open_store
+from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import CallContent
 from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async

@@ -12,8 +12,10 @@ import msgspec
 
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
-from toolpost.store import AuditLog, AuditRecord, AuditVerdict, open_store, store_exists
+from toolpost.store import AuditRecord, open_store, store_exists
+from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import AuditContents, CallContent
+from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import show_error
 from toolpost.terminal.tables import print_table, table

@@ -8,8 +8,10 @@ import click
 
 from toolpost.cli.audit.records import make_printer, refuse_without_store
 from toolpost.settings import Config
-from toolpost.store import AuditVerdict, open_store, verify_audit
+from toolpost.store import open_store
 from toolpost.store.audit_file import find_archive_break
+from toolpost.store.audit_values import AuditVerdict
+from toolpost.store.base import verify_audit
 from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.exits import ExitCode

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from toolpost.app import open_app
+from toolpost.app.open import OpenOptions
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.cli.lock.states import list_skills
@@ -66,7 +67,8 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
     )
     conceal = make_concealer(spec)
     began = time.monotonic()
-    async with open_app(alone, bundled=False, servers=[spec], enforces_lock=False, credentials_of=config) as app:
+    options = OpenOptions(enforces_lock=False, credentials_of=config)
+    async with open_app(alone, bundled=False, servers=[spec], options=options) as app:
         source = app.servers.providers[spec.name]
         try:
             await source.supervisor.ensure_ready()

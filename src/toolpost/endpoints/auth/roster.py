@@ -261,8 +261,17 @@ class CallerTable:
 class Roster:
     """The callers that may use the HTTP endpoint now; a reload replaces them while requests run."""
 
-    def __init__(self, members: CallerTable | None = None, callers: Callers | None = None) -> None:
-        """`callers` is what the fair shares ask about callers; it is updated here."""
+    def __init__(
+        self,
+        members: CallerTable | None = None,
+        callers: Callers | None = None,
+        *,
+        on_verified: Callable[[Caller, bytes, Claims], None] = lambda _caller, _token, _claims: None,
+    ) -> None:
+        """`callers` is what the fair shares ask about callers; it is updated here.
+
+        `on_verified` is called with each access token that was verified, except those that were issued here.
+        """
         self._callers = callers or Callers()
         self._by_token: dict[TokenDigest, Admission] = {}
         self._verified: OrderedDict[TokenDigest, Admission] = OrderedDict()
@@ -274,9 +283,8 @@ class Roster:
         self.has_caller_credentials = False
         """Whether a server has credentials per caller, so that views have owners; takes effect with `replace`."""
         self.keeps_tokens = False
-        """Whether a server needs the access tokens of callers, which `on_verified` keeps; takes effect with `replace`."""
-        self.on_verified: Callable[[Caller, bytes, Claims], None] = lambda _caller, _token, _claims: None
-        """Called with each access token that was verified, except those that were issued here."""
+        """Whether a server needs the access tokens of callers, so that `on_verified` is called; takes effect with `replace`."""
+        self._on_verified = on_verified
         self.replaced = anyio.Event()
         """Set when the members are replaced; by then this is a new, unset event."""
         self.replace(members or CallerTable())
@@ -375,7 +383,7 @@ class Roster:
         # By its digest: the memory of the gateway holds no token longer than its request.
         self._verified[digest_of(token)] = admission
         if self.keeps_tokens and claims.login is None:
-            self.on_verified(admission.caller, token, claims)
+            self._on_verified(admission.caller, token, claims)
         while len(self._verified) > VERIFIED_LIMIT:
             self._verified.popitem(last=False)
         return admission

@@ -5,6 +5,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -178,18 +179,14 @@ class HttpEndpoint:
         else:
             connection.set_call(call)
         revision = session.revision if session else era.STATELESS
-
-        def start_task() -> None:
-            connection.start_task(self._answer(connection, message, call, session))
-
-        def send(body: bytes) -> None:
-            if session is not None:
-                session.calls.remove(message.key)
-            connection.respond(body)
-
+        start_task = partial(self._start_task, connection, message, call, session)
+        send = connection.respond if session is None else partial(_respond_in_session, connection, session, message.key)
         if not self._handler.try_fast_path(message.id, call, revision, start_task=start_task, send=send):
             start_task()
         return True
+
+    def _start_task(self, connection: ServerConnection, message: Message, call: Call, session: Session | None) -> None:
+        connection.start_task(self._answer(connection, message, call, session))
 
     async def _answer(
         self, connection: ServerConnection, message: Message, call: Call, session: Session | None
@@ -395,6 +392,11 @@ class HttpEndpoint:
                 await answer_quietly(call, running, request.receive, request.send, outlives=outlives)
             else:
                 await stream.answer(call, running, request.receive)
+
+
+def _respond_in_session(connection: ServerConnection, session: Session, key: str, body: bytes) -> None:
+    session.calls.remove(key)
+    connection.respond(body)
 
 
 def _is_plain_extension(message: Message, request: HttpRequest) -> bool:

@@ -15,7 +15,7 @@ from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.providers.relay import Relay
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 
 if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkServer

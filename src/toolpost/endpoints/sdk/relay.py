@@ -29,7 +29,9 @@ from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import NAME_LIMIT, Refusals
-from toolpost.store import AuditEntry, AuditLog, Outcome
+from toolpost.store import Outcome
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditDraft
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.transport import ServerRefused
 
@@ -160,23 +162,24 @@ class RelayHandlers:
         began, journal, slot = time.monotonic(), self._audit.call_journal, None
         is_extension = is_extension_request(method)
         asked = {key: value for key, value in raw_params.items() if is_extension or key in ("uri", "name", "arguments")}
-        draft: dict[str, Any] = {
-            "at_utc": format_time(time.time()),
-            "call_id": (call_id := new_call_id()),
-            "trace_id": new_trace_id(),
-            "caller": requester.caller.id,
-            "tool": ToolName(method),
-            "contract": "",
-            "schema_version": 0,
-            "tooling_version": "",
-            "arguments": quick_digest(asked),
-        }
+        draft = AuditDraft(
+            at_utc=format_time(time.time()),
+            call_id=(call_id := new_call_id()),
+            trace_id=new_trace_id(),
+            caller=requester.caller.id,
+            tool=ToolName(method),
+            source="",
+            contract="",
+            schema_version=0,
+            tooling_version="",
+            arguments=quick_digest(asked),
+        )
 
         def enter(server: str) -> None:
             nonlocal slot
             # A middleware may send it again: the first record of it is enough.
             if journal is not None and slot is None:
-                slot = journal.enter(draft | {"source": server})
+                slot = journal.enter(msgspec.structs.replace(draft, source=server))
 
         requester = replace(requester, call_id=call_id, operation=timed_read, enter=enter if is_extension else None)
         server, result, code, is_recorded = "", None, ErrorCode.HANDLER_ERROR, True
@@ -192,9 +195,7 @@ class RelayHandlers:
             raise
         finally:
             if is_recorded:
-                entry = AuditEntry(
-                    **draft,
-                    source=server or timed_read.source,
+                entry = msgspec.structs.replace(draft, source=server or timed_read.source).complete(
                     outcome=outcome if result is None else "ok",
                     code=code.value if result is None else None,
                     duration_ms=round((time.monotonic() - began) * 1000, 3),

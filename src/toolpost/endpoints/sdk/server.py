@@ -44,7 +44,7 @@ from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.providers.relay import Relay, capabilities_of
-from toolpost.store import AuditLog
+from toolpost.store.audit import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
 
 EVENTS_KEPT: Final = 100

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from toolpost import CallerId, NotFound, ToolpostError, UpstreamUnavailable
-from toolpost.app import specs_of
 from toolpost.app.reload import first_error
+from toolpost.app.specs import specs_of
 from toolpost.base import Json, JsonObject, event
 from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.safe_files import read_text, write_atomically

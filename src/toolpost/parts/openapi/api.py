@@ -14,6 +14,7 @@ from toolpost.base.caller import owner_of
 from toolpost.contracts import BadConfiguration
 from toolpost.contracts.errors import LoginRequired
 from toolpost.credentials.oauth import Authorizations
+from toolpost.parts import Host
 from toolpost.parts.openapi.answers import INLINE_BYTES, read_answer
 from toolpost.parts.openapi.client import ApiClient
 from toolpost.parts.openapi.credentials import Credentials
@@ -22,7 +23,6 @@ from toolpost.parts.openapi.operations import read_schemes
 from toolpost.parts.openapi.serialize import write_request
 from toolpost.parts.openapi.settings import ApiSettings, resolve_api
 from toolpost.parts.openapi.tools import RESULT_KEY, OperationTool, make_plugin, make_tools
-from toolpost.providers.plugin_host import Plugins
 from toolpost.settings import Config
 from toolpost.upstreams import ServerSpec
 
@@ -51,13 +51,13 @@ async def open_api(
     api: ApiSettings,
     authorizations: Authorizations,
     *,
-    plugins: Plugins,
+    host: Host,
     known: str = "",
     accepts_copy: bool = False,
 ) -> OpenApi | None:
     """Read the document of an API and make its plugin; raises `ToolpostError`. None if it is the document with digest `known`.
 
-    `plugins` know where people log in. `accepts_copy` is that of `load_document`.
+    `host` knows where people log in. `accepts_copy` is that of `load_document`.
     """
     spec, keys = resolve_api(config, name, api)
     assert spec.url is not None
@@ -111,11 +111,9 @@ async def open_api(
         try:
             response = await client.send(operation, request, owner)
         except LoginRequired as required:
-            if plugins.logins is None:
-                raise
             # It ends before the call's own deadline does: an error that says what to do is better than a timeout.
             limit_s = 0.95 * timeout_s
-            await plugins.logins.wait_for_login(required, spec, context.caller, context.client_channel, limit_s=limit_s)
+            await host.logins.wait_for_login(required, spec, context.caller, context.client_channel, limit_s=limit_s)
             response = await client.send(operation, request, owner)
         missing = credentials.explain_missing(operation)
         read = partial(

@@ -246,7 +246,7 @@ class ServedApis:
             name,
             api,
             self._authorizations,
-            plugins=self._host.plugins,
+            host=self._host,
             known=known,
             # An API that is served goes on as it is, and people are told.
             accepts_copy=name not in self._open,

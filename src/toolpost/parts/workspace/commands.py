@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from toolpost.base import JsonObject
-from toolpost.cli.call.command import show_answer_error
-from toolpost.cli.call.in_process import RequestedCall, call_in_process
+from toolpost.cli import RequestedCall, call_in_process, show_answer_error
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
 from toolpost.parts.workspace.service import WorkspaceService

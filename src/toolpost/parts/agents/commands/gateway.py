@@ -33,7 +33,7 @@ def _open_here(config: Config) -> Iterator[str]:
     from anyio.from_thread import start_blocking_portal
 
     from toolpost.app import open_app, open_http
-    from toolpost.cli.quiet_app import warn_of_problems
+    from toolpost.cli import warn_of_problems
     from toolpost.terminal import set_up_logging
 
     http = msgspec.structs.replace(config.http, listen="127.0.0.1:0")

@@ -6,9 +6,8 @@ from typing import Final
 
 import click
 
-from toolpost.app import open_app, serve_on_stdio
-from toolpost.cli.serve import Stop
-from toolpost.endpoints.stdio import StdioStreams
+from toolpost.app import StdioStreams, open_app, serve_on_stdio
+from toolpost.cli import Stop
 from toolpost.parts.bus.client import BusClient
 from toolpost.parts.bus.commands.project import ProjectServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project

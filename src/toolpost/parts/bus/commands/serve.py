@@ -9,9 +9,8 @@ from typing import Final
 import anyio
 import click
 
-from toolpost.app.running import App
-from toolpost.cli.serve import STDIO_CLASH, ConfigSource, ServeOutput, Stop, WhileServing, serve_until_stopped
-from toolpost.endpoints.stdio import StdioStreams
+from toolpost.app import App, StdioStreams
+from toolpost.cli import ConfigSource, ServeOutput, Stop, WhileServing, check_serve_options, serve_until_stopped
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.settings import BUS
@@ -70,8 +69,7 @@ def serve(
 
     `toolpost bus connect` in the same project finds this server.
     """
-    if stdio and (listen or as_json):
-        raise click.UsageError(STDIO_CLASH)
+    check_serve_options(stdio=stdio, listen=listen, as_json=as_json)
     set_up_logging("debug" if is_debugging() else log_level, log_format)
     root = resolve_project(project)
     address = _FREE_PORT if for_clients else listen

@@ -1,0 +1,193 @@
+"""Serves an open gateway: over HTTP, as an ASGI application, or on stdio. Leaving gives calls in flight their grace."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from anyio import CancelScope, create_task_group
+
+from toolpost.admin.api import make_server_api
+from toolpost.app.app import App
+from toolpost.app.callers import read_callers, scopes_of
+from toolpost.base.attention import ActionItem, ActionItems
+from toolpost.base.caller import Principal
+from toolpost.base.events import event
+from toolpost.discovery import EVERYTHING
+from toolpost.endpoints.auth.access import Access, find_proxy_setting
+from toolpost.endpoints.auth.rejected import RejectedTokens
+from toolpost.endpoints.auth.roster import Admission, TokenIssuer
+from toolpost.endpoints.http.app import HttpEndpoint
+from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
+from toolpost.endpoints.http.descriptors import raise_descriptor_limit
+from toolpost.endpoints.http.listener import bind_socket, open_http_server
+from toolpost.endpoints.http.page_kit import make_page_kit
+from toolpost.endpoints.http.paths import MCP_PATH
+from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
+from toolpost.endpoints.http.server_login_pages import LoginPages
+from toolpost.endpoints.observer import Observer
+from toolpost.endpoints.stdio import StdioStreams, serve_stdio
+from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
+from toolpost.host.contributions import Contributions
+from toolpost.settings import Config
+
+_log = logging.getLogger("toolpost.app")
+
+_ANSWER_S: Final = 6.0
+"""How long a cancelled call may take to answer at shutdown: ending its processes takes up to 5 s (`processes.tree`)."""
+
+
+def limits_of(config: Config) -> ConnectionLimits:
+    """Read the limits on connections; what is not set follows from the limit on descriptors, which is raised first."""
+    settings, descriptors = config.http, raise_descriptor_limit()
+    total = settings.connections or default_total(descriptors)
+    if total > default_total(descriptors):
+        hint = "raise the limit (ulimit -n), or lower http.connections"
+        event(_log, logging.WARNING, "few descriptors", connections=total, descriptors=descriptors, hint=hint)
+    return ConnectionLimits(
+        total=total,
+        per_address=settings.connections_per_address or max(1, total // 4),
+        trusted=settings.trusted_networks,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+    )
+
+
+@asynccontextmanager
+async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]:
+    """Serve HTTP as configured; yields the URL. Leaving it gives calls in flight their grace, then `CANCELLED`.
+
+    A short-lived server may leave the SDK unloaded until a request needs it (`preload_sdk`).
+    """
+    host, port = app.config.address
+    app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
+    connections = Connections(limits_of(app.config), app.gateway.metrics)
+    endpoint = _make_endpoint(app, host, connections, preload_sdk=preload_sdk)
+    http = app.config.http
+    setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
+    if app.roster.members.is_open and setting is not None:
+        hint = "set TOOLPOST_TOKEN: everyone who can reach the proxy may call every tool"
+        event(_log, logging.WARNING, "a proxy, and no token", setting=setting, hint=hint)
+    with bind_socket(host, port) as listener:
+        async with open_http_server(endpoint, listener, connections):
+            shown = f"[{host}]" if ":" in host else host
+            url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+            _set_base_url(app, None if host in ("0.0.0.0", "::") else url)  # noqa: S104 (compared, not bound)
+            try:
+                with app.tokens.open_at(url):
+                    yield url
+            finally:
+                with CancelScope(shield=True):
+                    await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
+
+
+def _set_base_url(app: App, listening: str | None) -> None:
+    app.servers.logins.base_url = app.config.http.base_url(listening)
+
+
+@asynccontextmanager
+async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[HttpEndpoint]:
+    """Open the ASGI application for a server that is not ours; leaving it gives calls in flight their grace.
+
+    Which names that server goes by is not known here. Where every request shows a token they do not matter, as for a listener
+    of Toolpost's off localhost; otherwise only local names and `http.allowed_hosts` are accepted.
+    `is_guarded`: the application checks callers itself.
+    """
+    app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
+    _set_base_url(app, None)
+    host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
+    endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
+    async with create_task_group() as tasks:
+        await tasks.start(endpoint.run)
+        try:
+            yield endpoint
+        finally:
+            with CancelScope(shield=True):
+                await app.gateway.drain(app.config.limits.grace_s, answer_s=_ANSWER_S)
+            tasks.cancel_scope.cancel()
+
+
+def _make_endpoint(
+    app: App,
+    host: str,
+    connections: Connections | None = None,
+    *,
+    preload_sdk: bool = True,
+    is_guarded: bool = False,
+) -> HttpEndpoint:
+    app.changes.is_served = True
+    access = Access(
+        host=host,
+        roster=app.roster,
+        allowed_hosts=app.config.http.allowed_hosts,
+        allowed_origins=app.config.http.allowed_origins,
+        is_guarded=is_guarded,
+        rejected=RejectedTokens(app.gateway.metrics.tokens_rejected),
+    )
+    body_limit = app.config.http.body_limit_bytes
+    contributions, observer = app.contributions, app.contributions.first(Observer)
+    http = HttpContext(
+        access=access,
+        streams=app.shares.streams,
+        body_limit=body_limit,
+        gateway=app.gateway,
+        servers=app.servers,
+        finder=app.finder,
+        attention=partial(_find_action_items, contributions.all(ActionItems)),
+        pages=_list_pages(contributions),
+        # An application in front of the endpoint knows its people itself.
+        **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
+    )
+    own_routes: list[Routes] = [
+        make_server_api(http),
+        *make_page_kit(http),
+        *make_task_routes(http, app.store),
+        LoginPages(access, app.servers.logins),
+    ]
+    # Parts that opened later come first: those of packages before ours.
+    part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
+    return HttpEndpoint(
+        app.call_handler,
+        app.sdk,
+        access,
+        body_limit=body_limit,
+        health=app.health,
+        metrics=lambda: app.scrape(connections),
+        # Last: it answers all that is left of `/api`.
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
+        shares=app.shares,
+        preload_sdk=preload_sdk,
+        bare_names=app.config.http.bare_names,
+        continues_traces=observer is not None,
+        on_session_end=observer.end_session if observer is not None else None,
+    )
+
+
+def _list_pages(contributions: Contributions) -> dict[str, str]:
+    """Return the paths of all pages for people, by title: first those of the part that has `/`, last that of MCP tasks."""
+    pages = contributions.named(Page)
+    home = next((part for part, page in pages if page.path == "/"), None)
+    of_parts = {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
+    return {**of_parts, "Tasks": TASKS_PATH}
+
+
+def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:
+    for each in checks:
+        each.check(request, admission)
+
+
+async def _find_action_items(found: Sequence[ActionItems], principal: Principal) -> list[ActionItem]:
+    return [item for each in found for item in await each.find(principal)]
+
+
+async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:
+    """Serve the client that started this process, until it closes its end or `stop` is set."""
+    limits = app.config.limits
+    message_limit = app.config.http.body_limit_bytes
+    view = EVERYTHING.within(scopes_of(app.config.stdio))
+    await serve_stdio(
+        app.call_handler, app.sdk, wire, message_limit=message_limit, stop=stop, grace_s=limits.grace_s, view=view
+    )

@@ -1,0 +1,11 @@
+from toolpost.cli.call.command import show_answer_error as show_answer_error
+from toolpost.cli.call.in_process import RequestedCall as RequestedCall
+from toolpost.cli.call.in_process import call_in_process as call_in_process
+from toolpost.cli.main import main as main
+from toolpost.cli.quiet_app import warn_of_problems as warn_of_problems
+from toolpost.cli.serve import ConfigSource as ConfigSource
+from toolpost.cli.serve import ServeOutput as ServeOutput
+from toolpost.cli.serve import Stop as Stop
+from toolpost.cli.serve import WhileServing as WhileServing
+from toolpost.cli.serve import check_serve_options as check_serve_options
+from toolpost.cli.serve import serve_until_stopped as serve_until_stopped
