@@ -102,7 +102,7 @@ def read_callers(config: Config, before: CallerTable | None = None, login: Token
 def read_proven_callers(config: Config) -> tuple[CallerTable, list[str]]:
     """Read the callers whose tokens prove something to a command, and the names of the others.
 
-    Whoever runs a command chooses its environment: a token from there would be compared with itself. A file of another user of
+    The user of a command chooses its environment: a token from there would be compared with itself. A file of another user of
     this machine cannot be read.
     """
     kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}

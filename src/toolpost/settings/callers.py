@@ -289,7 +289,7 @@ class PassphraseSetting:
 
     @property
     def depends_on_user(self) -> bool:
-        """Whether who runs this process chooses the hash, by their environment, home folder or keychain."""
+        """Whether the user of this process chooses the hash, by their environment, home folder or keychain."""
         return depends_on_user(self.text)
 
     def check(self) -> None:
