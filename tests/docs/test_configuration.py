@@ -74,7 +74,6 @@ instances = 5
 sessions = 100
 streams = 20
 tasks = 30
-conversations = 40
 grace_s = 1
 instructions = 100
 
@@ -194,16 +193,9 @@ wait = true
 [servers]
 
 [agents]
-
-[harness]
 default = "helper"
 sessions = 4
 idle_s = 60
-open_s = 10
-cancel_s = 1
-waiting = 10
-waiting_in_thread = 5
-history_messages = 20
 history_tokens = 2000
 
 [models]

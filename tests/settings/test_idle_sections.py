@@ -56,7 +56,7 @@ def test_a_section_whose_plugin_is_disabled(name: str) -> None:
         "[results]\nlimit_bytes = 100_000\n",
         '[models.small]\nurl = "http://127.0.0.1:1/v1"\n',
         '[approvals.rules.pay]\ntools = ["*"]\nvoters = ["ann"]\n',
-        '[harness]\nsessions = 2\n[agents.a]\nkind = "acp"\ncommand = "a"\n',
+        '[agents]\nsessions = 2\n[agents.a]\nkind = "acp"\ncommand = "a"\n',
     ],
 )
 def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ async def test_telemetry_without_a_receiver_is_logged(
 
 
 def test_a_section_that_needs_another(tmp_path: Path) -> None:
-    (tmp_path / "toolpost.toml").write_text("[harness]\nsessions = 2\n")
+    (tmp_path / "toolpost.toml").write_text("[agents]\nsessions = 2\n")
     idle = find_idle_sections(load_config(tmp_path / "toolpost.toml"))
 
     assert {name: (error.message, error.hint) for name, error in idle.items()} == {
-        "harness": ("[harness] has no effect without [agents].", "add [agents.NAME], or remove [harness]")
+        "agents (all)": ("[agents] has no effect without [agents.NAME].", "add [agents.NAME], or remove [agents]")
     }
 
 

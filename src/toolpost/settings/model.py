@@ -255,9 +255,6 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Count, Meta(description="event streams without a call that are open at once, over HTTP", extra=ADVANCED)
     ] = 512
     tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once", extra=ADVANCED)] = 20_000
-    conversations: Annotated[Count, Meta(description="conversations with agents that are kept", extra=ADVANCED)] = (
-        100_000
-    )
     grace_s: Annotated[
         Seconds, Meta(description="how long calls in flight may continue at shutdown", extra=ADVANCED)
     ] = 5.0
