@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 from anyio import to_thread
@@ -28,6 +28,9 @@ from toolpost.settings import Config
 from toolpost.store import Store
 from toolpost.upstreams.report import ServerState
 
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
+
 T = TypeVar("T")
 
 
@@ -49,6 +52,8 @@ class App:
     finder: Finder
     contributions: Contributions
     tokens: DelegatedTokens
+    upkeep: "AuditUpkeep | None"
+    """Exports and retention of the audit; None where neither is configured."""
 
     def service(self, kind: type[T]) -> T:
         """Return a service that an open part offers, by its type; raise `CapabilityMissing` if none does."""
@@ -131,6 +136,7 @@ class App:
                 ),
                 "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
                 **of_servers,
+                **(self.upkeep.read_gauges() if self.upkeep is not None else {}),
                 **{name: value for each in self.contributions.all(Gauges) for name, value in each.read().items()},
             },
             {"toolpost_server_restarts_total": restarts, "toolpost_calls_lost_total": lost},

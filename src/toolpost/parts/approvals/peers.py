@@ -27,6 +27,7 @@ import anyio.to_thread
 import msgspec
 
 from toolpost import Forbidden, QueueOverloaded, ToolpostError
+from toolpost.audit import AuditFilter
 from toolpost.base import Json, JsonObject, event, is_signed_by
 from toolpost.contracts import InvalidRequest
 from toolpost.contracts.digest import canonical_digest
@@ -36,7 +37,7 @@ from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.settings import read_secret
-from toolpost.store import NOW, AuditFilter, Row, Script, Statement, Store
+from toolpost.store import NOW, Row, Script, Statement, Store
 
 _log = logging.getLogger("toolpost.approvals")
 

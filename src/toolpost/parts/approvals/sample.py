@@ -26,7 +26,7 @@ from toolpost.parts import Guard
 from toolpost.store.audit_contents import CallContent, keep_content, keep_result, prune_contents, sample_input
 
 if TYPE_CHECKING:
-    from toolpost.settings.model import AuditSettings
+    from toolpost.settings.audit import AuditSettings
     from toolpost.store import Store
 
 _log = logging.getLogger("toolpost.approvals")
