@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import (
+    agents,
     approvals,
     bus,
     compat,
-    harness,
     help_command,
     http_calls,
     models,
@@ -42,7 +42,7 @@ PARTS: tuple[Part, ...] = (
     bus.PART,
     workspace.PART,
     models.PART,
-    harness.PART,
+    agents.PART,
 )
 """In this order they are measured, and stand on the page."""
 

@@ -19,7 +19,7 @@ from toolpost.store import Store, open_store
 from toolpost.store.copying import copy_store
 from toolpost.store.scripts import Script, Statement
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 NEW = "2999-01-01T00:00:00.000Z"
 DAY = RetentionLimits(days=1)

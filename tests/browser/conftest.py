@@ -145,11 +145,7 @@ def _served(
     folder: Path, environment: dict[str, str], *, has_agent: bool = True
 ) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     command, *args = acp_agent_command()
-    agent = (
-        f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n[harness]\ncancel_s = 1\n'
-        if has_agent
-        else ""
-    )
+    agent = f'[agents.script]\ncommand = "{command}"\nargs = {json.dumps(args)}\n' if has_agent else ""
     (folder / "toolpost.toml").write_text(f'{agent}[plugins]\nbundled = ["time"]\n')
     serve = ("serve", "--listen", "127.0.0.1:0", "--json")
     with open_process(serve, folder, os.environ | environment) as process:

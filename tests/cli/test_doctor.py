@@ -374,7 +374,7 @@ def test_agents_are_opened_and_ended_without_a_word(invoke: Run, tmp_path: Path)
         "[agents.gone]\ncommand = 'no-such-agent'\n",
         "[agents.unset]\ncommand = 'x'\nenv = { KEY = '${NOT_SET_HERE}' }\n",
         "[agents.off]\ncommand = 'x'\nenabled = false\n",
-        "[harness]\nopen_s = 3\ndefault = 'fin'\n",
+        "[agents]\ndefault = 'fin'\n",
     ]
     (tmp_path / "toolpost.toml").write_text("".join(told))
     ended = invoke("doctor", "--json")

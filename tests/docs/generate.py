@@ -1,7 +1,8 @@
 """Pages made from the code: `python -m tests.docs.generate` writes them, `test_configuration.py` compares them."""
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.docs.python_api import api_page
 from tests.docs.rules import rules_page
 from toolpost.settings import Config
 from toolpost.settings.loader import config_schema, file_type
-from toolpost.settings.marks import entry_type, is_advanced, section_type
+from toolpost.settings.marks import entry_type, is_advanced, own_type, section_type, types_of
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "python -m tests.docs.generate"
@@ -122,6 +123,11 @@ class _Page:
             yield "## At the top\n"
             yield from _table(rows)
         for name, part in tables.items():
+            if (own := own_type(kinds[name])) is not None and (
+                rows := list(self._rows(part["properties"], types_of(own)))
+            ):
+                yield f"## `[{name}]`\n\n{inspect.getdoc(own)}\n"
+                yield from _table(rows)
             yield from self._section(name if "additionalProperties" not in part else f"{name}.NAME", part, kinds[name])
 
     def _section(self, name: str, part: dict[str, Any], kind: Any) -> Iterator[str]:
@@ -148,7 +154,7 @@ class _Page:
                 f"{name}.{key}" + (".NAME" if "additionalProperties" in held else ""), held, kinds[key]
             )
 
-    def _rows(self, settings: dict[str, Any], kinds: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _rows(self, settings: dict[str, Any], kinds: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         return ((name, part) for name, part in settings.items() if is_advanced(kinds[name]) is self._is_advanced)
 
 

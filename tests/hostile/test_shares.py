@@ -14,6 +14,7 @@ from mcp_types import CallToolResult
 
 from tests.endpoints.tasks.asking import DECLARED
 from tests.hostile.attacks import attack
+from tests.parts.agents.asking import limit
 from tests.upstreams.behind import hostile, text_of
 from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.telling import Telling, telling_app
@@ -382,11 +383,12 @@ async def test_mcp_tasks(tmp_path: Path) -> None:
 @attack(
     "caller",
     "begins conversations with agents without end, and follows them",
-    "half of `limits.conversations` and of `limits.streams` are theirs, then it is HTTP 429 with `Retry-After`",
+    "half of the conversations and of `limits.streams` are theirs, then it is HTTP 429 with `Retry-After`",
 )
-async def test_conversations(tmp_path: Path) -> None:
+async def test_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, threads=4)
     agents = {"agent": ScriptedAgent()}
-    async with shared(tmp_path, "conversations = 4\nstreams = 2", parts=parts_with(agents)) as gateway:
+    async with shared(tmp_path, "streams = 2", parts=parts_with(agents)) as gateway:
         ada, bob = await gateway.raw("ada-token"), await gateway.raw("bob-token")
         api = gateway.url.replace("/mcp", "/api/threads")
         flood = [await ada.post(api, json={}) for _ in range(3)]

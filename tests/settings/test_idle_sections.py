@@ -56,7 +56,7 @@ def test_a_section_whose_plugin_is_disabled(name: str) -> None:
         "[results]\nlimit_bytes = 100_000\n",
         '[models.small]\nurl = "http://127.0.0.1:1/v1"\n',
         '[approvals.rules.pay]\ntools = ["*"]\nvoters = ["ann"]\n',
-        '[harness]\nsessions = 2\n[agents.a]\nkind = "acp"\ncommand = "a"\n',
+        '[agents]\nsessions = 2\n[agents.a]\nkind = "acp"\ncommand = "a"\n',
     ],
 )
 def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
@@ -72,7 +72,6 @@ IDLE = {
     "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
     "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
     "store.pool": ("[store]\npool = 3\n", '[store]\nurl = "postgresql://a/b"\npool = 3\n'),
-    "store.retry_s": ("[store]\nretry_s = 3\n", '[store]\nurl = "${DATABASE}"\nretry_s = 3\n'),
     "network.client_key": ('[network]\nclient_key = "k"\n', '[network]\nclient_cert = "c"\nclient_key = "k"\n'),
     "discovery.reranker.timeout_s": (
         "[discovery.reranker]\ntimeout_s = 5\n",
@@ -100,10 +99,6 @@ IDLE = {
     "network.no_proxy": (
         '[network]\nno_proxy = ["a"]\n',
         '[network]\nno_proxy = ["a"]\n[servers.a]\nurl = "http://b"\nnetwork = {proxy = "http://c:1"}\n',
-    ),
-    "http.oauth.introspection_cache_s": (
-        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n',
-        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n{INTROSPECTION}',
     ),
     "servers.a.auth.assertion": (
         '[servers.a]\nurl = "http://b"\n[servers.a.auth]\nassertion = "a"\n',
@@ -197,11 +192,11 @@ async def test_telemetry_without_a_receiver_is_logged(
 
 
 def test_a_section_that_needs_another(tmp_path: Path) -> None:
-    (tmp_path / "toolpost.toml").write_text("[harness]\nsessions = 2\n")
+    (tmp_path / "toolpost.toml").write_text("[agents]\nsessions = 2\n")
     idle = find_idle_sections(load_config(tmp_path / "toolpost.toml"))
 
     assert {name: (error.message, error.hint) for name, error in idle.items()} == {
-        "harness": ("[harness] has no effect without [agents].", "add [agents.NAME], or remove [harness]")
+        "agents (all)": ("[agents] has no effect without [agents.NAME].", "add [agents.NAME], or remove [agents]")
     }
 
 

@@ -12,11 +12,11 @@ import msgspec
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import REDACTED, conceal_known, is_secret_name
 from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
-from toolpost.settings import CONFIG_NAME, CallerSettings, Config, load_config
-from toolpost.settings.callers import IssuerSettings, OAuthSettings
+from toolpost.settings import CONFIG_NAME, Config, load_config
+from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
 from toolpost.settings.client_files import read_client_file
 from toolpost.settings.loader import config_schema, file_type, is_client_file
-from toolpost.settings.marks import entry_type, is_secret, section_type
+from toolpost.settings.marks import entry_type, is_secret, own_type, section_type, types_of
 from toolpost.settings.model import RerankerSettings
 from toolpost.settings.secrets import redact_server
 from toolpost.settings.section import find_idle_sections, plain_values
@@ -178,8 +178,8 @@ def _redact(value: Any, kind: Any, name: str = "") -> Json:
     if is_secret(kind) or (value is not None and is_secret_name(name) and not name.endswith(("_file", "_files"))):
         return _redact_literals(value)
     if isinstance(value, dict):
-        struct, entry = section_type(kind), entry_type(kind)
-        types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)} if struct else {}
+        entry = entry_type(kind)
+        types = types_of(section_type(kind) or own_type(kind))
         return {
             key: _redact(held, types.get(key, entry), str(key) if entry is None else "") for key, held in value.items()
         }

@@ -19,7 +19,7 @@ from toolpost.settings.audit import ExportSettings, check_export
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
-from toolpost.settings.marks import entry_type, section_type
+from toolpost.settings.marks import entry_type, own_type, section_type, types_of
 from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line
 from toolpost.settings.model import CONFIG_NAME, DEFAULT_PLUGINS, Config, PluginSettings, check_bundled, parse_address
 from toolpost.settings.removed import find_replacement
@@ -102,7 +102,12 @@ def is_client_file(path: Path, text: str) -> bool:
 
 def config_schema(*, installed: bool = False) -> JsonObject:
     sections = bundled_sections() | (installed_sections() if installed else {})
-    (schema,), definitions = msgspec.json.schema_components([_file_type(sections)], ref_template="#/$defs/{name}")
+    own = {section.name: section.struct for section in sections.values() if section.is_own}
+    (schema, *_), definitions = msgspec.json.schema_components(
+        [_file_type(sections), *own.values()], ref_template="#/$defs/{name}"
+    )
+    for name, struct in own.items():
+        definitions["Config"]["properties"][name]["properties"] = definitions.pop(struct.__name__)["properties"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
@@ -158,14 +163,13 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
         exports[name] = _convert_entry(value, ExportSettings, path, f"export.{name}")
         with _prefix_errors(path):
             check_export(name, exports[name])
-    tables = [section for section in sections.values() if section.table is not None]
-    of_parts = {table.name: _convert_table(values[table.name], table, path) for table in tables if table.name in values}
+    of_parts = _convert_tables(values, sections, whole, path)
     rest = {key: value for key, value in values.items() if key not in _TABLES and key not in of_parts}
     try:
         read: Any = msgspec.convert(rest, whole)
     except msgspec.ValidationError as error:
         raise _in_file(path, explain_wrong_value(error, rest, "")) from error
-    of_parts |= {name: getattr(read, name) for name in sections if name in rest}
+    of_parts |= {name: getattr(read, name) for name, section in sections.items() if name in rest and not section.is_own}
     kernel = {
         field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name != "parts"
     }
@@ -177,6 +181,26 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     _check_reranker(config, path)
     project = path.parent / config.project
     return msgspec.structs.replace(config, servers=servers, callers=callers, export=exports, project=str(project))
+
+
+def _convert_tables(
+    values: Mapping[str, Any], sections: Mapping[str, Section[Any]], whole: type[msgspec.Struct], path: Path
+) -> dict[str, Any]:
+    """Convert the tables of sections of parts, and the own keys that stand beside their entries."""
+    converted: dict[str, Any] = {}
+    for section in sections.values():
+        if section.name not in values or not (section.table is not None or section.is_own):
+            continue
+        table = values[section.name]
+        if not isinstance(table, Mapping):
+            raise BadConfiguration(f"{path}: {section.name} is a table: write [{section.name}.NAME].")
+        own = types_of(own_type(types_of(whole)[section.name]))
+        held = {key: value for key, value in table.items() if (key in own) is section.is_own}
+        if not section.is_own:
+            converted[section.key] = _convert_table(held, section, path)
+        elif held:
+            converted[section.key] = _convert_entry(held, section.struct, path, section.name)
+    return converted
 
 
 def _fill_in(values: Mapping[str, Any], whole: type[msgspec.Struct], path: Path) -> Mapping[str, Any]:
@@ -200,10 +224,12 @@ def _file_type(sections: Mapping[str, Section[Any]]) -> type[msgspec.Struct]:
         if each.name != "parts":
             default = {"default": each.default, "default_factory": each.default_factory}
             fields.append((each.name, each.type, msgspec.field(**default)))
+    own = {section.name: section.struct for section in sections.values() if section.is_own}
     for section in sections.values():
         if section.table is not None:
-            fields.append((section.name, section.table, msgspec.field(default_factory=dict)))
-        else:
+            kind = Annotated[section.table, msgspec.Meta(extra={"own": own.get(section.name)})]  # type: ignore[name-defined]
+            fields.append((section.name, kind, msgspec.field(default_factory=dict)))
+        elif not section.is_own:
             fields.append((section.name, section.struct, section.default))
     whole = msgspec.defstruct("Config", fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
     whole.__doc__ = Config.__doc__
@@ -225,8 +251,6 @@ def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: P
 
 def _convert_table(values: Any, table: Section[Any], path: Path) -> dict[str, Any]:
     """Convert a part's table of sections, entry by entry."""
-    if not isinstance(values, Mapping):
-        raise BadConfiguration(f"{path}: {table.name} is a table: write [{table.name}.NAME].")
     entries = {}
     for name, value in values.items():
         entries[name] = _convert_entry(value, table.struct, path, f"{table.name}.{name}")
@@ -295,8 +319,12 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in values.items():
         if key not in fields:
-            if (replacement := find_replacement(f"{place}{key}")) is not None:
-                raise BadConfiguration(f"{path}: `{place}{key}` is gone: {replacement}.")
+            for removed in (
+                *(f"{place}{key}.{inner}" for inner in (value if isinstance(value, Mapping) else ())),
+                place + key,
+            ):
+                if (replacement := find_replacement(removed)) is not None:
+                    raise BadConfiguration(f"{path}: `{removed}` is gone: {replacement}.")
             near = nearest_name(key, fields)
             hint = f"did you mean `{place}{near}`?" if near else f"known settings: {', '.join(sorted(fields))}"
             raise BadConfiguration(f"{path}: unknown setting `{place}{key}`.", hint=hint)
@@ -308,10 +336,26 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
         inner = section_type(fields[key])
         if isinstance(value, Mapping) and inner is not None:
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
-        entry = entry_type(fields[key])
-        for name, held in value.items() if isinstance(value, Mapping) and entry is not None else ():
-            if isinstance(held, Mapping) and entry is not None:
-                _refuse_unknown_keys(held, entry, path, f"{place}{key}.{name}.")
+        if isinstance(value, Mapping) and (entry := entry_type(fields[key])) is not None:
+            _refuse_unknown_entries(value, entry, own_type(fields[key]), path, f"{place}{key}.")
+
+
+def _refuse_unknown_entries(
+    values: Mapping[str, Any], entry: type[msgspec.Struct], own: type[msgspec.Struct] | None, path: Path, place: str
+) -> None:
+    """Refuse unknown keys in the entries of a table, and entries with names that are taken by keys of the table itself."""
+    table, own_types = place.removesuffix("."), types_of(own)
+    for name, value in values.items():
+        if not isinstance(value, Mapping):
+            if own is not None and name not in own_types:
+                _refuse_unknown_keys({name: value}, own, path, place)
+        elif name in own_types:
+            raise BadConfiguration(
+                f"{path}: `{name}` is a setting of [{table}], so nothing in [{table}.NAME] can have this name.",
+                hint=f"choose another name, or write `{name} = …` in [{table}]",
+            )
+        else:
+            _refuse_unknown_keys(value, entry, path, f"{place}{name}.")
 
 
 def _choices_of(kind: Any) -> list[str]:

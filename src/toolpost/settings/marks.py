@@ -29,6 +29,12 @@ def is_advanced(kind: Any) -> bool:
     return bool(_marks_of(kind).get("advanced"))
 
 
+def own_type(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the struct type of the own keys of a table of sections, which stand beside its entries; None without any."""
+    found: type[msgspec.Struct] | None = _marks_of(kind).get("own")
+    return found
+
+
 def _marks_of(kind: Any) -> Mapping[str, Any]:
     if get_origin(kind) is not Annotated:
         return {}
@@ -38,6 +44,11 @@ def _marks_of(kind: Any) -> Mapping[str, Any]:
         if isinstance(meta, msgspec.Meta):
             found |= meta.extra or {}
     return found
+
+
+def types_of(struct: type[msgspec.Struct] | None) -> Mapping[str, Any]:
+    """Return the type of each key of a table; nothing for None."""
+    return {} if struct is None else {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def section_type(kind: Any) -> type[msgspec.Struct] | None:

@@ -42,17 +42,25 @@ class Section(Generic[Value]):
     relocate: Callable[[Value, Path], Value] | None = None
     """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
 
+    is_own: bool = False
+    """Whether these are the own keys of the table of sections `[name]`, beside its entries: an entry cannot have their names."""
+
     needs: str = ""
     """Another section, without which this one has no effect."""
 
+    @property
+    def key(self) -> str:
+        """What tells it from the other sections, also from the table beside whose entries it stands."""
+        return f"{self.name} (all)" if self.is_own else self.name
+
     def of(self, config: "Config") -> Value:
         """Return the section as it is configured, or its default."""
-        found: Value = config.parts.get(self.name, self.default)
+        found: Value = config.parts.get(self.key, self.default)
         return found
 
     def put(self, config: "Config", value: Value) -> "Config":
         """Return the configuration with this section replaced."""
-        return msgspec.structs.replace(config, parts={**config.parts, self.name: value})
+        return msgspec.structs.replace(config, parts={**config.parts, self.key: value})
 
 
 class HasSections(Protocol):
@@ -151,10 +159,10 @@ def find_idle_sections(config: "Config") -> dict[str, BadConfiguration]:
             if not _is_set(section, config):
                 continue
             if not is_working:
-                idle[section.name] = _make_unloaded(section.name, part.plugins, plugins)
+                idle[section.key] = _make_unloaded(section.name, part.plugins, plugins)
             elif section.needs and not config.parts.get(section.needs):
-                idle[section.name] = BadConfiguration(
-                    f"[{section.name}] has no effect without [{section.needs}].",
+                idle[section.key] = BadConfiguration(
+                    f"[{section.name}] has no effect without [{section.needs}.NAME].",
                     hint=f"add [{section.needs}.NAME], or remove [{section.name}]",
                 )
         if (find_idle := resolve(part.find_idle)) is not None:
@@ -184,12 +192,12 @@ def check_effects(config: "Config") -> None:
 
 def _is_set(section: Section[Any], config: "Config") -> bool:
     """Whether a section is in the file, rather than moved to the folder of a project that has no file."""
-    if section.name not in config.parts:
+    if section.key not in config.parts:
         return False
     if section.relocate is None:
         return True
     folder = state_folder(Path(config.project))
-    return bool(config.parts[section.name] != section.relocate(section.default, folder))
+    return bool(config.parts[section.key] != section.relocate(section.default, folder))
 
 
 def check_loadable(name: str) -> None:
@@ -212,9 +220,12 @@ def plain_values(config: "Config") -> JsonObject:
     sections = bundled_sections()
     if values.pop("parts").keys() - sections.keys():
         sections |= installed_sections()
-    return values | {name: msgspec.to_builtins(section.of(config)) for name, section in sections.items()}
+    for section in sections.values():
+        found = msgspec.to_builtins(section.of(config))
+        values[section.name] = {**values.get(section.name, {}), **found} if section.is_own or section.table else found
+    return values
 
 
 def sections_of(parts: Iterable[HasSections]) -> dict[str, Section[Any]]:
-    """Return the sections of these parts, by name."""
-    return {section.name: section for part in parts for section in part.sections}
+    """Return the sections of these parts, by their keys."""
+    return {section.key: section for part in parts for section in part.sections}

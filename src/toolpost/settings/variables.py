@@ -27,7 +27,7 @@ from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration, OperatorError
 from toolpost.credentials.keychain import read_keychain
 from toolpost.credentials.values import CallerValue
-from toolpost.settings.marks import entry_type, is_late, section_type
+from toolpost.settings.marks import entry_type, is_late, own_type, section_type, types_of
 
 _DEPTH: Final = 8
 """How deep defaults may be nested."""
@@ -177,7 +177,7 @@ def fill_texts(values: Any, kind: type[msgspec.Struct], fill: Callable[[str, str
     """Replace the references in the texts of a table of settings, but for late fields; `fill` is given a text and its place."""
     if not isinstance(values, Mapping):
         return values
-    types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    types = types_of(kind)
     return {
         key: _fill_text(value, types[key], fill, f"{place}{key}") if key in types and not is_late(types[key]) else value
         for key, value in values.items()
@@ -194,7 +194,13 @@ def _fill_text(value: Any, kind: Any, fill: Callable[[str, str], str], place: st
     if (section := section_type(kind)) is not None:
         return fill_texts(value, section, fill, f"{place}.")
     if (entry := entry_type(kind)) is not None:
-        return {name: fill_texts(held, entry, fill, f"{place}.{name}.") for name, held in value.items()}
+        own = types_of(own_type(kind))
+        return {
+            name: _fill_text(held, own[name], fill, f"{place}.{name}")
+            if name in own
+            else fill_texts(held, entry, fill, f"{place}.{name}.")
+            for name, held in value.items()
+        }
     return {key: _fill_text(held, None, fill, f"{place}.{key}") for key, held in value.items()}
 
 

@@ -3,12 +3,14 @@
 from typing import Any
 
 import anyio
+import pytest
 
 from toolpost import Context, Plugin
 from toolpost.app import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
-from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent
+from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent, service
+from toolpost.parts.agents.service import ConversationLimits
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.testing import conversations_of
 
@@ -35,6 +37,11 @@ async def fail(reason: str = "no luck") -> str:
 
 ADA = Principal(caller=Caller(id=CallerId("local"), transport="http"))
 BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Have gateways that are opened from now on use other limits of conversations than their own."""
+    monkeypatch.setattr(service, "ConversationLimits", lambda **usual: ConversationLimits(**usual | limits))
 
 
 async def at_work(

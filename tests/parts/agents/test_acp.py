@@ -15,13 +15,14 @@ import psutil
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.parts.agents.asking import ADA, asked, at_work, desk
+from tests.parts.agents.asking import ADA, asked, at_work, desk, limit
 from tests.ways import IN_MEMORY
 from toolpost.app import App, open_app, open_http
 from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import ToolpostError
 from toolpost.parts.agents import SessionReady, TextChunk, TurnEvent
-from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.session_pool import PoolLimits
+from toolpost.parts.agents.settings import ALL_AGENTS, AgentSettings, AllAgentsSettings
 from toolpost.parts.agents.turn_events import ThoughtChunk, ToolUsed
 from toolpost.settings import Config
 from toolpost.testing import acp_agent_command, conversations_of
@@ -29,11 +30,11 @@ from toolpost.testing import acp_agent_command, conversations_of
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
-def with_agent(*options: str, harness: dict[str, Any] | None = None, **settings: Any) -> Config:
+def with_agent(*options: str, sessions: int = 8, **settings: Any) -> Config:
     command, *args = acp_agent_command(*options)
     agent = AgentSettings(command=command, args=args, **settings)
-    parts = {"agents": {"script": agent}, "harness": HarnessSettings(**harness or {})}
-    return msgspec.structs.replace(IN_MEMORY, parts=parts)
+    config = msgspec.structs.replace(IN_MEMORY, parts={"agents": {"script": agent}})
+    return ALL_AGENTS.put(config, AllAgentsSettings(sessions=sessions))
 
 
 @asynccontextmanager
@@ -206,8 +207,11 @@ async def test_a_cancelled_turn_ends_at_once_and_the_session_stays_warm() -> Non
     assert after.text == "2"
 
 
-async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_comes() -> None:
-    async with conversing(with_agent(harness={"cancel_s": 0.3})) as (app, thread):
+async def test_an_agent_that_ignores_cancel_is_ended_and_its_old_answer_never_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit(monkeypatch, cancel_s=0.3)
+    async with conversing(with_agent()) as (app, thread):
         pid = int((await asked(app, thread, "pid")).text)
         run = await at_work(app, thread, "ignore 5000 the old answer")
         await conversations_of(app).cancel(ADA, thread)
@@ -276,9 +280,10 @@ async def test_daemons_of_an_agent_end_with_its_session() -> None:
     [("--exit", 20.0, "UPSTREAM_UNAVAILABLE", "cannot start like this"), ("--hang", 0.3, "TOOL_TIMEOUT", None)],
 )
 async def test_an_agent_that_does_not_start_is_told_with_its_last_words(
-    option: str, open_s: float, code: str, words: str | None
+    option: str, open_s: float, code: str, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with conversing(with_agent(option, harness={"open_s": open_s})) as (app, thread):
+    limit(monkeypatch, pool=PoolLimits(open_s=open_s))
+    async with conversing(with_agent(option)) as (app, thread):
         ended = await asked(app, thread, "say hello")
         with pytest.raises(ToolpostError) as refused:
             await conversations_of(app).prewarm(ADA, thread)

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
-from tests.parts.agents.asking import desk
+from tests.parts.agents.asking import desk, limit
 from tests.parts.agents.test_acp import has_gone, with_agent
 from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, server_environment
@@ -26,9 +26,11 @@ from toolpost import Plugin
 from toolpost.app import App, open_http
 from toolpost.parts.agents import TextChunk
 from toolpost.parts.agents.api import stream as talk_stream
-from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.session_pool import PoolLimits
+from toolpost.parts.agents.settings import AgentSettings
 from toolpost.parts.agents.turn_events import AgentEvent
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command, conversations_of, open_test_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -392,14 +394,14 @@ async def test_everything_is_described() -> None:
     jsonschema.validate(shown, {"$ref": "#/components/schemas/ShownThread", "components": description["components"]})
 
 
-async def test_every_answer_is_as_it_is_described() -> None:
+async def test_every_answer_is_as_it_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     command, *args = acp_agent_command()
     agents = {
         name: AgentSettings(command=command, args=[*args, *options])
         for name, options in {"script": [], "dead": ["--exit"], "hung": ["--hang"]}.items()
     }
-    harness = HarnessSettings(open_s=4, cancel_s=0.5)
-    async with web(msgspec.structs.replace(IN_MEMORY, parts={"agents": agents, "harness": harness})) as site:
+    limit(monkeypatch, pool=PoolLimits(open_s=4), cancel_s=0.5)
+    async with web(msgspec.structs.replace(IN_MEMORY, parts={"agents": agents})) as site:
         description = (await site.http.get("/api/openapi.json")).json()
         thread = await site.thread()
         seen: set[tuple[str, str, int]] = set()

@@ -23,7 +23,7 @@ from toolpost.base.caller import Principal, Scope
 from toolpost.base.events import event
 from toolpost.base.ids import ThreadId
 from toolpost.parts.agents.plugins.schedule import decode_principal, encode_principal
-from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.settings import ALL_AGENTS, AgentSettings, AllAgentsSettings
 from toolpost.parts.agents.testing import acp_agent_command
 from toolpost.settings import Config, StoreSettings
 from toolpost.store.key_values import Item
@@ -334,7 +334,7 @@ async def test_delegated_work_is_bounded_in_number_and_can_be_cancelled() -> Non
 
 
 async def test_nothing_is_delegated_when_every_session_is_at_work() -> None:
-    config = msgspec.structs.replace(CONFIG, parts={**CONFIG.parts, "harness": HarnessSettings(sessions=2)})
+    config = ALL_AGENTS.put(CONFIG, AllAgentsSettings(sessions=2))
     async with opened(config) as (app, _):
         one, two = [(await conversations_of(app).create_thread(ADA)).id for _ in range(2)]
         alone = await asked(app, one, 'call delegate__run {"work": "say done"}')

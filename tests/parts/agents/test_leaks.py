@@ -7,11 +7,12 @@ import anyio
 import psutil
 import pytest
 
-from tests.parts.agents.asking import ADA
+from tests.parts.agents.asking import ADA, limit
 from tests.parts.agents.test_acp import with_agent
 from tests.waiting import until
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import ThreadId
+from toolpost.parts.agents.session_pool import PoolLimits
 from toolpost.testing import conversations_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -21,9 +22,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 @pytest.mark.parametrize(
     ("count", "most", "lasts_s"), [(24, 3, 2.5), pytest.param(200, 8, 600.0, marks=pytest.mark.soak)]
 )
-async def test_many_threads_over_few_sessions_leave_nothing_behind(count: int, most: int, lasts_s: float) -> None:
+async def test_many_threads_over_few_sessions_leave_nothing_behind(
+    count: int, most: int, lasts_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     me = psutil.Process()
-    config = with_agent(harness={"sessions": most, "waiting": 1_000})
+    limit(monkeypatch, pool=PoolLimits(size=most, waiting=1_000))
+    config = with_agent()
     turns = 0
     async with open_app(config, bundled=False) as app, open_http(app):
         threads = [(await conversations_of(app).create_thread(ADA)).id for _ in range(count)]

@@ -1,4 +1,4 @@
-"""`[agents.NAME]` and `[harness]`: what can be set, and what is refused with a reason."""
+"""`[agents.NAME]` and `[agents]`: what can be set, and what is refused with a reason."""
 
 from pathlib import Path
 
@@ -24,7 +24,9 @@ def loaded(folder: Path, text: str) -> object:
         ('[agents."a b"]\ncommand = "x"', "an agent's name"),
         ('[agents.helper]\ncommand = "x"\ntools = [""]', "a pattern is empty"),
         ('agents = "helper"', "agents is a table: write"),
-        ("[harness]\nsessions = 0", "sessions"),
+        ("[agents]\nsessions = 0", "agents.sessions"),
+        ("[agents.sessions]\ncommand = 'x'", "`sessions` is a setting of [agents], so nothing"),
+        ("[agents]\nsesions = 2", "unknown setting `agents.sesions`"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_place(tmp_path: Path, text: str, told: str) -> None:
@@ -36,7 +38,7 @@ def test_what_cannot_work_is_refused_with_its_place(tmp_path: Path, text: str, t
 
 @pytest.mark.anyio
 async def test_a_default_that_nobody_is_called_is_refused_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / "toolpost.toml").write_text('[agents.helper]\ncommand = "x"\n[harness]\ndefault = "helpr"')
+    (tmp_path / "toolpost.toml").write_text('[agents]\ndefault = "helpr"\n[agents.helper]\ncommand = "x"')
 
     with pytest.raises(BadConfiguration, match="helpr"):
         async with open_app(load_config(tmp_path / "toolpost.toml"), bundled=False):

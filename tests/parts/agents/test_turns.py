@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.parts.agents.asking import ADA, BOB, at_work, desk
+from tests.parts.agents.asking import ADA, BOB, at_work, desk, limit
 from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost import Plugin
@@ -24,8 +24,9 @@ from toolpost.base.ids import ThreadId
 from toolpost.contracts.errors import CapabilityMissing, InvalidRequest, NotFound, QueueOverloaded
 from toolpost.parts.agents import Conversations, InvokeOptions, TextChunk, ToolCall, TurnEnded, TurnEvent, TurnInfo
 from toolpost.parts.agents.agent import AgentGone
+from toolpost.parts.agents.history import HistoryLimits
 from toolpost.parts.agents.ids import AgentSessionId
-from toolpost.parts.agents.settings import HarnessSettings
+from toolpost.parts.agents.settings import ALL_AGENTS, AllAgentsSettings
 from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, ToolUsed
 from toolpost.settings import Config, StoreSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app
@@ -33,8 +34,8 @@ from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, o
 pytestmark = pytest.mark.anyio
 
 
-def harnessed(**settings: Any) -> Config:
-    return msgspec.structs.replace(IN_MEMORY, parts={"harness": HarnessSettings(**settings)})
+def configured(**settings: Any) -> Config:
+    return ALL_AGENTS.put(IN_MEMORY, AllAgentsSettings(**settings))
 
 
 @asynccontextmanager
@@ -149,7 +150,7 @@ async def test_history_survives_a_restart(tmp_path: Path) -> None:
     assert second.prompts[0].endswith("two")
 
 
-async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
+async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     scribe = Plugin("scribe")
     given: list[int] = []
 
@@ -159,8 +160,8 @@ async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
         return "they counted"
 
     agent = ScriptedAgent()
-    config = harnessed(history_messages=4)
-    async with conversing(agent, scribe, config=config) as (app, thread):
+    limit(monkeypatch, history=HistoryLimits(messages=4))
+    async with conversing(agent, scribe) as (app, thread):
         for number in range(5):
             await said(app, thread, f"number {number}")
         conversations_of(app).pool.evict_thread(thread)
@@ -175,7 +176,7 @@ async def test_history_is_bounded_and_the_rest_summed_up_by_a_plugin() -> None:
 
 async def test_a_long_message_is_cut_to_the_budget() -> None:
     agent = ScriptedAgent()
-    async with conversing(agent, config=harnessed(history_tokens=100)) as (app, thread):
+    async with conversing(agent, config=configured(history_tokens=100)) as (app, thread):
         await said(app, thread, "x" * 10_000)
         conversations_of(app).pool.evict_thread(thread)
         await said(app, thread, "short")
@@ -254,12 +255,13 @@ async def test_messages_that_wait_can_be_cancelled_one_by_one() -> None:
     assert [m.text for m in messages if m.role == "user"] == ["wait", "more", "last"]
 
 
-async def test_a_thread_takes_no_more_messages_than_it_may_hold() -> None:
+async def test_a_thread_takes_no_more_messages_than_it_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     async def patient(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
         await session.cancelled.wait()
         yield TextChunk(text="")
 
-    async with conversing(ScriptedAgent(patient), config=harnessed(waiting_in_thread=2)) as (app, thread):
+    limit(monkeypatch, waiting=2)
+    async with conversing(ScriptedAgent(patient)) as (app, thread):
         for _ in range(3):
             await conversations_of(app).start_message(ADA, thread, "wait")
         with pytest.raises(QueueOverloaded):
@@ -271,7 +273,7 @@ async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
         yield TextChunk(text="so far")
         await session.cancelled.wait()
 
-    async with conversing(ScriptedAgent(patient), config=harnessed(sessions=1)) as (app, thread):
+    async with conversing(ScriptedAgent(patient), config=configured(sessions=1)) as (app, thread):
         other = (await conversations_of(app).create_thread(ADA)).id
         at_it = await at_work(app, thread, "hello")
         waited = await said(app, other, "is anybody there?", timeout_s=0.2)
@@ -283,7 +285,7 @@ async def test_a_message_that_never_got_to_an_agent_says_so() -> None:
         "TOOL_TIMEOUT",
         "No agent could be prompted within 0.2 s.",
     )
-    assert "harness.sessions" in waited.error["hint"]
+    assert "agents.sessions" in waited.error["hint"]
     assert at_it.ended is not None
     assert at_it.ended.error is not None
     assert at_it.ended.error["message"] == "The agent did not end its answer within 600 s."
@@ -310,7 +312,9 @@ async def test_whoever_is_cancelled_while_waiting_cancels_the_turn() -> None:
     assert [m.text for m in messages] == ["hello", "so far"]
 
 
-async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_path: Path) -> None:
+async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     has_spoken = anyio.Event()
 
     async def deaf(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
@@ -318,7 +322,8 @@ async def test_a_server_that_ends_interrupts_its_turns_and_keeps_what_came(tmp_p
         has_spoken.set()
         await anyio.sleep_forever()
 
-    config = msgspec.structs.replace(harnessed(cancel_s=0.1), store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
+    limit(monkeypatch, cancel_s=0.1)
+    config = msgspec.structs.replace(IN_MEMORY, store=StoreSettings(url=f"sqlite:{tmp_path}/t.db"))
     async with conversing(ScriptedAgent(deaf), config=config) as (app, thread):
         await conversations_of(app).start_message(ADA, thread, "hello")
         await has_spoken.wait()

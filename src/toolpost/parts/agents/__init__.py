@@ -43,7 +43,7 @@ PART = Part(
     opens="toolpost.parts.agents.part:open_agents",
     settings=(
         "toolpost.parts.agents.settings:AGENTS",
-        "toolpost.parts.agents.settings:HARNESS",
+        "toolpost.parts.agents.settings:ALL_AGENTS",
     ),
     doctor="toolpost.parts.agents.doctor:ConversationsDoctor",
     commands={"chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")},

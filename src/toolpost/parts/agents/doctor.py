@@ -11,9 +11,10 @@ from toolpost.base import nearest_name
 from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
 from toolpost.contracts import BadConfiguration
 from toolpost.parts import PartDoctor
+from toolpost.parts.agents import session_pool
 from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.agents import LazyAgent
-from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
+from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, read_agent
 from toolpost.settings import Config, make_concealer
 from toolpost.terminal import Diagnosis, Group, note, ok, problem
 from toolpost.terminal.findings import is_installed
@@ -32,11 +33,11 @@ class ConversationsDoctor(PartDoctor):
         if not all(map(is_installed, ("acp", "cronsim"))):
             what = "conversations with agents, and prompts on a schedule"
             findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[agents]' brings it"))
-        agents, default = AGENTS.of(config), HARNESS.of(config).default
+        agents, default = AGENTS.of(config), ALL_AGENTS.of(config).default
         if default is not None and default not in agents:
             near = nearest_name(default, sorted(agents))
             hint = f"did you mean `{near}`?" if near else "add [agents.NAME]"
-            findings.append(problem("configuration", f"harness.default: unknown agent `{default}`", hint=hint))
+            findings.append(problem("configuration", f"agents.default: unknown agent `{default}`", hint=hint))
         return findings
 
     async def check(self, config: Config, names: Sequence[str]) -> Sequence[Group]:
@@ -45,9 +46,9 @@ class ConversationsDoctor(PartDoctor):
     def without_faults(self, config: Config) -> Config:
         """Leave out agents whose settings cannot be read: `check` reports them, and the other checks can run."""
         valid = {name: agent for name, agent in AGENTS.of(config).items() if _is_readable(name, config)}
-        harness = HARNESS.of(config)
-        default = harness.default if harness.default in valid else None
-        return HARNESS.put(AGENTS.put(config, valid), msgspec.structs.replace(harness, default=default))
+        settings = ALL_AGENTS.of(config)
+        default = settings.default if settings.default in valid else None
+        return ALL_AGENTS.put(AGENTS.put(config, valid), msgspec.structs.replace(settings, default=default))
 
 
 async def _check_agent(name: str, config: Config) -> Group:
@@ -60,7 +61,7 @@ async def _check_agent(name: str, config: Config) -> Group:
     server = ServerSpec(name=name, command=spec.command or None, env=spec.env, cwd=spec.cwd)
     if missing := missing_command(server, place=f"agents.{name}.command"):
         return _make_group(name, missing)
-    return _make_group(name, (await _check_start(spec, HARNESS.of(config).open_s)).mapped(make_concealer(server)))
+    return _make_group(name, (await _check_start(spec, session_pool.OPEN_S)).mapped(make_concealer(server)))
 
 
 async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
@@ -81,7 +82,7 @@ async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
                 resumes = "can resume a session" if session.id is not None else "gets the conversation again"
                 return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
     except TimeoutError:
-        hint = "run its command in a shell; harness.open_s is the time limit"
+        hint = "run its command in a shell, to see what it waits for"
         return problem("start", f"is not ready within {within_s:g} s", hint=hint)
     except ToolpostError as error:
         stderr = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.contracts import BadConfiguration
-from toolpost.parts.agents.settings import AGENTS, HARNESS, read_agent
+from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, read_agent
 
 if TYPE_CHECKING:
     from toolpost.endpoints.http import HttpContext, Routes
@@ -86,21 +86,16 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
     from toolpost.parts.agents.threads import Threads
 
     threads = Threads(host.store.scripts)
-    config, store, settings = host.config, host.store, HARNESS.of(host.config)
+    config, store, settings = host.config, host.store, ALL_AGENTS.of(host.config)
     ready = _make_agents(config, more_agents)
     if settings.default is not None and settings.default not in ready:
         raise BadConfiguration(
-            f"harness.default: unknown agent `{settings.default}`.",
+            f"agents.default: unknown agent `{settings.default}`.",
             hint=f"known: {', '.join(ready)}" if ready else "add [agents.NAME]",
         )
     limits = ConversationLimits(
-        pool=PoolLimits(
-            size=settings.sessions, idle_s=settings.idle_s, open_s=settings.open_s, waiting=settings.waiting
-        ),
-        history=HistoryLimits(messages=settings.history_messages, tokens=settings.history_tokens),
-        waiting=settings.waiting_in_thread,
-        cancel_s=settings.cancel_s,
-        threads=config.limits.conversations,
+        pool=PoolLimits(size=settings.sessions, idle_s=settings.idle_s),
+        history=HistoryLimits(tokens=settings.history_tokens),
     )
     return Conversations(
         threads,

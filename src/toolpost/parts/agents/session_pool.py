@@ -87,6 +87,10 @@ SessionOpener = Callable[[OnGone], AbstractAsyncContextManager[OpenedSession]]
 """Opens a session; calls back with the reason if the agent closes it."""
 
 
+OPEN_S: Final = 60.0
+"""How long an agent may take to start, in seconds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoolLimits:
     """Limits of a pool."""
@@ -97,7 +101,7 @@ class PoolLimits:
     jitter: float = 0.1
     """By which part `idle_s` varies, so that sessions which were opened together are not closed together."""
     sweep_s: float = 60.0
-    open_s: float = 60.0
+    open_s: float = OPEN_S
     waiting: int = 100
     """Turns that may wait for a session."""
 
@@ -348,7 +352,7 @@ class SessionPool:
             raise ToolTimedOut(
                 f"The agent was not ready within {self.limits.open_s:g} s.",
                 timeout_ms=round(self.limits.open_s * 1000),
-                hint="run its command in a shell; harness.open_s is the time limit",
+                hint="run its command in a shell, to see what it waits for",
             )
 
     def _note_failure(self, pooled: PooledSession, raised: Exception) -> None:

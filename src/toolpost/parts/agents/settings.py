@@ -1,4 +1,4 @@
-"""`[agents.NAME]` and `[harness]`: the agents that answer in conversations, and how long their sessions stay open."""
+"""`[agents.NAME]` and `[agents]`: the agents that answer in conversations, and how long their sessions stay open."""
 
 import os
 import re
@@ -51,8 +51,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return f"AgentSettings(kind={self.kind!r}, command={self.command!r}, …)"
 
 
-class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Conversations with agents."""
+class AllAgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Conversations with agents. No agent can have the name of one of these settings."""
 
     default: Annotated[
         str | None, Meta(description="agent that answers if none is given; the first one, if not set")
@@ -61,22 +61,14 @@ class HarnessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     idle_s: Annotated[
         Seconds, Meta(description="how long a session stays open after its last turn", extra=ADVANCED)
     ] = 480.0
-    open_s: Annotated[Seconds, Meta(description="how long an agent may take to start", extra=ADVANCED)] = 60.0
-    cancel_s: Annotated[
-        Seconds, Meta(description="how long an agent may take to stop after a cancellation", extra=ADVANCED)
-    ] = 2.0
-    waiting: Annotated[int, Meta(ge=1, le=100_000, description="turns that may wait for a session", extra=ADVANCED)] = (
-        100
-    )
-    waiting_in_thread: Annotated[
-        int, Meta(ge=1, le=10_000, description="messages that may wait in one thread", extra=ADVANCED)
-    ] = 20
-    history_messages: Annotated[
-        int,
-        Meta(ge=0, le=10_000, description="messages of the conversation that a new session is given", extra=ADVANCED),
-    ] = 50
     history_tokens: Annotated[
-        int, Meta(ge=0, le=10_000_000, description="their total length, in tokens", extra=ADVANCED)
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="length of the conversation that a new session is given, in tokens",
+            extra=ADVANCED,
+        ),
     ] = 8_000
 
 
@@ -141,7 +133,9 @@ AGENTS: Final[Section[dict[str, AgentSettings]]] = Section(
     check_entry=check_agent,
 )
 
-HARNESS: Final = Section(name="harness", struct=HarnessSettings, default=HarnessSettings(), needs="agents")
+ALL_AGENTS: Final = Section(
+    name="agents", struct=AllAgentsSettings, default=AllAgentsSettings(), is_own=True, needs="agents"
+)
 
 
 def read_agent(config: Config, name: str, environment: Mapping[str, str] | None = None) -> ResolvedAgent:

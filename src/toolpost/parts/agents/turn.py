@@ -219,7 +219,7 @@ class RunningTurn:
         if self.stop_kind == "timeout":
             if self.pooled is None:
                 message = f"No agent could be prompted within {self.timeout_s:g} s."
-                hint = "it waited for earlier messages, for a free session (harness.sessions) or for the agent to start"
+                hint = "it waited for earlier messages, for a free session (agents.sessions) or for the agent to start"
             else:
                 message = f"The agent did not end its answer within {self.timeout_s:g} s."
                 hint = "ask for less at once, or raise the agent's timeout_s"

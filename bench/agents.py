@@ -1,4 +1,4 @@
-"""What a conversation costs beside the agent's own time. `python -m bench.harness` does it by itself."""
+"""What a conversation costs beside the agent's own time. `python -m bench.agents` does it by itself."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.parts.agents import InvokeOptions
 from toolpost.parts.agents.acp_agent import AcpAgent
 from toolpost.parts.agents.agent import AgentSpec, SessionOptions
-from toolpost.parts.agents.settings import AgentSettings, HarnessSettings
+from toolpost.parts.agents.settings import ALL_AGENTS, AgentSettings, AllAgentsSettings
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import HttpSettings
 from toolpost.testing import acp_agent_command, conversations_of
@@ -35,7 +35,7 @@ ME: Final = Principal(caller=Caller(id=CallerId("local"), transport="http"))
 def measure(figures: Figures, pace: Pace) -> None:
     """Measure turns in both ways, with an agent that answers at once."""
     for number in range(1, pace.rounds + 1):
-        say(f"round {number}/{pace.rounds}: harness")
+        say(f"round {number}/{pace.rounds}: agents")
         uvloop.run(_measured(figures))
 
 
@@ -79,7 +79,7 @@ async def _site(folder: Path) -> AsyncIterator[tuple[App, "_Client"]]:
         parts={
             "agents": {"script": AgentSettings(command=command, args=args)},
             # None is ended to make room for another: that would be measured, too.
-            "harness": HarnessSettings(sessions=64),
+            ALL_AGENTS.key: AllAgentsSettings(sessions=64),
         },
     )
     async with open_app(config, bundled=False) as app, open_http(app) as url:
@@ -176,11 +176,11 @@ def _targets(figures: Figures) -> list[Target]:
 
 
 PART = Part(
-    name="harness",
+    name="agents",
     title="Conversations",
     measure=measure,
     targets=_targets,
-    method="an agent as a process that answers at once, asked directly, through the harness, and over the HTTP API",
+    method="an agent as a process that answers at once, asked directly, through the gateway, and over the HTTP API",
 )
 
 
