@@ -195,7 +195,7 @@ class Peers:
                 logging.WARNING,
                 "peer has removed the history that it signed before",
                 peer=name,
-                hint="if it has no [retention] that is shorter than your peers are apart, its history may be rewritten",
+                hint="if its audit is not removed (`audit.days`, `audit.mb`) sooner than your peers ask for it, its history may be rewritten",
             )
         state: Literal["ok", "forked", "evasive"] = "ok" if fork is None else "forked"
         answered = {body.get("seq") for body in bodies if body.get("kind") == "head"}
@@ -364,7 +364,7 @@ class Peers:
             is_there = bool(found) and found[0].seq == seq
             head: JsonObject = {"kind": "head", "seq": seq, "hash": found[0].hash if is_there else None}
             if not is_there and any(each.first <= seq <= each.last for each in await self._store.audit.segments()):
-                # `[retention]` has removed it: what it was is no longer known here, which proves nothing against us.
+                # Retention has removed it: what it was is no longer known here, which proves nothing against us.
                 head["sealed"] = True
             events.append(await self._sign(head))
         return events, reached
