@@ -195,7 +195,7 @@ class Peers:
                 logging.WARNING,
                 "peer has removed the history that it signed before",
                 peer=name,
-                hint="if its audit is not removed (`audit.days`, `audit.mb`) sooner than your peers ask for it, its history may be rewritten",
+                hint="if its `audit.days` is not shorter than your peers are apart, its history may be rewritten",
             )
         state: Literal["ok", "forked", "evasive"] = "ok" if fork is None else "forked"
         answered = {body.get("seq") for body in bodies if body.get("kind") == "head"}
