@@ -9,9 +9,7 @@ from toolpost.discovery.views import SEPARATOR
 from toolpost.host.contributions import Background, Contributions
 from toolpost.manifest import bundled_parts
 from toolpost.providers import ProviderFilter
-from toolpost.providers.plugin_host import (
-    Plugins,
-)
+from toolpost.providers.plugins import Plugins
 from toolpost.settings import Config
 from toolpost.settings.masking import find_secrets, make_concealer
 from toolpost.upstreams.spec import ServerSpec
