@@ -33,6 +33,9 @@ VERIFIED_S: Final = 300.0
 
 TokenDigest = NewType("TokenDigest", bytes)
 
+DELEGATED_PREFIX: Final = "tpd-"
+"""How every token of an agent begins."""
+
 _KEY: Final = os.urandom(32)
 
 
@@ -327,6 +330,11 @@ class Roster:
         self._delegated[digest] = Admission(
             agent, scopes=scopes, is_admin=False, token=digest, owner=self._owner_of(agent)
         )
+
+    @staticmethod
+    def is_delegated(token: str) -> bool:
+        """Whether a token has the form of those that gateways issue to agents."""
+        return token.startswith(DELEGATED_PREFIX)
 
     def revoke(self, token: bytes) -> None:
         """Accept a delegated token no longer, and close the streams that were opened with it."""
