@@ -48,7 +48,7 @@ class PluginHooks:
         return True
 
     def check(self, found: Any) -> None:
-        """Raise `PluginFailed` if a registered object implements a hook that nobody calls."""
+        """Raise `PluginFailed` if a registered object implements a hook that is not known."""
         known = [name for name, caller in vars(self._manager.hook).items() if getattr(caller, "spec", None) is not None]
         for caller in self._manager.get_hookcallers(found) or ():
             mine = next(each for each in caller.get_hookimpls() if each.plugin is found)
