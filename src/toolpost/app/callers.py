@@ -184,7 +184,6 @@ def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuth
             url=issuer.introspection_url,
             client=issuer.introspection_client,
             secret=secret,
-            cache_s=issuer.introspection_cache_s,
         )
     is_per_endpoint = oauth.audience_of == "endpoint"
     return IssuerRules(

@@ -179,7 +179,6 @@ def _open_store(config: Config) -> AbstractAsyncContextManager[Store]:
     return open_store(
         config.store_url,
         pool=config.store.pool,
-        retry_s=config.store.retry_s,
         journals=Path(config.project) / STATE_FOLDER,
     )
 

@@ -160,7 +160,6 @@ def _make_endpoint(
         routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
-        bare_names=app.config.http.bare_names,
         continues_traces=observer is not None,
         on_session_end=observer.end_session if observer is not None else None,
     )

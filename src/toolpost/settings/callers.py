@@ -127,12 +127,6 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     introspection_secret: Annotated[
         str | None, Meta(description="the secret of that client, such as `${SECRET}`", extra=SECRET | ADVANCED)
     ] = None
-    introspection_cache_s: Annotated[
-        float,
-        Meta(
-            ge=0, le=300, description="how long an introspected token is accepted without asking again", extra=ADVANCED
-        ),
-    ] = 60.0
     groups_claim: Annotated[str, Meta(description="the claim with a person's groups", extra=ADVANCED)] = "groups"
     roles_claim: Annotated[
         str,

@@ -397,7 +397,7 @@ class Roster:
         verifier = self.members.verifier
         if admission.claims is None or verifier is None:
             return
-        if admission.claims[1].login is not None and view_of(path, is_bare=False) is None:
+        if admission.claims[1].login is not None and view_of(path) is None:
             # A person has let a client call tools. It may not approve calls, or connect servers, in their name.
             raise forbidden("A token from a login is for MCP only")
         audiences = admission.claims[1].audiences
