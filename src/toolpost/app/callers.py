@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.settings.callers import (
+    TEST_TAG,
     CallerSettings,
     IssuerSettings,
     Mode,
@@ -31,9 +32,6 @@ from toolpost.settings.callers import (
     read_caller_token,
 )
 from toolpost.settings.variables import depends_on_user, read_secret
-
-TEST_TAG: Final = "test"
-"""The tag of servers that the mode `test` uses."""
 
 
 class VisibilityLimits(Protocol):

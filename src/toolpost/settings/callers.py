@@ -23,6 +23,9 @@ RESERVED: Final = frozenset({"cli", "local", "oauth", "token"})
 
 Mode = Literal["full", "readonly", "test", "minimal"]
 
+TEST_TAG: Final = "test"
+"""The tag of servers that the mode `test` uses."""
+
 Tags = Annotated[list[str] | None, Meta(description="see only servers with one of these tags")]
 Tools = Annotated[
     list[str] | None, Meta(description="see only tools that match these patterns, such as `github__*`; `!…` excludes")
