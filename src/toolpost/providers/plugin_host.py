@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -108,11 +109,6 @@ def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
     return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)) for reference in references]  # type: ignore[misc]
 
 
-def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
-    """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)()) for reference in references]  # type: ignore[misc]
-
-
 MIDDLEWARE_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
 
 
@@ -138,13 +134,16 @@ def find_installed() -> list[PluginCandidate]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Implementation:
+class HookImplementation:
     """The implementation of a hook by one plugin."""
 
-    plugin: LoadedPlugin
+    plugin: str
+    """The name of the plugin."""
     function: Callable[..., Any]
     takes: tuple[str, ...]
     """The names of its parameters; a hook may offer more."""
+    degrade: Callable[[str, BaseException], None]
+    """Records a problem of the plugin, which is served all the same."""
 
 
 class Plugins:
@@ -309,12 +308,17 @@ class Plugins:
         """Let plugins implement these hooks; before plugins are loaded."""
         self._manager.add_hookspecs(hooks.module)
 
-    def implementations(self, hook: str) -> list[Implementation]:
+    def implementations(self, hook: str) -> list[HookImplementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
         by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
         found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
         return [
-            Implementation(plugin=by_name[impl.plugin_name], function=impl.function, takes=tuple(impl.argnames))
+            HookImplementation(
+                plugin=impl.plugin_name,
+                function=impl.function,
+                takes=tuple(impl.argnames),
+                degrade=partial(self.degrade, by_name[impl.plugin_name]),
+            )
             for impl in found
             if impl.plugin_name in by_name
         ]

@@ -15,7 +15,7 @@ import anyio
 
 from toolpost.base import event
 from toolpost.base.ids import Digest
-from toolpost.contracts.errors import StoreUnavailable
+from toolpost.contracts import StoreUnavailable
 from toolpost.metrics import Counter
 from toolpost.parts.export.destinations import AuditDestination, NotDelivered
 from toolpost.parts.export.settings import ExportSettings
