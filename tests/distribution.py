@@ -17,7 +17,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).parents[1]
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 
-SPLIT_S: Final = 60
+SPLIT_S: Final = 40
 """A file that takes as long is not given to one worker, if its tests share no fixture."""
 
 LEAST_S: Final = 5

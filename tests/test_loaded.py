@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.loaded import loaded, loaded_toolpost
+from tests.loaded import forked, loaded, loaded_toolpost
 
 pytestmark = pytest.mark.wire
 
@@ -74,3 +74,36 @@ def test_toolpost_is_itself(tmp_path: Path) -> None:
     assert "time__current_time" in fine.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("error: unknown command `no-such-command`")
+
+
+def test_a_fork_is_held_like_a_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\nprint(os.getpid(), input(), flush=True)\nos.kill(os.getpid(), 0)\ninput()\nsys.exit(3)"
+    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forked.start([str(program)], cwd=tmp_path, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("x\n")
+        process.stdin.flush()
+        said = process.stdout.readline()
+        ran = process.poll()
+        out, err = process.communicate("y\n", timeout=60)
+
+    assert (said, ran, process.returncode) == (f"{process.pid} x\n", None, 3)
+    assert (out, err) == ("", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fork_is_ended_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import time\nprint(1, flush=True)\ntime.sleep(600)")
+    with forked.start([str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+        code = process.wait(60)
+
+    assert code == -number
+    assert not psutil.pid_exists(process.pid)

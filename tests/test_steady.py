@@ -1,4 +1,7 @@
-"""No test fails because the machine is busy: it waits for a condition, which has half a minute, unless a comment says why not."""
+"""No test fails because the machine is busy: it waits for a condition, which has half a minute, and bounds counts and ratios.
+
+A comment says why a line does otherwise.
+"""
 
 import ast
 import re
@@ -37,6 +40,47 @@ def _sleeps(tree: ast.AST) -> Iterator[int]:
         yield from _sleeps(node)
 
 
+TIME = re.compile(
+    r"(?:_s|took|spent|elapsed|seconds|waited|longest)$|monotonic|process_time|thread_time|perf_counter|(?:cpu|stretch)_s"
+)
+
+
+def bounds_in_seconds(text: str) -> list[str]:
+    """Return the asserts that something takes less than a short time, without a comment.
+
+    CPU seconds multiplied by `slowness()` are a ratio. What is bounded by `LEAST_S` or more would else take much longer.
+    """
+    lines = text.splitlines()
+    asserts = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)] if "assert" in text else []
+    found = [node for node in asserts if any(map(_is_bound, ast.walk(node.test)))]
+    return [
+        lines[node.lineno - 1].strip()
+        for node in found
+        if not any("  #" in line for line in lines[node.lineno - 1 : node.end_lineno])
+    ]
+
+
+def _is_bound(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    return any(
+        isinstance(operator, ast.Lt | ast.LtE) and _is_short(right) and _is_time(left)
+        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False)
+    )
+
+
+def _is_short(limit: ast.expr) -> bool:
+    if isinstance(limit, ast.Constant):
+        return isinstance(limit.value, float | int) and limit.value < LEAST_S
+    return isinstance(limit, ast.Name) and limit.id.isupper() and limit.id.endswith("_S")
+
+
+def _is_time(value: ast.expr) -> bool:
+    names = [part for part in ast.walk(value) if isinstance(part, ast.Name | ast.Attribute)]
+    return any(TIME.search(ast.unparse(name)) for name in names)
+
+
 def test_nothing_is_waited_for_so_briefly_that_a_busy_machine_fails_it() -> None:
     found = {str(path.relative_to(TESTS)): too_short(path.read_text()) for path in sorted(TESTS.rglob("test_*.py"))}
     found.pop(Path(__file__).name)
@@ -50,6 +94,32 @@ def test_no_test_waits_for_a_time() -> None:
     assert {name: lines for name, lines in found.items() if lines} == {}, (
         "use tests/waiting.py, or say why in a comment"
     )
+
+
+def test_no_test_bounds_a_short_time() -> None:
+    found = {str(path.relative_to(TESTS)): bounds_in_seconds(path.read_text()) for path in sorted(TESTS.rglob("*.py"))}
+
+    assert {name: lines for name, lines in found.items() if lines} == {}, (
+        "count, compare two sizes, multiply CPU seconds by `slowness()` of tests/hostile/attacks.py, or say why in a comment"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("assert took_s < 2", True),
+        ("assert time.thread_time() - before < 0.5, 'why'", True),
+        ("assert (found, spent_s < LOOP_S) == (1, True)", True),
+        ("assert answer.took_s <= 5", True),
+        ("assert took_s < 2  # the clock is the test's own", False),
+        ("assert thread_cpu_s(work) < 0.5 * slowness()", False),
+        ("assert took_s < 30", False),
+        ("assert count < 2", False),
+        ("while time.monotonic() < limit_s: pass", False),
+    ],
+)
+def test_a_bound_in_seconds_is_found(text: str, is_found: bool) -> None:
+    assert bool(bounds_in_seconds(text)) == is_found
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import asyncio, contextlib, socket, subprocess
 import pytest
 from tests.ways import WAYS
 
+@pytest.mark.every_way
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_way(way): pass
 
@@ -24,6 +25,10 @@ def test_one_era(way): pass
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_store(kind): pass
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_every_store(kind): pass
 
 def test_a_value(): pass
 
@@ -73,14 +78,14 @@ def test_unit_tests_are_what_is_left_and_are_kept_from_the_outside(tmp_path: Pat
     passed, failed = outcomes(tmp_path, "--unit")
 
     memory = {"a_way[memory-handshake]", "a_way[memory-modern]", "one_era[memory-handshake]"}
-    assert passed == memory | {"a_store[sqlite]", "a_value"}
+    assert passed == memory | {"a_store[sqlite]", "every_store[sqlite]", "a_value"}
     assert failed == {"process", "hidden", "socket", "loop"}
 
 
-def test_wire_has_one_era_of_each_transport_and_soak_the_other(tmp_path: Path) -> None:
+def test_wire_has_one_of_the_variants_that_others_cover(tmp_path: Path) -> None:
     wire, _ = outcomes(tmp_path, "-m", "wire")
     soak, _ = outcomes(tmp_path, "-m", "soak", "--soak")
 
-    one_era = {"one_era[http-handshake]", "one_era[stdio-handshake]"}
-    assert wire == {"a_way[http-modern]", "a_way[stdio-handshake]", "a_store[postgres]", "told"} | one_era
-    assert soak == {"a_way[http-handshake]", "a_way[stdio-modern]", "long"}
+    covered = {"one_era[http-handshake]", "one_era[stdio-handshake]", "a_store[postgres]"}
+    assert wire == {"a_way[http-modern]", "a_way[stdio-handshake]", "every_store[postgres]", "told"}
+    assert soak == {"a_way[http-handshake]", "a_way[stdio-modern]", "long"} | covered

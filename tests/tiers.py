@@ -3,8 +3,12 @@
 - **unit**: no process and no socket: values, the in-memory client, SQLite. What says nothing else is this.
 - **wire**: real transports, processes, PostgreSQL, a browser. A file or a test says `pytest.mark.wire`; a test is it too by
   what it is given: one of the fixtures in `STARTING`, the parameter `postgres`, a `Way` over HTTP or stdio.
-- **soak**: what takes long: `pytest.mark.soak`. Of a test that is given both eras over a transport, one is wire (`CORE`), the
-  other soak: an era is read before, and a transport after, what most promises are about.
+- **soak**: what takes long: `pytest.mark.soak`; and of a test that is given several variants, those that other tests cover:
+  - of both eras over a transport one is wire (`CORE`): an era is read before what most promises are about;
+  - beside memory a transport is wire only in `tests/wire`, and where a file says `pytest.mark.every_way`, as those do in which
+    servers talk back: transports end before the gateway begins;
+  - beside SQLite, PostgreSQL is wire only in `tests/store`, and where a file says `pytest.mark.every_store`: for each part those
+    of its records and one from end to end, and what depends on the clock of the database. Scripts are written once for both.
 
 `scripts/test --unit` runs the first, `scripts/test` the first two, `scripts/test --soak` all.
 """
@@ -55,11 +59,11 @@ class NotUnit(AssertionError):
 
 def assign(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, if it does not say one itself."""
-    ways: defaultdict[str, set[Way]] = defaultdict(set)
+    variants: defaultdict[str, set[Any]] = defaultdict(set)
     for item in items:
-        ways[_function(item)].update(_ways(item))
+        variants[_function(item)].update(_variants(item))
     for item in items:
-        item.add_marker(_tier(item, ways[_function(item)]))
+        item.add_marker(_tier(item, variants[_function(item)]))
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -67,8 +71,8 @@ def tier_of(item: pytest.Item) -> str:
     return next(tier for tier in reversed(TIERS) if item.get_closest_marker(tier))
 
 
-def _tier(item: pytest.Item, ways: set[Way]) -> str:
-    if item.get_closest_marker("soak") or any(_has_core_twin(way, ways) for way in _ways(item)):
+def _tier(item: pytest.Item, variants: set[Any]) -> str:
+    if item.get_closest_marker("soak") or any(_has_twin(item, value, variants) for value in _variants(item)):
         return "soak"
     given = {value for value in _parameters(item) if isinstance(value, str)}
     is_wire = (
@@ -80,12 +84,28 @@ def _tier(item: pytest.Item, ways: set[Way]) -> str:
     return "wire" if is_wire else "unit"
 
 
-def _has_core_twin(way: Way, ways: set[Way]) -> bool:
-    return way not in CORE and any(other in CORE and other.transport == way.transport for other in ways)
+def _has_twin(item: pytest.Item, value: Way | str, variants: set[Any]) -> bool:
+    """Whether another variant of this test is enough outside of soak."""
+    if not isinstance(value, Way):
+        return value == "postgres" and "sqlite" in variants and not _is_about(item, "store")
+    others = {other for other in variants if isinstance(other, Way)} - {value}
+    if value not in CORE and any(other in CORE and other.transport == value.transport for other in others):
+        return True
+    is_far = value.transport != "memory" and any(other.transport == "memory" for other in others)
+    return is_far and not _is_about(item, "way")
+
+
+def _is_about(item: pytest.Item, kind: str) -> bool:
+    folder = {"store": "tests/store/", "way": "tests/wire/"}[kind]
+    return item.nodeid.startswith(folder) or item.get_closest_marker(f"every_{kind}") is not None
 
 
 def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+def _variants(item: pytest.Item) -> list[Any]:
+    return [value for value in _parameters(item) if isinstance(value, Way | str)]
 
 
 def _ways(item: pytest.Item) -> list[Way]:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from mcp import Client, StdioServerParameters
 
-from tests.loaded import loaded_toolpost
+from tests.loaded import forked, loaded_toolpost
 from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -165,7 +165,7 @@ def stdio_peer(*references: str, cwd: Path, arguments: tuple[str, ...] = ()) -> 
     """Start a server on stdio and talk to it by hand."""
     options = [part for reference in references for part in ("--plugin", reference)]
     serve = ("serve", "--stdio", *options, *arguments)
-    process = subprocess.Popen(
+    process = forked.start(
         (TOOLPOST, *serve),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

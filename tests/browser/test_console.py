@@ -436,4 +436,4 @@ def test_a_hundred_thousand_calls_scroll_as_twenty_do(browser: Browser, tmp_path
     assert found["loaded"] > 1_000
     # Generous, for a machine that does much else: a frame has 17 ms, and two of them pass in each step.
     assert found["median"] < 100
-    assert max(opened_s, filtered_s) < 10
+    assert max(opened_s, filtered_s) < 20

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytest
 from click.testing import CliRunner
 
-from tests.loaded import loaded_toolpost
+from tests.loaded import forked, loaded_toolpost
 from toolpost.cli import main
 
 TOOLPOST = str(Path(sys.executable).with_name("toolpost"))
@@ -131,9 +131,7 @@ def open_process(
     """Start `toolpost` in a process of its own, which may be stopped and killed."""
     pipe = subprocess.PIPE
     command = (TOOLPOST, *arguments)
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    ) as process:
+    with forked.start(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield process
         finally:

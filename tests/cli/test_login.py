@@ -13,8 +13,9 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
+from tests.loaded import loaded_toolpost
 from tests.upstreams.servers.oauth_server import OAuthServer, serving_oauth
-from tests.ways import TOOLPOST, server_environment
+from tests.ways import server_environment
 from toolpost.app import open_app, open_http
 from toolpost.cli.main import main
 from toolpost.settings import load_config
@@ -33,8 +34,7 @@ async def toolpost(folder: Path, *words: str, **environment: str) -> tuple[int, 
 
 async def start(folder: Path, *words: str, **environment: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        TOOLPOST,
-        *words,
+        *loaded_toolpost(*words),
         cwd=folder,
         env=server_environment() | {"BROWSER": BROWSER} | environment,
         stdin=asyncio.subprocess.PIPE,

@@ -170,14 +170,13 @@ def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     import subprocess
 
     from tests.cli.conftest import TOOLPOST
+    from tests.loaded import forked
 
     folder = tmp_path_factory.mktemp("gateway")
     (folder / "toolpost.toml").write_text(settings(fine="fine"))
     pipe = subprocess.PIPE
     command = [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json"]
-    with subprocess.Popen(
-        command, cwd=folder, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with forked.start(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
             facts = json.loads(process.stdout.readline())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.collected import DEFINITION_SETS, load_definitions
-from tests.hostile.attacks import attack
+from tests.hostile.attacks import attack, slowness
 from toolpost.contracts import Definition, injection, judge
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.findings import (
@@ -270,7 +270,7 @@ def test_a_hostile_definition_is_looked_at_in_bounded_time() -> None:
     )
 
     assert len(found) <= PER_TOOL_LIMIT
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 10 * slowness()
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.soak)])
@@ -284,7 +284,7 @@ def test_hardly_any_real_definition_is_suspected(name: str, step: int) -> None:
 
     suspected = [definition.name for definition in definitions if inspect_definition(definition, names)]
 
-    assert time.process_time() - began < 60 / step + 3
+    assert time.process_time() - began < (60 / step + 3) * slowness()
     # One of them says that it must be called before any other tool; the other includes all environment variables.
     assert len(suspected) / len(definitions) < 0.002
 

@@ -19,7 +19,7 @@ from toolpost.store.copying import copy_store
 from toolpost.store.credentials import CHECK, CredentialRow, Written
 from toolpost.store.scripts import Script, Statement
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 SECRET = b"tp-canary-8f3a9c01b2d4"
 
 

@@ -22,7 +22,7 @@ from toolpost.app import open_app, open_http
 from toolpost.base.ids import META_KEY
 from toolpost.discovery import View
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.settings import CallerSettings
+from toolpost.settings.callers import CallerSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -38,7 +38,7 @@ from toolpost.store import open_store
 from toolpost.store.key_values import Item
 from toolpost.store.postgres import scripts as postgres_scripts
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 DAY_S = 86_400.0
 JUMPS = [3 * DAY_S, -3 * DAY_S]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import open_process
-from tests.hostile.attacks import attack, loop_cpu_s
+from tests.hostile.attacks import attack, loop_cpu_s, slowness
 from tests.ways import BEHAVIOURS, ENVELOPE, ROOT, STATELESS, StdioPeer, stdio_peer
 
 pytestmark = pytest.mark.wire
@@ -113,7 +113,7 @@ def test_costly_bodies_over_http(gateway: Gateway, name: str) -> None:
     sender.join(30)
 
     assert answers[0]["error"]["code"] == code, answers
-    assert loop_cpu_s(gateway.process.pid) - before < LOOP_S
+    assert loop_cpu_s(gateway.process.pid) - before < LOOP_S * slowness()
 
 
 @attack("caller", "sends a line on stdio that is costly to parse", "it is refused, and the next call is served")
@@ -126,7 +126,7 @@ def test_costly_lines_on_stdio(peer: StdioPeer, name: str) -> None:
 
     assert answer["error"]["code"] == code, answer
     assert peer.call("does__echo", text="still here")["result"]["isError"] is False
-    assert loop_cpu_s(peer.process.pid) - before < LOOP_S
+    assert loop_cpu_s(peer.process.pid) - before < LOOP_S * slowness()
 
 
 @attack("caller", "sends as many values and names as a message may hold", "the call is answered, and others meanwhile")
@@ -140,7 +140,7 @@ def test_messages_at_the_limits(gateway: Gateway, name: str) -> None:
     sender.join(30)
 
     assert "result" in answers[0], answers
-    assert loop_cpu_s(gateway.process.pid) - before < LOOP_S
+    assert loop_cpu_s(gateway.process.pid) - before < LOOP_S * slowness()
 
 
 @attack("caller", "sends 4 MB that are costly to parse while an operator stops the gateway", "SIGTERM still ends it")

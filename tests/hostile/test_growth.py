@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 import toolpost
-from tests.hostile.attacks import assert_linear, attack, thread_cpu_s
+from tests.hostile.attacks import assert_linear, attack, slowness, thread_cpu_s
 from toolpost.base.nearest import match_names, nearest_names
 from toolpost.base.redaction import redact
 from toolpost.base.values import unique
@@ -328,7 +328,7 @@ def test_every_pattern() -> None:
             use(text)
             used_s = time.thread_time() - begun
             # Cubic growth would hold this thread for hours on the longer text, where no time limit of a test can end it.
-            assert used_s < 0.5, f"{name} on {text[:20]!r}"
+            assert used_s < 0.5 or used_s < 0.5 * slowness(), f"{name} on {text[:20]!r}"  # measured seldom
             if used_s > 0.002:
                 check_pattern(f"{name} on {text[:20]!r}", use, {2_000: text, 16_000: longer})
     assert count > 1_000, "the patterns were not found"

@@ -5,9 +5,9 @@ command like any other: `start.py` is the process that is started, signaled and 
 pipes, in its folder and with its environment. Where one of the two ends, so does the other. `loaded_toolpost("serve")` is
 `toolpost serve`.
 
-It is for commands that run to their end, and for servers that a client ends. A process that a test signals, kills or looks at
-(its id, children, memory, processor time, terminal) is started as it is: of a stand-in that was killed, the fork ends a moment
-later.
+That is for commands that run to their end, and for servers that a client ends: of a stand-in that was killed, the fork ends a
+moment later. A process that a test signals or kills is started with `forked.start`, which gives the fork itself. One of which the
+test looks at the start, memory, parent or terminal is started as it is.
 """
 
 import json
@@ -23,10 +23,14 @@ _HERE = Path(__file__).parent
 
 def loaded(*program: str) -> tuple[str, ...]:
     """Return a command that runs a Python program: a file or `-m` and a module, and its arguments."""
-    # Coverage is measured in whole processes.
-    if not hasattr(os, "fork") or "COVERAGE_PROCESS_CONFIG" in os.environ:
+    if not can_fork():
         return sys.executable, *program
     return sys.executable, "-S", "-E", str(_HERE / "start.py"), start_loading(), *program
+
+
+def can_fork() -> bool:
+    """Whether programs run in forks; coverage is measured in whole processes."""
+    return hasattr(os, "fork") and "COVERAGE_PROCESS_CONFIG" not in os.environ
 
 
 def loaded_toolpost(*arguments: str) -> tuple[str, ...]:

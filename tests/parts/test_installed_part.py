@@ -20,7 +20,7 @@ from tests.docs.packages import install
 from tests.store.conftest import url_of
 from toolpost.testing import data_of, error_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 GUIDE = ROOT / "docs/guides/write-a-part.md"
 KINDS = pytest.mark.parametrize("kind", ["sqlite", "postgres"])

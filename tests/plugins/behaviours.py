@@ -18,6 +18,8 @@ plugin = Plugin("does", version="2.1.0")
 PRESENT: dict[str, int] = {}
 MET: set[str] = set()
 STARTED: list[str] = []
+BLOCKED: list[float] = []
+"""Seconds for which threads are blocked now."""
 
 
 @asynccontextmanager
@@ -55,7 +57,9 @@ async def sleep(seconds: float, name: str = "") -> str:
 @plugin.tool(timeout_s=0.3)
 def block(seconds: float) -> str:
     """Block a thread, deaf to everything."""
+    BLOCKED.append(seconds)
     time.sleep(seconds)
+    BLOCKED.remove(seconds)
     return "done"
 
 

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from tests.loaded import forked
 from tests.postgres import Postgres
 from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
@@ -241,7 +242,7 @@ def test_a_killed_gateway_leaves_a_record_of_what_its_tool_did(kind: str, url: s
     (tmp_path / "toolpost.toml").write_text("\n".join(config))
     written = tmp_path / "written"
     command = [str(Path(sys.executable).parent / "toolpost"), "serve", "--stdio"]
-    with subprocess.Popen(
+    with forked.start(
         command, cwd=tmp_path, env=server_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import psutil
 
-from tests.loaded import loaded_toolpost
+from tests.loaded import forked, loaded_toolpost
 from tests.upstreams.behind import SERVERS
 from tests.upstreams.raw import Ask, raw_http, raw_stdio
 from tests.ways import TOOLPOST, server_environment
@@ -213,7 +213,7 @@ def serving_http(path: Path) -> Iterator[str]:
     """Run `toolpost serve` on a free port; yields the URL of its endpoint, and sees that nothing of it is left."""
     command = [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json", "--log-level", "error", "--config", str(path)]
     environment = server_environment() | {"HOME": os.environ.get("HOME", "/")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    process = forked.start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     assert process.stdout is not None
     try:
         yield json.loads(process.stdout.readline())["url"]

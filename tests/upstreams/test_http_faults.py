@@ -256,14 +256,14 @@ async def test_a_probe_that_is_answered_after_the_handshake_was_refused_counts(m
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 async def test_streams_that_stay_open_or_are_cut_still_answer(way: Way, version: str) -> None:
     server = HttpServer(version=version)
-    async with behind_http(server, way=way, timeout_s=10.0) as (_, client):
+    async with behind_http(server, way=way, timeout_s=120.0) as (_, client):
         with Timed() as lingering:
             lingered = await client.call_tool("up__linger")
         resumed = await client.call_tool("up__resume")
         asked = await client.call_tool("up__ask_back")
 
     assert text_of(lingered) == "lingered"
-    assert lingering.took_s < 9, "it was waited for until the deadline"
+    assert lingering.took_s < 100, "it was waited for until the deadline"
     assert text_of(asked) == "asked"
     assert server.answers[0]["error"]["code"] == -32601
     if version == STATELESS:

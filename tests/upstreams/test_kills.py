@@ -21,6 +21,7 @@ from mcp import Client
 from mcp_types import CallToolResult
 
 from tests.hostile.attacks import attack
+from tests.loaded import forked
 from tests.upstreams.behind import HOSTILE, ONE_OF_EACH, beside, gateway, hostile, lines, report, text_of
 from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
@@ -86,7 +87,7 @@ async def test_a_gateway_that_is_killed_leaves_nothing_behind(tmp_path: Path) ->
     log = tmp_path / "log"
     words = json.dumps(["-S", "-E", str(HOSTILE), "--log", str(log)])
     (tmp_path / "toolpost.toml").write_text(f"[servers.up]\ncommand = {json.dumps(sys.executable)}\nargs = {words}\n")
-    process = subprocess.Popen(
+    process = forked.start(
         [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json"],
         cwd=tmp_path,
         env=server_environment(),

@@ -34,6 +34,7 @@ pytestmark = [
     # The client warns of what only the handshake era has; here both eras are meant.
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
     pytest.mark.wire,
+    pytest.mark.every_way,
 ]
 
 LEGACY_FRONTS = [way for way in FRONTS if way.mode == "legacy"]

@@ -24,7 +24,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire, pytest.mark.every_way]
 
 FRONTS = [Way(transport, mode) for transport in ("memory", "http") for mode in ("legacy", STATELESS)]
 BACKS = [Way(transport, mode) for transport in ("stdio", "http") for mode in ("legacy", STATELESS)]

@@ -21,7 +21,7 @@ from toolpost.upstreams import supervisor
 from toolpost.upstreams.peer import Peer
 from toolpost.upstreams.spec import ServerSpec
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire, pytest.mark.every_way]
 
 
 @pytest.mark.parametrize(("way", "version"), PAIRS, ids=str)

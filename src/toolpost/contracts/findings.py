@@ -97,10 +97,10 @@ def scan_definition(definition: Definition, *, since: Definition | None = None) 
             unread.setdefault(text, Finding(kind=FindingKind.UNREAD, place=place, message=text, excerpt=""))
         # A text that only moved is not new, wherever it is now.
         elif text not in known and len(found) < PER_TOOL_LIMIT:
-            roles = _find_roles(place, is_name=kind == "name")
+            roles = _NAME if kind == "name" else _ARGUMENT if "/properties/" in place else _NO_ROLE
             if len(text) > _SHORT or not _is_harmless(text, roles):
                 found += _find_in_text(place, text, roles)
-            if place != "/name" and len(mentions) < MENTION_LIMIT:
+            if "__" in text and place != "/name" and len(mentions) < MENTION_LIMIT:
                 mentions = dict(islice(_find_mentions(place, text), MENTION_LIMIT)) | mentions
     return DefinitionScan(
         name=definition.name,
@@ -184,7 +184,8 @@ def _walk_texts(definition: Definition) -> Iterator[tuple[str, str, Literal["tex
             yield place, f"is nested deeper than {DEPTH_LIMIT} levels, and not read", "unread"
         elif isinstance(value, dict):
             for key, inner in reversed(value.items()):
-                here = place + to_pointer((key,))
+                # Names that need an escape are rare, and there are hundreds of thousands of places.
+                here = place + to_pointer((key,)) if "/" in key or "~" in key else f"{place}/{key}"
                 waiting += [(here, inner, depth + 1, False), (here, key, depth + 1, True)]
         elif isinstance(value, list):
             waiting += [(f"{place}/{number}", inner, depth + 1, False) for number, inner in enumerate(value)][::-1]
@@ -231,13 +232,6 @@ def _is_legitimate(text: str, found: re.Match[str]) -> bool:
 _NAME: Final = frozenset({"@name"})
 _ARGUMENT: Final = frozenset({"@argument"})
 _NO_ROLE: Final[frozenset[str]] = frozenset()
-
-
-def _find_roles(place: str, *, is_name: bool) -> frozenset[str]:
-    """Return what the place of a text says about its role."""
-    if is_name:
-        return _NAME
-    return _ARGUMENT if "/properties/" in place else _NO_ROLE
 
 
 @lru_cache(maxsize=16_384)
@@ -298,7 +292,7 @@ def _make_shadowing(message: str, name: str) -> Finding:
 
 
 def _find_mentions(place: str, text: str) -> Iterator[tuple[str, Finding]]:
-    for found in _WORD.finditer(text) if "__" in text else ():
+    for found in _WORD.finditer(text):
         if "__" in found[0] and len(found[0]) <= NAME_LIMIT:
             message = f"speaks of `{found[0]}`, which is another server's"
             yield found[0], _make_finding(FindingKind.SHADOWING, place, message, text, *found.span())
@@ -369,9 +363,9 @@ def _decode_candidates(text: str) -> Iterator[tuple[str, str]]:
     if "&#" in text and _has_many(_ENTITY, text):
         yield "character references", html.unescape(text)
     lowered = text.lower()
-    if any(word in lowered for word in _ROT13):
+    if any(map(lowered.__contains__, _ROT13)):
         yield "ROT13", codecs.encode(text, "rot13")
-    if any(word in lowered for word in _BACKWARDS):
+    if any(map(lowered.__contains__, _BACKWARDS)):
         yield "backwards", text[::-1]
 
 

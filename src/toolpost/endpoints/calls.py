@@ -228,7 +228,7 @@ class CallHandler:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
         if answer.upstream_fields is not None and is_input_required(answer.upstream_fields):
             answer = self._seal_state(answer, answer.upstream_fields, client_channel)
-        if len(answer.payload) > INLINE_WRITE_BYTES:
+        if len(answer.payload) + sum(map(_length, answer.content)) > INLINE_WRITE_BYTES:
             return await to_thread.run_sync(_write_response, request_id, answer, revision)
         return _write_response(request_id, answer, revision)
 
@@ -309,6 +309,13 @@ class ObservedCallHandler(CallHandler):
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         self.observer.end_session(transport, revision, seconds)
+
+
+def _length(value: Json) -> int:
+    """Return the characters of a content block: the long ones are in its values, or in those of its resource."""
+    if isinstance(value, dict):
+        return sum(map(_length, value.values()))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _write_response(request_id: bytes, answer: Answer, revision: Revision) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.hostile.attacks import slowness
 from toolpost.contracts import Definition, judge
 
 Schema = dict[str, Any]
@@ -141,7 +142,7 @@ def test_a_hostile_pair_keeps_to_its_budget(name: str, role: str) -> None:
     judgement = judge(a_tool(role, old), a_tool(role, new))
 
     # Of the processor, not of the clock: others may be using it too. Without a budget it would take hours.
-    assert time.process_time() - started < 10.0
+    assert time.process_time() - started < 10.0 * slowness()
     assert judgement.changes
     assert not judgement.is_cut_short or judgement.verdict != "compatible"
 
@@ -166,7 +167,7 @@ def test_words_without_end_are_told_in_time() -> None:
 
     judgement = judge(old, new)
 
-    assert time.process_time() - started < 10.0
+    assert time.process_time() - started < 10.0 * slowness()
     assert judgement.verdict == "review"
     assert len(judgement.changes) == 501
 
@@ -204,7 +205,7 @@ def test_a_small_schema_of_large_values_takes_little_time() -> None:
 
     judgement = judge(a_tool("input_schema", old), a_tool("input_schema", changed(old)))
 
-    assert time.process_time() - started < 5.0
+    assert time.process_time() - started < 5.0 * slowness()
     assert judgement.verdict == "breaking"
 
 
@@ -217,7 +218,7 @@ def test_many_patterns_made_to_be_slow_keep_to_the_budget() -> None:
 
     judgement = judge(a_tool("input_schema", schema(20)), a_tool("input_schema", schema(21)))
 
-    assert time.process_time() - started < 10.0
+    assert time.process_time() - started < 10.0 * slowness()
     assert judgement.verdict != "compatible"
 
 

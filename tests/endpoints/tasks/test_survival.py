@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.endpoints.tasks.asking import HttpPeer, PipePeer
+from tests.loaded import forked
 from tests.postgres import Postgres
 from tests.upstreams.behind import SERVERS
 from tests.ways import TOOLPOST, server_environment
@@ -46,7 +47,7 @@ def on(store: str) -> pytest.MarkDecorator:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", HttpPeer]]:
-    process = subprocess.Popen(
+    process = forked.start(
         [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--plugin", ERRANDS],
         stderr=subprocess.PIPE,
         text=True,
@@ -180,7 +181,7 @@ def test_over_stdio_the_next_process_knows_the_task(folder: Path) -> None:
     states = []
     handle: dict[str, Any] = {}
     for _ in range(2):
-        process = subprocess.Popen(
+        process = forked.start(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -33,7 +33,7 @@ from toolpost.settings.model import LimitSettings, TaskSettings
 from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 ERRANDS = "tests.plugins.errands:plugin"
 Ask = Callable[..., Any]

@@ -26,7 +26,7 @@ from toolpost.parts.agents.other_processes import LOOK_S
 from toolpost.settings import StoreSettings
 from toolpost.testing import ScriptedAgent, acp_agent_command, conversations_of, open_test_app
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -95,7 +95,7 @@ async def test_a_turn_is_cancelled_at_either_gateway(kind: str, request: pytest.
     ]
     assert ended[0]["error"]["message"] == "The turn was cancelled: a cancellation was requested."
     assert (len(stopped), named, gone.status_code) == (1, [again], 200)
-    assert took_s < LOOK_S, "it is told at once, and not found by chance"
+    assert took_s < LOOK_S  # it is told at once, and not found by chance
     assert unknown.status_code == 404
 
 

@@ -12,7 +12,7 @@ import pytest
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from tests.hostile.attacks import attack
+from tests.hostile.attacks import attack, slowness
 from tests.parts.approvals.bank import expire
 from tests.waiting import until
 from toolpost.base.caller import Caller
@@ -36,7 +36,7 @@ from toolpost.store import AuditFilter, Store
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Statement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 
 def caller(name: str, *, transport: str = "http", **options: Any) -> Caller:
@@ -519,18 +519,18 @@ async def test_ten_thousand_open_rounds(url: str) -> None:
                 )
             )
         await approvals.sweep()
-        began = time.perf_counter()
+        began = time.process_time()
         oldest = (await approvals.list_rounds(only_open=True, before=2))[0].round
         again = await approvals.open_call(subject(arguments=_arguments_of(oldest)), expires_s=3600)
         await approve(approvals, oldest)
         used = await approvals.dispatch(oldest.id, oldest.key, CallId("c-1"))
         newest = await approvals.list_rounds(only_open=True)
-        took_s = time.perf_counter() - began
+        used_s = time.process_time() - began
         await approvals.sweep()
 
     assert approvals.open_rounds == 9_999
     assert (again.is_new, again.round.id, used.call_id, len(newest)) == (False, oldest.id, "c-1", 100)
-    assert took_s < 2, "a few milliseconds each, on a machine that does much else"
+    assert used_s < 2 * slowness(), "a few milliseconds each"
 
 
 def _arguments_of(found: Round) -> Any:

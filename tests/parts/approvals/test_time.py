@@ -15,7 +15,7 @@ from toolpost.parts.approvals.service import Approvals
 from toolpost.store import Store
 from toolpost.store.scripts import Statement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 __all__ = ["jump"]
 

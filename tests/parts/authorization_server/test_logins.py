@@ -17,7 +17,7 @@ from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.main import main
 from toolpost.parts.authorization_server import records
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 ADMITTED = 400
 LISTEN = {

@@ -13,7 +13,7 @@ from toolpost.cli.main import main
 from toolpost.credentials.vault import Vault
 from toolpost.settings.credentials import key_place_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 ADMITTED = 400
 

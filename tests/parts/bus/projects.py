@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 from mcp import Client, StdioServerParameters
 
-from tests.loaded import loaded_toolpost
+from tests.loaded import forked, loaded_toolpost
 from tests.ways import ROOT, TOOLPOST, StdioPeer
 from toolpost.testing import data_of
 
@@ -71,7 +71,7 @@ class Project:
     @contextmanager
     def peer(self, *arguments: str, cwd: Path | None = None) -> Iterator[StdioPeer]:
         """Start a command that speaks MCP on stdio, to talk to it by hand, stop it and kill it."""
-        process = subprocess.Popen(
+        process = forked.start(
             [TOOLPOST, "bus", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -194,5 +194,4 @@ async def test_what_a_planner_reads() -> None:
 
     assert [timeout for _, timeout in seconds] == [True, True, None]
     assert seconds[1][0] > 0.29
-    assert seconds[2][0] < 15
     assert [(task["bead_id"], task["state"]) for task in named["tasks"]] == [("t-1", "done")]

@@ -25,7 +25,7 @@ from toolpost.store.postgres import store as postgres
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import store as sqlite
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 ME = Caller(id=CallerId("me"), transport="memory")
 LOST = BusPolicy(run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)

@@ -10,6 +10,7 @@ import anyio
 import psutil
 import pytest
 
+from tests.loaded import forked
 from tests.parts.bus.projects import ERAS, Agent, Project
 from tests.waiting import until, wait_until
 from tests.ways import TOOLPOST
@@ -307,7 +308,7 @@ async def test_a_server_elsewhere_is_reached_by_its_url(project: Project, comman
     project.make()
     project.environment["TOOLPOST_TOKEN"] = "open sesame"
     arguments = [TOOLPOST, *command, "--listen", "127.0.0.1:0", "--json"]
-    server = subprocess.Popen(
+    server = forked.start(
         arguments, cwd=project.root, env=project.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert server.stdout is not None

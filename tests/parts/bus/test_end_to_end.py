@@ -10,7 +10,7 @@ from tests.loaded import loaded
 from tests.parts.bus.projects import Project
 from tests.ways import ROOT
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 TASKS = 60
 WORKERS = 8

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import anyio
 
+from tests.loaded import forked
 from tests.postgres import Postgres, open_postgres
 from tests.ways import TOOLPOST, server_environment
 from toolpost.store import open_store
@@ -121,7 +122,7 @@ class _Server:
 
     def start(self) -> None:
         command = [TOOLPOST, "serve", "--only", "bus", "--listen", self.host, "--log-level", "warning"]
-        self.process = subprocess.Popen(
+        self.process = forked.start(
             command, cwd=self.folder, env=server_environment(), stdout=subprocess.DEVNULL, stderr=self.log
         )
 

@@ -18,7 +18,7 @@ from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 CALLERS = """
 [callers.ann]

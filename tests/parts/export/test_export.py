@@ -19,7 +19,7 @@ import pytest
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.loaded import loaded_toolpost
+from tests.loaded import forked, loaded_toolpost
 from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.waiting import until
 from tests.ways import TOOLPOST, server_environment
@@ -36,7 +36,7 @@ from toolpost.store.audit_file import append_records, last_record, row_of_line
 from toolpost.store.chain import BEGINNING, ChainVerifier
 from toolpost.store.scripts import Script, Statement
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 SECRET = b"a secret of the webhook"
 STORED = ExportSettings(kind="webhook", batch=10)
@@ -236,7 +236,7 @@ async def test_a_gateway_that_is_killed_loses_no_record(tmp_path: Path, receiver
     call = loaded_toolpost("call", "time__current_time", "--json")
     for number in (1, 2, 3):
         command = [TOOLPOST, "serve", "--listen", "127.0.0.1:0", "--json"]
-        with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        with forked.start(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline()

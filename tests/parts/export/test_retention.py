@@ -18,7 +18,7 @@ from toolpost.store.audit_file import find_archive_break
 from toolpost.store.copying import copy_store
 from toolpost.store.scripts import Script, Statement
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 NEW = "2999-01-01T00:00:00.000Z"
 DAY = RetentionSettings(days=1)

@@ -12,7 +12,7 @@ from toolpost.parts.models import stats as module
 from toolpost.parts.models.stats import ModelAttempt, ModelMetrics, Stats, Totals, add_batch, bucket_of, milliseconds_of
 from toolpost.store.part_migrations import open_part_store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 
 def open_tables(url: str) -> Any:

@@ -16,7 +16,7 @@ from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, Router
 from toolpost.settings import Config, PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 HASH = 64
 

@@ -13,9 +13,9 @@ from tests.parts.openapi.fake_api import FakeApi, Reply, answers, describe, open
 from tests.upstreams.behind import text_of
 from tests.waiting import until
 from tests.ways import STATELESS
+from toolpost.admin.lock_file import list_tools
 from toolpost.app import App, open_app
 from toolpost.app.reload import apply_config, follow_lock
-from toolpost.cli.lock.states import list_tools
 from toolpost.cli.quiet_app import problems_of
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint

@@ -17,7 +17,7 @@ from toolpost.parts.results.reader import ReadRequest, ResultReader
 from toolpost.parts.results.records import CHUNK_BYTES, KeptResult, ResultId
 from toolpost.store.scripts import Statement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 ADA, BOB = CallerId("ada"), CallerId("bob")
 MEMORY = "sqlite::memory:"

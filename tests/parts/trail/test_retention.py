@@ -23,7 +23,7 @@ from toolpost.settings import StoreSettings
 from toolpost.store import Script, Statement
 from toolpost.testing import data_of, error_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.wire]
+pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 
 def rewind(trail: Trail, seconds: float) -> Any:

@@ -14,7 +14,7 @@ from toolpost.parts.trail.verify_trail import check_proof, check_signature
 from toolpost.settings import PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> Any:

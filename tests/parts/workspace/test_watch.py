@@ -16,6 +16,7 @@ import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.loaded import forked
 from tests.parts.workspace.repos import FILES, MEMORY, USERS, build, make_repo, paths, write
 from tests.parts.workspace.test_ends import builder, builders_beneath, many, nobody_left
 from tests.waiting import until
@@ -208,7 +209,7 @@ async def test_killed_the_server_takes_its_builds_with_it(tmp_path: Path) -> Non
     settings = '[plugins]\nbundled = ["workspace"]\n[workspace]\nwatch = true\n[http]\nlisten = "127.0.0.1:0"\n'
     write(root, {"toolpost.toml": settings})
     command = [TOOLPOST, "serve"]
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL, env=server_environment()) as process:
+    with forked.start(command, cwd=root, stderr=subprocess.DEVNULL, env=server_environment()) as process:
         with anyio.fail_after(60):
             while not (left := builders_beneath(process.pid)):
                 await anyio.sleep(0.02)
@@ -225,7 +226,7 @@ def test_typed_it_stays_and_says_what_it_does(tmp_path: Path) -> None:
     command = [TOOLPOST, "workspace", "build", "--watch"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     for options in ([], ["--json"]):
-        with subprocess.Popen([*command, *options], cwd=root, env=server_environment(), **pipes) as process:
+        with forked.start([*command, *options], cwd=root, env=server_environment(), **pipes) as process:
             assert process.stderr is not None
             assert process.stdout is not None
             while "watching for changes (Ctrl-C stops it)" not in process.stderr.readline():

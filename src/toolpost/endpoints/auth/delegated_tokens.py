@@ -3,13 +3,9 @@
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from toolpost.base.caller import Caller, GatewayAccess, Scope
-from toolpost.endpoints.auth.roster import Roster
-
-PREFIX: Final = "tpd-"
-"""How every token of an agent begins."""
+from toolpost.endpoints.auth.roster import DELEGATED_PREFIX, Roster
 
 
 class DelegatedTokens:
@@ -34,7 +30,7 @@ class DelegatedTokens:
         if self._url is None:
             yield None
             return
-        token = f"{PREFIX}{secrets.token_urlsafe(24)}"
+        token = f"{DELEGATED_PREFIX}{secrets.token_urlsafe(24)}"
         self._roster.delegate(token.encode(), caller, tuple(scopes))
         try:
             yield GatewayAccess(url=self._url, token=token)

@@ -6,7 +6,7 @@ when the call has ended. What is known by then: the times at which it reached ea
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,7 @@ from toolpost.parts.telemetry.settings import TelemetrySpec
 from toolpost.parts.telemetry.spans import (
     INTERNAL,
     SERVER,
+    Span,
     TextAttribute,
     new_raw_id,
     new_span_id,
@@ -34,7 +35,6 @@ from toolpost.parts.telemetry.spans import (
     write_constant_part,
     write_links,
     write_message,
-    write_span,
     write_state,
 )
 from toolpost.parts.telemetry.transport import ClientSpan, ObservedTransport, Template
@@ -90,7 +90,7 @@ class CallRecord:
         return self.traceparent[54] == "1"
 
 
-class TemplateKey(NamedTuple):
+class CallKind(NamedTuple):
     """What the spans of calls have in common that share a template."""
 
     tool: str
@@ -103,21 +103,58 @@ class TemplateKey(NamedTuple):
     """The JSON-RPC code of an error that a server answered with."""
 
 
-class UnwrittenCall(NamedTuple):
-    """What spans are written of. Not the call: with all that it refers to, some dozens of calls would be thousands of objects for
+class RequestKind(NamedTuple):
+    """What the spans of other requests have in common that share a template."""
+
+    method: str
+    prompt: str | None
+    transport: str
+    version: str | None
+    status: int | None
+    """The JSON-RPC code of an error."""
+    exception: str | None
+    """The class of any other exception."""
+
+
+class ObservedCall(NamedTuple):
+    """What spans are made of. Not the call: with all that it refers to, some dozens of calls would be thousands of objects for
     Python's collector to look at.
     """
 
     record: CallRecord
-    ended_ns: int
-    call_id: CallId
-    started_s: float
-    steps: tuple[int, int, int, int, int]
-    """When it left the queue, had its lock, was validated, answered and recorded; 0 for a step that it did not reach."""
+    kind: CallKind
+    id: CallId
     caller: Caller
-    key: TemplateKey
     links: Any
     content: bytes
+    began_ns: int
+    queued_ns: int
+    """As the times below, 0 if the call did not get there."""
+    locked_ns: int
+    checked_ns: int
+    answered_ns: int
+    recorded_ns: int
+    ended_ns: int
+
+
+class Step(NamedTuple):
+    """A part of a call that has a span of its own."""
+
+    constant: bytes
+    began_ns: int
+    ended_ns: int
+
+
+def steps_of(call: ObservedCall) -> Iterator[Step]:
+    """Return the steps that a call has reached, in their order."""
+    answered = call.answered_ns or call.ended_ns
+    if call.queued_ns:
+        yield Step(_QUEUE, call.queued_ns, call.locked_ns or answered)
+    if call.locked_ns or call.checked_ns:
+        # Without a lock, the fast path has left the call to a task.
+        constant = _VALIDATION_FAILED if call.kind.code == _INVALID else _VALIDATION
+        yield Step(constant, call.locked_ns or call.began_ns, call.checked_ns or answered)
+    yield Step(_AUDIT, answered, call.recorded_ns or call.ended_ns)
 
 
 class TelemetryObserver(Observer):
@@ -131,10 +168,11 @@ class TelemetryObserver(Observer):
         self._has_traces = exporter.has_traces and spec.ratio + spec.is_parent_based > 0
         # Traces whose id ends with less than this are sampled, as `TraceIdRatioBased` has it: all gateways choose the same.
         self._ratio_bound = f"{round(spec.ratio * 2**64):016x}" if spec.ratio < 1 else "g"
-        self._ended: list[UnwrittenCall] = []
+        self._ended: list[ObservedCall] = []
         self.sent: dict[str, ClientSpan] = {}
         """Requests of the fast path that have no answer yet, by the `traceparent` of their calls."""
-        self._templates: dict[tuple[object, ...], Template] = {}
+        self._call_templates: dict[CallKind, Template] = {}
+        self._request_templates: dict[RequestKind, Template] = {}
         self._callers: dict[tuple[str, str | None], bytes] = {}
         self.offset_ns = time.time_ns() - time.monotonic_ns()
         """From the monotonic clock to the time of day."""
@@ -149,10 +187,11 @@ class TelemetryObserver(Observer):
             return parent.is_sampled
         return trace[16:] < self._ratio_bound
 
-    def put(self, spans: Sequence[bytes]) -> None:
+    def put(self, spans: Iterable[Span]) -> None:
         """Queue spans."""
-        if spans:
-            self._exporter.put(spans, len(spans))
+        written = [span.write(self.offset_ns) for span in spans]
+        if written:
+            self._exporter.put(written, len(written))
 
     # Calls
 
@@ -205,87 +244,82 @@ class TelemetryObserver(Observer):
             status = error.rpc_code if isinstance(error, UpstreamRefused) else None
         elif is_error:
             code = _FAILED
-        key = TemplateKey(tool.contract.name, tool.provider, caller.transport, record.version, code, status)
-        content = _write_content(call, error, payload) if self._has_content else b""
-        links = getattr(call.context, "links", None)
-        steps = (call.queued_ns, call.locked_ns, call.checked_ns, call.answered_ns, call.recorded_ns)
-        self._ended.append(UnwrittenCall(record, ended, call.id, call.started, steps, caller, key, links, content))
+        kind = CallKind(tool.contract.name, tool.provider, caller.transport, record.version, code, status)
+        self._ended.append(
+            ObservedCall(
+                record,
+                kind,
+                call.id,
+                caller,
+                getattr(call.context, "links", None),
+                _write_content(call, error, payload) if self._has_content else b"",
+                int(call.started * 1e9),
+                call.queued_ns,
+                call.locked_ns,
+                call.checked_ns,
+                call.answered_ns,
+                call.recorded_ns,
+                ended,
+            )
+        )
         if len(self._ended) >= TOGETHER:
             self.write_ended()
 
     def write_ended(self) -> None:
-        """Count the calls that have ended, and write their spans: of many, or before something is sent. On the event loop."""
+        """Count the calls that have ended, and queue their spans: of many, or before something is sent. On the event loop."""
         calls, self._ended = self._ended, []
-        spans = list[bytes]()
-        for call in calls:
-            template = self._templates.get(call.key) or self._make_template(call.key)
-            template.series.observe((call.ended_ns - int(call.started_s * 1e9)) / 1e9)
-            if (sent := self.sent.pop(call.record.traceparent, None)) is not None:
-                self._write_request(call, sent, spans)
-            if call.record.is_sampled:
-                self._write_spans(call, template.constant, spans)
-        self.put(spans)
+        self.put([span for call in calls for span in self._make_spans(call)])
 
-    def _write_request(self, call: UnwrittenCall, sent: ClientSpan, spans: list[bytes]) -> None:
-        """Count the request that the fast path sent to a server, and write its span."""
-        _, _, _, answered, _ = call.steps
-        ended = answered or call.ended_ns
-        error_type = None if call.key.code is None else names.TOOL_ERROR
-        template = sent.transport.template_of("tools/call", sent.target, error_type)
-        template.series.observe((ended - sent.began) / 1e9)
-        if call.record.is_sampled:
-            trace, span = read_ids(sent.traceparent)
-            _, parent = read_ids(call.record.traceparent)
-            number, offset = _write_request_id(b"%d" % sent.number), self.offset_ns
-            spans.append(
-                write_span(trace, span, parent, sent.began + offset, ended + offset, template.constant, number)
+    def _make_spans(self, call: ObservedCall) -> Iterator[Span]:
+        """Count a call, and make its spans if its trace is sampled: its own, its request's to a server, and its steps'."""
+        record = call.record
+        template = self._template_of(call.kind)
+        template.series.observe((call.ended_ns - call.began_ns) / 1e9)
+        request = self.sent.pop(record.traceparent, None)
+        if request is not None:
+            answered = call.answered_ns or call.ended_ns
+            yield from request.transport.end_fast(
+                request, record.traceparent, answered, is_error=call.kind.code is not None
             )
+        if not record.is_sampled:
+            return
+        trace, span = read_ids(record.traceparent)
+        parent = bytes.fromhex(record.parent) if record.parent is not None else None
+        yield Span(trace, span, parent, call.began_ns, call.ended_ns, template.constant, self._write_own_part(call))
+        for constant, began, ended in steps_of(call):
+            yield Span(trace, new_raw_id(), span, began, ended, constant)
+        if call.links is not None:
+            yield from _make_linked(record, call.links, call.ended_ns)
 
-    def _make_template(self, key: TemplateKey) -> Template:
+    def _template_of(self, kind: CallKind) -> Template:
+        if (template := self._call_templates.get(kind)) is not None:
+            return template
         attributes = {
             names.METHOD: "tools/call",
-            names.TOOL_NAME: key.tool,
+            names.TOOL_NAME: kind.tool,
             names.OPERATION: names.EXECUTE_TOOL,
-            names.PROTOCOL_VERSION: key.version,
-            **_NETWORK.get(key.transport, {}),
-            **_describe_error(key.code, key.status),
+            names.PROTOCOL_VERSION: kind.version,
+            **_NETWORK.get(kind.transport, {}),
+            **_describe_error(kind.code, kind.status),
         }
-        described = attributes | {names.SERVER: key.provider, names.CODE: key.code}
-        constant = write_constant_part(f"tools/call {key.tool}", SERVER, described, is_error=bool(key.code))
-        return self._keep(key, Template(constant, self._histograms.find(names.SERVER_DURATION, attributes)))
-
-    def _keep(self, key: tuple[object, ...], template: Template) -> Template:
-        if len(self._templates) >= _TEMPLATES_LIMIT:
-            self._templates.clear()  # servers may rename their tools again and again
-        self._templates[key] = template
+        described = attributes | {names.SERVER: kind.provider, names.CODE: kind.code}
+        constant = write_constant_part(f"tools/call {kind.tool}", SERVER, described, is_error=bool(kind.code))
+        template = Template(constant, self._histograms.find(names.SERVER_DURATION, attributes))
+        if len(self._call_templates) >= _TEMPLATES_LIMIT:
+            self._call_templates.clear()  # servers may rename their tools again and again
+        self._call_templates[kind] = template
         return template
 
-    def _write_own_part(self, call: UnwrittenCall) -> bytes:
+    def _write_own_part(self, call: ObservedCall) -> bytes:
         record = call.record
-        own = self._describe_caller(call.caller) + _write_call_id(call.call_id.encode())
+        own = self._describe_caller(call.caller) + _write_call_id(call.id.encode())
         if record.request_id is not None:
             own += _write_request_id(_read_id(record.request_id))
         if record.state is not None:
             own += write_state(record.state)
         if call.links is not None:
-            own += self._write_links(record, call.links, call.ended_ns)
+            own += _write_links(call.links)
         return own + call.content
-
-    def _write_links(self, record: CallRecord, links: Sequence[tuple[str, str, bool]], ended: int) -> bytes:
-        """Link the span to what the call is about; the call that makes that writes a span for it."""
-        written = write_links([derive_ids(kind, name) for kind, name, _ in links])
-        for kind, name, begins in links:
-            attribute = TextAttribute(f"toolpost.{kind}.id")(name.encode())
-            written += attribute
-            if begins:
-                trace, span = derive_ids(kind, name)
-                back = write_links([(record.traceparent[3:35], record.traceparent[36:52])])
-                constant = write_constant_part(f"toolpost.{kind}", INTERNAL, {})
-                at = ended + self.offset_ns
-                self.put(
-                    [write_span(bytes.fromhex(trace), bytes.fromhex(span), None, at, at, constant, attribute + back)]
-                )
-        return written
 
     def _describe_caller(self, caller: Caller) -> bytes:
         key = (caller.id, caller.session)
@@ -297,27 +331,6 @@ class TelemetryObserver(Observer):
                 known += _write_session(caller.session.encode())
             self._callers[key] = known
         return known
-
-    def _write_spans(self, call: UnwrittenCall, constant: bytes, spans: list[bytes]) -> None:
-        """Write the span of a call, and one for each step that it has reached."""
-        queued, locked, checked, answered, recorded = call.steps
-        began, ended, offset = int(call.started_s * 1e9), call.ended_ns, self.offset_ns
-        trace, span = read_ids(call.record.traceparent)
-        parent = bytes.fromhex(call.record.parent) if call.record.parent is not None else None
-        own = self._write_own_part(call)
-
-        def add(part: bytes, start: int, end: int) -> None:
-            spans.append(write_span(trace, new_raw_id(), span, start + offset, end + offset, part))
-
-        spans.append(write_span(trace, span, parent, began + offset, ended + offset, constant, own))
-        answered = answered or ended
-        if queued:
-            add(_QUEUE, queued, locked or answered)
-        if locked or checked:
-            # Without a lock, the fast path has left the call to a task.
-            is_invalid = call.key.code == _INVALID
-            add(_VALIDATION_FAILED if is_invalid else _VALIDATION, locked or began, checked or answered)
-        add(_AUDIT, answered, recorded or ended)
 
     # Requests that are no calls
 
@@ -395,22 +408,9 @@ class TelemetryObserver(Observer):
     ) -> None:
         ended = time.monotonic_ns()
         prompt = request.target if request.method == "prompts/get" else None
-        key = (request.method, prompt, request.caller.transport, request.version, status, kind)
-        template = self._templates.get(key)
-        if template is None:
-            error_type = str(status) if status is not None else kind
-            attributes = {
-                names.METHOD: request.method,
-                names.PROMPT_NAME: prompt,
-                names.OPERATION: names.EXECUTE_TOOL if request.method == "tools/call" else None,
-                names.PROTOCOL_VERSION: request.version,
-                **_NETWORK.get(request.caller.transport, {}),
-                names.ERROR_TYPE: error_type,
-                names.STATUS_CODE: str(status) if status is not None else None,
-            }
-            name = f"{request.method} {prompt}" if prompt is not None else request.method
-            constant = write_constant_part(name, SERVER, attributes, is_error=error_type is not None)
-            template = self._keep(key, Template(constant, self._histograms.find(names.SERVER_DURATION, attributes)))
+        template = self._template_of_request(
+            RequestKind(request.method, prompt, request.caller.transport, request.version, status, kind)
+        )
         template.series.observe((ended - request.began) / 1e9)
         if ids.is_sampled:
             own = self._describe_caller(request.caller) + _write_request_id(_read_id(request.request_id))
@@ -421,9 +421,29 @@ class TelemetryObserver(Observer):
             if message is not None and self._has_content:
                 own += write_message(message)
             parent = bytes.fromhex(ids.parent) if ids.parent is not None else None
-            trace, span, offset = bytes.fromhex(ids.trace), bytes.fromhex(ids.span), self.offset_ns
-            constant = template.constant
-            self.put([write_span(trace, span, parent, request.began + offset, ended + offset, constant, own)])
+            trace, span = bytes.fromhex(ids.trace), bytes.fromhex(ids.span)
+            self.put([Span(trace, span, parent, request.began, ended, template.constant, own)])
+
+    def _template_of_request(self, kind: RequestKind) -> Template:
+        if (template := self._request_templates.get(kind)) is not None:
+            return template
+        error_type = str(kind.status) if kind.status is not None else kind.exception
+        attributes = {
+            names.METHOD: kind.method,
+            names.PROMPT_NAME: kind.prompt,
+            names.OPERATION: names.EXECUTE_TOOL if kind.method == "tools/call" else None,
+            names.PROTOCOL_VERSION: kind.version,
+            **_NETWORK.get(kind.transport, {}),
+            names.ERROR_TYPE: error_type,
+            names.STATUS_CODE: str(kind.status) if kind.status is not None else None,
+        }
+        name = f"{kind.method} {kind.prompt}" if kind.prompt is not None else kind.method
+        constant = write_constant_part(name, SERVER, attributes, is_error=error_type is not None)
+        template = Template(constant, self._histograms.find(names.SERVER_DURATION, attributes))
+        if len(self._request_templates) >= _TEMPLATES_LIMIT:
+            self._request_templates.clear()
+        self._request_templates[kind] = template
+        return template
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         """Count the session of a client."""
@@ -469,6 +489,23 @@ def derive_ids(kind: str, name: str) -> tuple[str, str]:
     """Return the ids of the trace and the span of something that several processes know by its name."""
     digest = hashlib.sha256(f"{kind} {name}".encode()).hexdigest()
     return digest[:32], digest[32:48]
+
+
+def _write_links(links: Sequence[tuple[str, str, bool]]) -> bytes:
+    """Write what a call is about: links to the spans of these things, and their names."""
+    written = write_links([derive_ids(kind, name) for kind, name, _ in links])
+    return written + b"".join(TextAttribute(f"toolpost.{kind}.id")(name.encode()) for kind, name, _ in links)
+
+
+def _make_linked(record: CallRecord, links: Sequence[tuple[str, str, bool]], ended: int) -> Iterator[Span]:
+    """Make the spans of things that a call has made; each has a link back to it."""
+    for kind, name, begins in links:
+        if begins:
+            trace, span = derive_ids(kind, name)
+            back = write_links([(record.traceparent[3:35], record.traceparent[36:52])])
+            constant = write_constant_part(f"toolpost.{kind}", INTERNAL, {})
+            own = TextAttribute(f"toolpost.{kind}.id")(name.encode()) + back
+            yield Span(bytes.fromhex(trace), bytes.fromhex(span), None, ended, ended, constant, own)
 
 
 def _describe_error(code: str | None, status: int | None) -> dict[str, str]:

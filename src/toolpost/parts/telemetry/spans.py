@@ -10,14 +10,15 @@ import os
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-INTERNAL: Final = Span.SPAN_KIND_INTERNAL
-SERVER: Final = Span.SPAN_KIND_SERVER
-CLIENT: Final = Span.SPAN_KIND_CLIENT
+INTERNAL: Final = trace_pb2.Span.SPAN_KIND_INTERNAL
+SERVER: Final = trace_pb2.Span.SPAN_KIND_SERVER
+CLIENT: Final = trace_pb2.Span.SPAN_KIND_CLIENT
 
 # Tags of `Span` in opentelemetry/proto/trace/v1/trace.proto, each with its length where that is fixed.
 _TRACE_ID, _SPAN_ID, _PARENT_ID = b"\x0a\x10", b"\x12\x08", b"\x22\x08"
@@ -75,10 +76,10 @@ def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
 
 
 def write_constant_part(
-    name: str, kind: "Span.SpanKind.ValueType", attributes: Mapping[str, Any], *, is_error: bool = False
+    name: str, kind: trace_pb2.Span.SpanKind.ValueType, attributes: Mapping[str, Any], *, is_error: bool = False
 ) -> bytes:
     """Write what all spans of this kind have in common."""
-    span = Span(name=name, kind=kind, attributes=key_values(attributes), flags=0x101)
+    span = trace_pb2.Span(name=name, kind=kind, attributes=key_values(attributes), flags=0x101)
     if is_error:
         span.status.code = Status.STATUS_CODE_ERROR
     return span.SerializeToString()
@@ -86,7 +87,7 @@ def write_constant_part(
 
 def write_message(message: str) -> bytes:
     """Write the description of an error's status. The code has to be repeated: the last status of a span counts."""
-    return Span(status=Status(code=Status.STATUS_CODE_ERROR, message=message)).SerializeToString()
+    return trace_pb2.Span(status=Status(code=Status.STATUS_CODE_ERROR, message=message)).SerializeToString()
 
 
 class TextAttribute:
@@ -117,18 +118,31 @@ def write_state(tracestate: str) -> bytes:
 
 def write_links(links: Sequence[tuple[str, str]]) -> bytes:
     """Write links to spans, given by trace id and span id."""
-    made = [Span.Link(trace_id=bytes.fromhex(trace), span_id=bytes.fromhex(span)) for trace, span in links]
-    return Span(links=made).SerializeToString()
+    made = [trace_pb2.Span.Link(trace_id=bytes.fromhex(trace), span_id=bytes.fromhex(span)) for trace, span in links]
+    return trace_pb2.Span(links=made).SerializeToString()
 
 
-def write_span(
-    trace: bytes, span: bytes, parent: bytes | None, began_ns: int, ended_ns: int, constant: bytes, own: bytes = b""
-) -> bytes:
-    """Write a span, framed as one of those of a scope."""
-    if parent is None:
-        head = _ROOT(_TRACE_ID, trace, _SPAN_ID, span, _START, began_ns, _END, ended_ns)
-        length = _ROOT_BYTES + len(constant) + len(own)
-    else:
-        head = _CHILD(_TRACE_ID, trace, _SPAN_ID, span, _PARENT_ID, parent, _START, began_ns, _END, ended_ns)
-        length = _CHILD_BYTES + len(constant) + len(own)
-    return b"%b%b%b%b%b" % (_SPANS_OF_SCOPE, write_varint(length), head, constant, own)
+class Span(NamedTuple):
+    """A span that is over. Times are of the monotonic clock."""
+
+    trace: bytes
+    id: bytes
+    parent: bytes | None
+    began_ns: int
+    ended_ns: int
+    constant: bytes
+    """What it has in common with others: `write_constant_part`."""
+    own: bytes = b""
+    """Attributes of this one alone."""
+
+    def write(self, offset_ns: int) -> bytes:
+        """Write it, framed as one of those of a scope; `offset_ns` is from the monotonic clock to the time of day."""
+        trace, span, parent, began_ns, ended_ns, constant, own = self
+        began_ns, ended_ns = began_ns + offset_ns, ended_ns + offset_ns
+        if parent is None:
+            head = _ROOT(_TRACE_ID, trace, _SPAN_ID, span, _START, began_ns, _END, ended_ns)
+            length = _ROOT_BYTES + len(constant) + len(own)
+        else:
+            head = _CHILD(_TRACE_ID, trace, _SPAN_ID, span, _PARENT_ID, parent, _START, began_ns, _END, ended_ns)
+            length = _CHILD_BYTES + len(constant) + len(own)
+        return b"%b%b%b%b%b" % (_SPANS_OF_SCOPE, write_varint(length), head, constant, own)

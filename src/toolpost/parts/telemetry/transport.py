@@ -16,7 +16,7 @@ from toolpost import CallerId, ToolpostError
 from toolpost.base import JsonObject, new_trace_id
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.histograms import Histograms, Series
-from toolpost.parts.telemetry.spans import CLIENT, TextAttribute, new_span_id, write_constant_part, write_span
+from toolpost.parts.telemetry.spans import CLIENT, Span, TextAttribute, new_span_id, read_ids, write_constant_part
 from toolpost.protocol import PROTOCOL_VERSION
 from toolpost.upstreams import ClientChannel, ServerRefused, ServerSpec
 from toolpost.upstreams.message import RequestWriter
@@ -94,6 +94,18 @@ class TracingWriter(RequestWriter):
         )
 
 
+class ClientKind(NamedTuple):
+    """What the spans of requests to a server have in common that share a template."""
+
+    method: str
+    target: str | None
+    """A tool, or a prompt."""
+    error: str | None
+    """What went wrong, where no error of JSON-RPC says it."""
+    status: int | None
+    """The JSON-RPC code of an error."""
+
+
 class Template(NamedTuple):
     """What all requests of one kind have in common."""
 
@@ -114,7 +126,7 @@ class ObservedTransport:
         self._began = time.monotonic()
         self._common = _describe_server(spec)
         self._server = spec.name
-        self._templates: dict[tuple[object, ...], Template] = {}
+        self._templates: dict[ClientKind, Template] = {}
         inner.writer_type = TracingWriter  # type: ignore[attr-defined]
         inner.use(envelope={}, headers={})
 
@@ -223,15 +235,19 @@ class ObservedTransport:
                 kind = names.TOOL_ERROR
             return result
         finally:
-            self._observer.put(self.write(span, parent, time.monotonic_ns(), kind, status))
+            self._observer.put(self._end(span, parent, time.monotonic_ns(), kind, status))
 
-    def write(
-        self, span: ClientSpan, parent: str | None, ended: int, kind: str | None, status: int | None = None
-    ) -> list[bytes]:
-        """Count a request that is over, and write its span; empty if its trace is not sampled."""
+    def end_fast(self, span: ClientSpan, parent: str, ended: int, *, is_error: bool) -> list[Span]:
+        """Count a request that the fast path sent, and return its span."""
+        return self._end(span, parent, ended, names.TOOL_ERROR if is_error else None)
+
+    def _end(
+        self, span: ClientSpan, parent: str | None, ended: int, error: str | None, status: int | None = None
+    ) -> list[Span]:
+        """Count a request that is over, and return its span; nothing if its trace is not sampled."""
         target = span.target
         has_name = span.method in _NAMED
-        template = self.template_of(span.method, target if has_name else None, kind, status)
+        template = self._template_of(ClientKind(span.method, target if has_name else None, error, status))
         template.series.observe((ended - span.began) / 1e9)
         traceparent = span.traceparent
         if traceparent[54] == "0" or span.method in _UNTRACED:
@@ -239,28 +255,15 @@ class ObservedTransport:
         own = _write_request_id(b"%d" % span.number)
         if target is not None and not has_name:
             own += _write_uri(target.encode())
-        offset = self._observer.offset_ns
-        return [
-            write_span(
-                bytes.fromhex(traceparent[3:35]),
-                bytes.fromhex(traceparent[36:52]),
-                bytes.fromhex(parent[36:52]) if parent is not None else None,
-                span.began + offset,
-                ended + offset,
-                template.constant,
-                own,
-            )
-        ]
+        trace, span_id = read_ids(traceparent)
+        parent_id = bytes.fromhex(parent[36:52]) if parent is not None else None
+        return [Span(trace, span_id, parent_id, span.began, ended, template.constant, own)]
 
-    def template_of(self, method: str, target: str | None, kind: str | None, status: int | None = None) -> Template:
-        """Return what requests of this kind have in common."""
-        key = (method, target, kind, status)
-        return self._templates.get(key) or self._make_template(key, *key)
-
-    def _make_template(
-        self, key: tuple[object, ...], method: str, target: str | None, kind: str | None, status: int | None
-    ) -> Template:
-        error_type = str(status) if status is not None else kind
+    def _template_of(self, kind: ClientKind) -> Template:
+        if (template := self._templates.get(kind)) is not None:
+            return template
+        method, target, error, status = kind
+        error_type = str(status) if status is not None else error
         attributes = {
             names.METHOD: method,
             names.TOOL_NAME: target if method == "tools/call" else None,
@@ -275,9 +278,10 @@ class ObservedTransport:
         constant = write_constant_part(
             name, CLIENT, attributes | {names.SERVER: self._server}, is_error=error_type is not None
         )
+        template = Template(constant, self._histograms.find(names.CLIENT_DURATION, attributes))
         if len(self._templates) >= _TEMPLATES_LIMIT:
             self._templates.clear()
-        template = self._templates[key] = Template(constant, self._histograms.find(names.CLIENT_DURATION, attributes))
+        self._templates[kind] = template
         return template
 
 

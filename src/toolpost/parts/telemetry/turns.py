@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from toolpost import hookimpl
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.observer import TelemetryObserver
-from toolpost.parts.telemetry.spans import INTERNAL, write_constant_part, write_span
+from toolpost.parts.telemetry.spans import INTERNAL, Span, write_constant_part
 
 if TYPE_CHECKING:
     from toolpost.parts.agents import TurnEnded, TurnId, TurnInfo
@@ -47,6 +47,5 @@ class TurnSpans:
         }
         name = f"{names.INVOKE_AGENT} {turn.agent}".strip()
         constant = write_constant_part(name, INTERNAL, attributes, is_error=is_error)
-        offset, now = self._observer.offset_ns, time.monotonic_ns()
-        span = write_span(bytes.fromhex(trace), bytes.fromhex(trace[:16]), None, began + offset, now + offset, constant)
-        self._observer.put([span])
+        ids = bytes.fromhex(trace), bytes.fromhex(trace[:16])
+        self._observer.put([Span(*ids, None, began, time.monotonic_ns(), constant)])

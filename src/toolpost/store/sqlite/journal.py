@@ -14,7 +14,8 @@ Failures:
 - *It is killed while a line is copied.* Then the line is a new one's beginning and an older one's end: its checksum tells, and
   its call was never answered.
 - *The commit fails.* The entries are written as soon as the store takes them (`late_entries`), and until then every other entry
-  waits for its commit, so that callers get the error. If that does not happen the file is kept for the next start.
+  waits for its commit, so that callers get the error; one that finds room comes before those of the journal. If they cannot be
+  written the file is kept for the next start.
 - *The disk is full.* The file has its full size from the start: writing to a mapped page without space behind it would kill
   the process with a signal.
 """
