@@ -21,7 +21,7 @@ from toolpost.credentials.pending_logins import Logins
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
-from toolpost.providers.plugin_host import HookImplementation, Plugins
+from toolpost.providers.plugins import HookImplementation, Plugins
 from toolpost.settings import Config
 from toolpost.store import Store
 
