@@ -196,7 +196,7 @@ async def test_an_opaque_token_is_introspected_once_and_again_when_it_may_have_b
 ) -> None:
     token = opaque.remember("opaque-1")
     before = opaque.requests()
-    async with served(opaque.load("introspection_cache_s = 60")) as (app, url):
+    async with served(opaque.load()) as (app, url):
         first = [(await ask(url, token))[0] for _ in range(3)]
         once = opaque.requests() - before
         [admission] = app.roster._verified.values()

@@ -9,12 +9,13 @@ from typing import Final
 
 from anyio import create_task_group
 
+from toolpost.admin.specs import specs_of
 from toolpost.app.app import App
 from toolpost.app.assemble import list_login_targets, make_app, make_plugins, make_servers, principal_of, watch_options
 from toolpost.app.callers import note_needs
 from toolpost.app.loading import add_project_to_path, load_parts, load_plugins, open_parts
 from toolpost.app.refresh import CatalogRefresher
-from toolpost.app.specs import select_servers, specs_of
+from toolpost.app.specs import select_servers
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.state_folder import STATE_FOLDER
@@ -178,7 +179,6 @@ def _open_store(config: Config) -> AbstractAsyncContextManager[Store]:
     return open_store(
         config.store_url,
         pool=config.store.pool,
-        retry_s=config.store.retry_s,
         journals=Path(config.project) / STATE_FOLDER,
     )
 

@@ -130,4 +130,4 @@ def _make_catalog(
 def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:
     """Return what `tools/list` answers from."""
     scope: Literal["private", "public"] = "private" if config.requires_token else "public"
-    return Listing(catalog, page_size=config.limits.page_size, scope=scope, mode=mode)
+    return Listing(catalog, scope=scope, mode=mode)

@@ -16,8 +16,8 @@ from typing import Any, Final
 import anyio
 import click
 
+from toolpost.admin.specs import specs_of
 from toolpost.app import App
-from toolpost.app.specs import specs_of
 from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp

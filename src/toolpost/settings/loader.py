@@ -43,6 +43,9 @@ _log = logging.getLogger("toolpost.settings")
 _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
+_REFERENCE: Final = r"\$\{[^}]+\}"
+
+
 def load_config(path: Path | None = None, *, folder: Path | None = None, parts: Sequence[HasSections] = ()) -> Config:
     """Load the given file, else `toolpost.toml` in the folder, else the defaults.
 
@@ -111,9 +114,22 @@ def config_schema(*, installed: bool = False) -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
         "title": CONFIG_NAME,
-        **schema,
-        "$defs": definitions,
+        **_admit_references(schema),
+        "$defs": _admit_references(definitions),
     }
+
+
+def _admit_references(schema: Any) -> Any:
+    """Let a reference such as `${VAR}` stand where fixed words are expected: it is replaced before they are checked."""
+    if isinstance(schema, list):
+        return [_admit_references(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    admitted = {key: _admit_references(value) for key, value in schema.items()}
+    if isinstance(words := schema.get("enum"), list) and any(isinstance(word, str) for word in words):
+        del admitted["enum"]
+        admitted["anyOf"] = [{"enum": words}, {"type": "string", "pattern": _REFERENCE}]
+    return admitted
 
 
 def _read_text(path: Path) -> str:

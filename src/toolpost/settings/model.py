@@ -98,12 +98,6 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Seconds,
         Meta(description="time limit for the body of a request, plus a second for every 4 KiB of it", extra=ADVANCED),
     ] = 30.0
-    bare_names: Annotated[
-        bool,
-        Meta(
-            description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`", extra=ADVANCED
-        ),
-    ] = True
     tags: Tags = None
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
@@ -212,9 +206,6 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             extra=ADVANCED,
         ),
     ] = 8
-    retry_s: Annotated[
-        Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached", extra=ADVANCED)
-    ] = 30.0
     journal_read_only: Annotated[
         bool,
         Meta(
@@ -267,7 +258,6 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     grace_s: Annotated[
         Seconds, Meta(description="how long calls in flight may continue at shutdown", extra=ADVANCED)
     ] = 5.0
-    page_size: Annotated[Count, Meta(description="tools on one page of tools/list", extra=ADVANCED)] = 1000
     instructions: Annotated[
         int,
         Meta(

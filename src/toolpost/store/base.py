@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.metrics import Durations
 from toolpost.store.audit import AuditLog
+from toolpost.store.audit_contents import AuditContents
 from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.credentials import CredentialRows
 from toolpost.store.key_values import KeyValueStore
@@ -52,6 +53,7 @@ class Store(ABC):
         """Calls that a killed gateway had in flight, found when the store was opened."""
         self.scripts = scripts
         self.audit = audit
+        self.audit_contents = AuditContents(scripts)
         self.wakeups = wakeups
         self.credentials = CredentialRows(scripts)
         self.keys = Keys(scripts)

@@ -206,7 +206,7 @@ async def test_results_without_a_shorter_form_lose_their_structure_and_say_so() 
             assert "The call succeeded." in notice.text
             assert json.loads(await read_on(client, id=next_call(answer)["id"], select=pointer))
         codes = [record.entry.outcome for record in await app.store.audit.entries(AuditFilter(), limit=100)]
-        shown = await app.scrape()
+        shown = await app.monitor.scrape()
 
     assert set(codes) == {"ok"}
     assert 'toolpost_results_limited_total{answer="without structure"} 3.0' in shown

@@ -17,7 +17,8 @@ from toolpost.app import open_app, open_http
 from toolpost.parts.trail.doctor import TrailDoctor
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.verify_trail import check_proof
-from toolpost.settings import CallerSettings, Config, PluginSettings, StoreSettings
+from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings.callers import CallerSettings
 from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 

@@ -18,9 +18,9 @@ import msgspec
 from anyio import to_thread
 
 from toolpost.app.callers import read_callers
+from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
-from toolpost.cli.quiet_app import open_quiet_app, without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
 from toolpost.credentials.keys import KeyFile, KeyPlace

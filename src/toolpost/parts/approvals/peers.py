@@ -28,8 +28,7 @@ import msgspec
 
 from toolpost import Forbidden, QueueOverloaded, ToolpostError
 from toolpost.base import Json, JsonObject, event, is_signed_by
-from toolpost.contracts import InvalidRequest
-from toolpost.contracts.digest import canonical_digest
+from toolpost.contracts import InvalidRequest, canonical_digest
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
