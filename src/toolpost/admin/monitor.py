@@ -13,7 +13,7 @@ from toolpost.discovery.finder import Finder
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.gateway import Gateway
 from toolpost.metrics import Gauge, Gauges
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.store import Store
 from toolpost.upstreams.report import ServerState

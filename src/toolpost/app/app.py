@@ -15,7 +15,7 @@ from toolpost.fairness import EndpointShares
 from toolpost.gateway import Gateway
 from toolpost.host.contributions import Contributions, Service
 from toolpost.metrics import Gauges
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.store import Store

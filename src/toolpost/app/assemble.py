@@ -32,9 +32,8 @@ from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener,
 from toolpost.middleware.pipeline import Pipeline
 from toolpost.protocol.era import STATELESS
 from toolpost.providers.learning import StartWait
-from toolpost.providers.plugin_host import (
-    Plugins,
-)
+from toolpost.providers.plugin_maker import PluginLimits
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.relay import AllProviders, Relay
 from toolpost.providers.server_context import ServerAccess, ServerListeners
 from toolpost.providers.servers import LoginTargets, Servers
@@ -78,9 +77,7 @@ def make_plugins(
 ) -> Plugins:
     """Make the place for plugins; they are loaded once parts have contributed theirs."""
     return Plugins(
-        default_timeout_s=config.limits.timeout_s,
-        threads=config.limits.threads,
-        callers=callers,
+        limits=PluginLimits(default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, callers=callers),
         chosen=config.plugins.chosen,
         tags=config.plugins.tags,
         notify=notifications.note,

@@ -32,6 +32,7 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part
 from toolpost.metrics import Metrics
+from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.server_context import ServerAccess
 from toolpost.settings import Config
@@ -100,7 +101,7 @@ async def open_app(
     if parts is None:
         # Before the project's folder is on the path: what lies there is loaded only where it is configured.
         parts = load_parts(config, loaded, installed=bundled and config.plugins.installed)
-    loaded.add_middleware(options.middleware)
+    loaded.add_middleware(name_middleware(options.middleware))
     add_project_to_path(config)
     async with AsyncExitStack() as stack:
         host = Host(

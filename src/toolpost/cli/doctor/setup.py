@@ -29,7 +29,7 @@ from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_plugins
-from toolpost.providers.plugin_host import LoadedPlugin
+from toolpost.providers.loaded_plugin import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
