@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import create_task_group
 
@@ -44,6 +44,9 @@ from toolpost.store import Store, open_store, store_exists
 from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
@@ -146,11 +149,14 @@ async def open_app(
             reranker=reranker,
             rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),
             validators=validators,
+            upkeep=(upkeep := _make_upkeep(host)),
         )
         note_needs(roster, running)
         host.set_gateway(app.gateway, running.logins)  # the one late assignment: from here on parts may call tools
         await stack.enter_async_context(_open_calls(app, notifications))
         await stack.enter_async_context(changes.refreshing(app))
+        if upkeep is not None:
+            await stack.enter_async_context(upkeep.open_running())
         for each in contributions.all(Background):
             if each.while_plugin is None or loaded.serves(each.while_plugin):
                 await stack.enter_async_context(each.open())
@@ -182,6 +188,18 @@ def _open_store(config: Config) -> AbstractAsyncContextManager[Store]:
         pool=config.store.pool,
         journals=Path(config.project) / STATE_FOLDER,
     )
+
+
+def _make_upkeep(host: Host) -> "AuditUpkeep | None":
+    """Make what passes the audit on and removes its oldest entries; None without either, and for a single command."""
+    config, project = host.config, Path(host.config.project)
+    limits = config.audit.resolve_retention(project)
+    if host.for_one_command or not (config.export or limits.is_limited):
+        return None
+    from toolpost.audit.upkeep import AuditUpkeep
+
+    exports = [export.resolve(name, project) for name, export in config.export.items()]
+    return AuditUpkeep(host.store, exports, limits, network=config.resolve_network(), metrics=host.metrics)
 
 
 async def _open_access(
