@@ -3,14 +3,15 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.discovery.asking import office
 from tests.ways import IN_MEMORY, QUICK_WAYS, ROOT, Way
 from toolpost.app import open_app
-from toolpost.parts.export.settings import RETENTION, RetentionSettings
 from toolpost.parts.results.settings import RESULTS, ResultSettings
 from toolpost.parts.telemetry.settings import TELEMETRY, TelemetrySettings
+from toolpost.settings.audit import AuditSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_every_metric_is_on_its_page(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True))
-    config = RETENTION.put(config, RetentionSettings(days=30))
+    config = msgspec.structs.replace(config, audit=AuditSettings(days=30))
     config = RESULTS.put(config, ResultSettings(limit_tokens=1_000))
     async with open_app(config) as app:
         told = {line.split()[2] for line in app.monitor.metrics().splitlines() if line.startswith("# TYPE toolpost_")}

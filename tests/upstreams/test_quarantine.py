@@ -18,9 +18,9 @@ from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, ju
 from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import App, open_app
+from toolpost.audit import AuditFilter
 from toolpost.settings import StoreSettings
 from toolpost.settings.model import DiscoverySettings
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

@@ -1,7 +1,7 @@
 """A running gateway without its endpoints. `open.py` makes it."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from toolpost.admin.monitor import Monitor
 from toolpost.app.refresh import CatalogRefresher
@@ -19,6 +19,9 @@ from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.store import Store
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 T = TypeVar("T")
 
@@ -41,6 +44,8 @@ class App:
     finder: Finder
     contributions: Contributions
     tokens: DelegatedTokens
+    upkeep: "AuditUpkeep | None"
+    """Exports and retention of the audit; None where neither is configured."""
 
     def service(self, kind: type[T]) -> T:
         """Return a service that an open part offers, by its type; raise `CapabilityMissing` if none does."""
@@ -52,11 +57,12 @@ class App:
     @property
     def monitor(self) -> Monitor:
         """Its health and metrics."""
+        of_audit = [Gauges(self.upkeep.read_gauges)] if self.upkeep is not None else []
         return Monitor(
             store=self.store,
             plugins=self.plugin_host,
             servers=self.servers,
             gateway=self.gateway,
             finder=self.finder,
-            gauges=self.contributions.all(Gauges),
+            gauges=[*self.contributions.all(Gauges), *of_audit],
         )

@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from toolpost.app.app import App
 from toolpost.app.callers import mode_scope, scopes_of
@@ -15,6 +16,7 @@ from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.input_rounds import MultiRoundRequests
@@ -43,6 +45,9 @@ from toolpost.upstreams.server_requests import Sampler, SamplingModel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import ObserveTransport
 from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 
 def _find_transport_observer(contributions: Contributions) -> ObserveTransport | None:
@@ -142,10 +147,12 @@ def make_app(
     servers: Servers,
     *,
     roster: Roster,
+    tokens: DelegatedTokens,
     changes: CatalogRefresher,
     reranker: Reranker | None,
     rounds: MultiRoundRequests,
     validators: Validators,
+    upkeep: "AuditUpkeep | None",
 ) -> App:
     """Make the gateway and what serves it, with what parts contribute."""
     config, store, metrics = host.config, host.store, host.metrics
@@ -197,6 +204,7 @@ def make_app(
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
+        upkeep=upkeep,
         config=config,
         store=store,
         plugin_host=host.plugins,
@@ -228,7 +236,7 @@ def make_app(
         ),
         shares=shares,
         roster=roster,
-        tokens=host.tokens,
+        tokens=tokens,
         changes=changes,
         finder=finder,
     )

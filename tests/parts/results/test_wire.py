@@ -19,12 +19,12 @@ from tests.proofs import proves
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way, stdio_server
 from tests.wire.callers import Project, client_of
 from toolpost.app import App, open_http
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.results.settings import LimitRule
 from toolpost.settings import Config
-from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
