@@ -160,6 +160,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
         for end in (0, *range(0, len(whole), len(whole) // 20), len(whole)):
             quick.path.write_text(whole[:end])
             await anyio.sleep(0.04)
+        # What comes after is the first that is read.
         quick.write("one", "two", "three")
         await until(lambda: "three" in app.servers.providers)
         after = dict(app.servers.providers)
@@ -167,7 +168,7 @@ async def test_a_file_that_is_being_written_is_not_read_before_it_is_whole(quick
 
     del after["three"]
     assert after == before
-    assert sum("taken over" in record.message for record in caplog.records) == 1
+    assert not any("taken over" in record.message for record in caplog.records)
 
 
 async def test_what_was_changed_while_servers_started_is_taken_over(quick: Project) -> None:
