@@ -45,7 +45,7 @@ class LockComparison:
     def __init__(self, config: pytest.Config) -> None:
         """Read the lock; servers are started when the first test runs."""
         # Imported here, so that pytest runs without the option do not load the gateway.
-        from toolpost.cli.lock.states import LockFile
+        from toolpost.admin.lock_file import LockFile
         from toolpost.settings import load_config
 
         named = config.getoption("toolpost_config")
@@ -76,7 +76,7 @@ class LockComparison:
 
     def _compared(self) -> Mapping[str, "Drift"]:
         if self._drifts is None:
-            from toolpost.cli.lock.states import load_live_tools
+            from toolpost.app.tool_states import load_live_tools
             from toolpost.contracts.compatibility import judge
             from toolpost.contracts.lockfile import drifts
             from toolpost.terminal.event_loop import run_async
@@ -110,7 +110,7 @@ class LockedToolTest(pytest.Item):
 
 
 def _describe(drift: "Drift") -> Iterator[str]:
-    from toolpost.cli.lock.output import describe_change
+    from toolpost.contracts.compatibility.explanation import describe_change
 
     reason = f": {drift.failure.reason}" if drift.failure is not None else ""
     yield f"{drift.name} {drift.kind} ({drift.verdict.value}){reason}"

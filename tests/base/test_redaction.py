@@ -1,7 +1,5 @@
 """Secrets are told by name, in any spelling of names."""
 
-from typing import Any
-
 import pytest
 
 from toolpost.base.redaction import (
@@ -10,7 +8,6 @@ from toolpost.base.redaction import (
     REDACTED,
     is_secret_name,
     redact,
-    redact_for_review,
 )
 
 
@@ -74,29 +71,3 @@ def test_only_so_many_different_names_are_read() -> None:
 
     assert redact([row, row]) == [row, row]
     assert redact([row, {"one_more": 1, "n0": 0}]) == [row, {"one_more": REDACTED, "n0": 0}]
-
-
-def test_reviewers_see_the_structure_below_secret_names() -> None:
-    value = {
-        "to": "ann",
-        "auth": {"transfer_to": "eve", "amount": 5, "force": True, "then": None, "more": [{"to": "mallory"}, "x"]},
-        "list": [{"password": "p"}, 7],
-    }
-
-    assert redact_for_review(value) == {
-        "to": "ann",
-        "auth": {
-            "transfer_to": REDACTED,
-            "amount": REDACTED,
-            "force": True,
-            "then": None,
-            "more": [{"to": REDACTED}, REDACTED],
-        },
-        "list": [{"password": REDACTED}, 7],
-    }
-
-
-@pytest.mark.parametrize("value", [{"x" * 257: 1}, {str(number): 1 for number in range(2_001)}])
-def test_what_is_beyond_the_limits_cannot_be_reviewed(value: Any) -> None:
-    with pytest.raises(ValueError, match="a name has more than"):
-        redact_for_review({"list": [value]})

@@ -22,7 +22,7 @@ from toolpost.app import open_app, open_http
 from toolpost.base.ids import META_KEY
 from toolpost.discovery import View
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.settings import CallerSettings
+from toolpost.settings.callers import CallerSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -333,7 +333,7 @@ async def test_an_answer_says_what_it_cost_and_what_it_saved(way: Way) -> None:
         answer = await client.call_tool("automatic_mcp", {"query": QUERY})
         tokens = tokens_of(answer)
         sent, saved = app.gateway.metrics.tokens_sent.value(), app.gateway.metrics.tokens_saved.value()
-        page = app.metrics()
+        page = app.monitor.metrics()
 
     whole = sum(
         len(msgspec.json.encode(tool.model_dump(by_alias=True, mode="json", exclude_unset=True)))

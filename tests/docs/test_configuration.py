@@ -33,7 +33,6 @@ connections_per_address = 50
 trusted_proxies = ["10.0.0.0/8", "192.0.2.7"]
 head_timeout_s = 5
 body_timeout_s = 20
-bare_names = false
 tags = ["team"]
 tools = ["github__*", "!github__delete_*"]
 
@@ -52,7 +51,6 @@ tools = ["*"]
 [store]
 url = "sqlite:.toolpost/toolpost.db"
 pool = 4
-retry_s = 10
 journal_read_only = false
 
 [network]
@@ -77,7 +75,6 @@ sessions = 100
 streams = 20
 tasks = 30
 grace_s = 1
-page_size = 50
 instructions = 100
 
 [workspace]
@@ -85,7 +82,6 @@ roots = [".", "../library"]
 index_dir = ".toolpost/workspace"
 file_limit_bytes = 1000000
 files = 1000
-build_timeout_s = 300
 allow_secret_files = ["certs/*.pem"]
 watch = true
 settle_s = 0.5
@@ -118,7 +114,6 @@ stuck_s = 600
 attempts = 5
 retry_s = 1
 retry_limit_s = 60
-age_s = 300
 capacity = 100
 idle_s = 60
 beads = "off"
@@ -170,6 +165,9 @@ minimal = ["time__*"]
 keep_mb = 10
 
 [audit]
+days = 90
+mb = 500
+archive = "audit-archive"
 sample = 0.05
 keep_days = 30
 keep = 10000
@@ -220,11 +218,6 @@ endpoint = "http://collector:4318"
 protocol = "http/protobuf"
 sample = 0.5
 content = false
-
-[retention]
-days = 90
-mb = 500
-archive = "audit-archive"
 
 [apis]
 """

@@ -25,7 +25,8 @@ from toolpost.credentials import pending_logins as logins_module
 from toolpost.credentials.grant import NAME
 from toolpost.credentials.login_flow import PENDING_LIMIT, LoginAttempt
 from toolpost.providers import caller_providers as owned_module
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.upstreams.spec import AuthSpec, ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

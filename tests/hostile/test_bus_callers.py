@@ -19,11 +19,11 @@ from tests.ways import OURS, STATELESS
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import App, open_app, open_http
 from toolpost.app.callers import read_callers
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
 from toolpost.parts.bus.service import Bus
 from toolpost.settings import Config, StoreSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -72,7 +72,6 @@ IDLE = {
     "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
     "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
     "store.pool": ("[store]\npool = 3\n", '[store]\nurl = "postgresql://a/b"\npool = 3\n'),
-    "store.retry_s": ("[store]\nretry_s = 3\n", '[store]\nurl = "${DATABASE}"\nretry_s = 3\n'),
     "network.client_key": ('[network]\nclient_key = "k"\n', '[network]\nclient_cert = "c"\nclient_key = "k"\n'),
     "discovery.reranker.timeout_s": (
         "[discovery.reranker]\ntimeout_s = 5\n",
@@ -96,14 +95,10 @@ IDLE = {
         '[callers.d]\npassphrase_hash = "${file:p}"\n[approvals.rules.a]\nvoters = ["d"]\n',
     ),
     "login": ("[login]\naccess_s = 60\n", "[login]\naccess_s = 60\nenabled = false\n"),
-    "retention.archive": ('[retention]\narchive = "a"\n', '[retention]\narchive = "a"\ndays = 3\n'),
+    "audit.archive": ('[audit]\narchive = "a"\n', '[audit]\narchive = "a"\ndays = 3\n'),
     "network.no_proxy": (
         '[network]\nno_proxy = ["a"]\n',
         '[network]\nno_proxy = ["a"]\n[servers.a]\nurl = "http://b"\nnetwork = {proxy = "http://c:1"}\n',
-    ),
-    "http.oauth.introspection_cache_s": (
-        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n',
-        f'{OAUTH}others = "allow"\nintrospection_cache_s = 3\n{INTROSPECTION}',
     ),
     "servers.a.auth.assertion": (
         '[servers.a]\nurl = "http://b"\n[servers.a.auth]\nassertion = "a"\n',

@@ -15,8 +15,9 @@ import pytest
 
 from tests.store.test_processes import call_ids, start
 from tests.waiting import until
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.store.sqlite import journal
 from toolpost.store.sqlite.journal import SIZE_BYTES
 from toolpost.store.sqlite.store import SqliteStore

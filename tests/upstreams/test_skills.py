@@ -23,9 +23,9 @@ from tests.ways import IN_MEMORY
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
 from toolpost.app.open import OpenOptions
+from toolpost.app.tool_states import load_live_tools
 from toolpost.base.caller import Scope
 from toolpost.base.ids import ToolName
-from toolpost.cli.lock.states import load_live_tools
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery import View

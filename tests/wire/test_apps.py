@@ -23,7 +23,7 @@ from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
-BARE = msgspec.structs.replace(IN_MEMORY, http=HttpSettings(listen="127.0.0.1:0", bare_names=True))
+BARE = msgspec.structs.replace(IN_MEMORY, http=HttpSettings(listen="127.0.0.1:0"))
 
 ERAS = pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "modern"])
 

@@ -12,11 +12,11 @@ from tests.hostile.attacks import attack
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
 from tests.wire.test_visibility import small
+from toolpost.audit import AuditFilter
 from toolpost.contracts.errors import BadConfiguration, Forbidden
 from toolpost.credentials import fetch
 from toolpost.endpoints.auth import oauth_keys
 from toolpost.parts.approvals.voter import identify_voter
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -196,7 +196,7 @@ async def test_an_opaque_token_is_introspected_once_and_again_when_it_may_have_b
 ) -> None:
     token = opaque.remember("opaque-1")
     before = opaque.requests()
-    async with served(opaque.load("introspection_cache_s = 60")) as (app, url):
+    async with served(opaque.load()) as (app, url):
         first = [(await ask(url, token))[0] for _ in range(3)]
         once = opaque.requests() - before
         [admission] = app.roster._verified.values()

@@ -6,18 +6,20 @@ import msgspec
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, SHAPES, STATELESS, Way, limited, plugin_of, stdio_peer
+from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, SHAPES, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
 from toolpost.discovery import Catalog
+from toolpost.endpoints import listing
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)
-async def test_tools_come_in_one_order_page_by_page(way: Way) -> None:
-    async with way.client(BEHAVIOURS, SHAPES, config=limited(page_size=7)) as client:
+async def test_tools_come_in_one_order_page_by_page(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "PAGE_SIZE", 7)
+    async with way.client(BEHAVIOURS, SHAPES) as client:
         pages = [await client.list_tools()]
         while cursor := pages[-1].next_cursor:
             pages.append(await client.list_tools(cursor=cursor))

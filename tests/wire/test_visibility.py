@@ -105,12 +105,6 @@ async def test_a_path_of_one_server_serves_its_own_names(mode: str) -> None:
     assert refused.value.data["details"]["nearest"] == ["echo"]
 
 
-async def test_own_names_can_be_turned_off() -> None:
-    http_settings = HttpSettings(listen="127.0.0.1:0", bare_names=False)
-    async with gateway(*THREE, config=msgspec.structs.replace(IN_MEMORY, http=http_settings)) as served:
-        assert await served.names("/server/one", STATELESS) == {"one__echo"}
-
-
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_is_not_shown_is_unknown(mode: str) -> None:
     async with gateway(*THREE) as served, Client(f"{served.url}/tags/a", mode=mode) as client:

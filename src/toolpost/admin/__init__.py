@@ -1,7 +1,18 @@
 """What an operator asks of a gateway and does to it, as plain values: for the console, commands and parts.
 
-servers      the state of servers; start, stop and restart
-api          `/api/servers`
+servers       the state of servers; start, stop and restart
+api           `/api/servers`
+monitor       the health of a gateway, and its metrics
+action_items  what waits for the operator
+contracts     tools that are not as promised; accepts their changes
+lock_file     the lock as it is read and written, and the tools as they would be written to it
+config_file   a change of `toolpost.toml`: planned, shown without secrets, tried out, written
+toml_file     a TOML file of a person, to which entries are added
+toml_text     edits of TOML as text
+shown_toml    the text of `toolpost.toml` without secrets
+conversion    a client's server as `[servers.NAME]`
+specs         the servers of a configuration, as the gateway opens them
+files         backups, and atomic replacements of files that belong to others
 
 `__init__.pyi` lists the public names, looked up when they are first used.
 """

@@ -1,12 +1,14 @@
 """A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name.
 
-app       a running gateway, its health and metrics
+app       a running gateway
 open      the order of opening
 assemble  what is made with what
 loading   parts and plugins: found, loaded, opened
-specs     the servers that are configured
+specs     which of the configured servers a single call needs
 serve     over HTTP, as an ASGI application, on stdio
 refresh   catalog and listing after a change
+quiet     a gateway for one command, whose output stays off stdout
+tool_states  the tools as they are, and as they were pinned: what `lock`, `check` and `diff` compare
 reload    a changed configuration and lock
 callers   the callers that are configured
 """

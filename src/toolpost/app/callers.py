@@ -1,8 +1,11 @@
 """Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
+
+import msgspec
 
 from toolpost.base.caller import UNLIMITED, Scope
 from toolpost.contracts.errors import BadConfiguration
@@ -18,12 +21,17 @@ from toolpost.endpoints.auth.roster import (
 )
 from toolpost.endpoints.sdk.lazy import resource_server
 from toolpost.providers.servers import Servers
-from toolpost.settings import CallerSettings, Config
-from toolpost.settings.callers import IssuerSettings, Mode, OAuthSettings, read_passphrase
-from toolpost.settings.variables import read_secret
-
-TEST_TAG: Final = "test"
-"""The tag of servers that the mode `test` uses."""
+from toolpost.settings import Config
+from toolpost.settings.callers import (
+    TEST_TAG,
+    CallerSettings,
+    IssuerSettings,
+    Mode,
+    OAuthSettings,
+    PassphraseSetting,
+    read_caller_token,
+)
+from toolpost.settings.variables import depends_on_user, read_secret
 
 
 class VisibilityLimits(Protocol):
@@ -89,13 +97,36 @@ def read_callers(config: Config, before: CallerTable | None = None, login: Token
     )
 
 
+def read_proven_callers(config: Config) -> tuple[CallerTable, list[str]]:
+    """Read the callers whose tokens prove something to a command, and the names of the others.
+
+    The user of a command chooses its environment: a token from there would be compared with itself. A file of another user of
+    this machine cannot be read.
+    """
+    kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
+    unproven = [name for name in config.callers if name not in kept]
+    members = read_callers(msgspec.structs.replace(config, callers=kept))
+    if os.environ.get("TOOLPOST_TOKEN") or depends_on_user(config.http.token):
+        members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
+        unproven.append("token")
+    return members, unproven
+
+
+def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
+    if depends_on_user(caller.token) or depends_on_user(caller.passphrase_hash):
+        return False
+    try:
+        read_caller_token(name, caller, project=Path(config.project))
+    except BadConfiguration:
+        return False
+    return True
+
+
 def _make_known_caller(
     config: Config, name: str, caller: CallerSettings, token: str | None, login: TokenIssuer | None
 ) -> KnownCaller:
     oauth = config.http.oauth
-    passphrase = read_passphrase(
-        caller.passphrase_hash, project=Path(config.project), place=f"callers.{name}.passphrase_hash"
-    )
+    passphrase = PassphraseSetting(caller.passphrase_hash, f"callers.{name}.passphrase_hash").read(Path(config.project))
     issuer = caller.issuer or (oauth.issuer if oauth is not None else None)
     issuers = oauth.all_issuers.values() if oauth is not None else ()
     # The issuer of a caller may also be one that a part brings, which has the usual names of claims.
@@ -151,7 +182,6 @@ def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuth
             url=issuer.introspection_url,
             client=issuer.introspection_client,
             secret=secret,
-            cache_s=issuer.introspection_cache_s,
         )
     is_per_endpoint = oauth.audience_of == "endpoint"
     return IssuerRules(

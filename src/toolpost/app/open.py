@@ -5,16 +5,17 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import create_task_group
 
+from toolpost.admin.specs import specs_of
 from toolpost.app.app import App
 from toolpost.app.assemble import list_login_targets, make_app, make_plugins, make_servers, principal_of, watch_options
 from toolpost.app.callers import note_needs
 from toolpost.app.loading import add_project_to_path, load_parts, load_plugins, open_parts
 from toolpost.app.refresh import CatalogRefresher
-from toolpost.app.specs import select_servers, specs_of
+from toolpost.app.specs import select_servers
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.state_folder import STATE_FOLDER
@@ -31,6 +32,7 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host, Notifications
 from toolpost.manifest import Part
 from toolpost.metrics import Metrics
+from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.server_context import ServerAccess
 from toolpost.settings import Config
@@ -42,6 +44,9 @@ from toolpost.store import Store, open_store, store_exists
 from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
@@ -99,7 +104,7 @@ async def open_app(
     if parts is None:
         # Before the project's folder is on the path: what lies there is loaded only where it is configured.
         parts = load_parts(config, loaded, installed=bundled and config.plugins.installed)
-    loaded.add_middleware(options.middleware)
+    loaded.add_middleware(name_middleware(options.middleware))
     add_project_to_path(config)
     async with AsyncExitStack() as stack:
         host = Host(
@@ -144,11 +149,14 @@ async def open_app(
             reranker=reranker,
             rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),
             validators=validators,
+            upkeep=(upkeep := _make_upkeep(host)),
         )
         note_needs(roster, running)
         host.set_gateway(app.gateway, running.logins)  # the one late assignment: from here on parts may call tools
         await stack.enter_async_context(_open_calls(app, notifications))
         await stack.enter_async_context(changes.refreshing(app))
+        if upkeep is not None:
+            await stack.enter_async_context(upkeep.open_running())
         for each in contributions.all(Background):
             if each.while_plugin is None or loaded.serves(each.while_plugin):
                 await stack.enter_async_context(each.open())
@@ -178,9 +186,20 @@ def _open_store(config: Config) -> AbstractAsyncContextManager[Store]:
     return open_store(
         config.store_url,
         pool=config.store.pool,
-        retry_s=config.store.retry_s,
         journals=Path(config.project) / STATE_FOLDER,
     )
+
+
+def _make_upkeep(host: Host) -> "AuditUpkeep | None":
+    """Make what passes the audit on and removes its oldest entries; None without either, and for a single command."""
+    config, project = host.config, Path(host.config.project)
+    limits = config.audit.resolve_retention(project)
+    if host.for_one_command or not (config.export or limits.is_limited):
+        return None
+    from toolpost.audit.upkeep import AuditUpkeep
+
+    exports = [export.resolve(name, project) for name, export in config.export.items()]
+    return AuditUpkeep(host.store, exports, limits, network=config.resolve_network(), metrics=host.metrics)
 
 
 async def _open_access(

@@ -12,7 +12,7 @@ from toolpost.discovery.automatic import Mode
 from toolpost.endpoints.listing import Listing
 from toolpost.host.contributions import Contributions
 from toolpost.providers import Provider, ProviderFilter
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.upstreams.notifications import TOOLS_CHANGED
@@ -130,4 +130,4 @@ def _make_catalog(
 def listing_of(config: Config, catalog: Catalog, mode: Mode) -> Listing:
     """Return what `tools/list` answers from."""
     scope: Literal["private", "public"] = "private" if config.requires_token else "public"
-    return Listing(catalog, page_size=config.limits.page_size, scope=scope, mode=mode)
+    return Listing(catalog, scope=scope, mode=mode)

@@ -11,14 +11,14 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from toolpost.admin.specs import specs_of
 from toolpost.app.app import App
 from toolpost.app.callers import note_needs, read_callers
 from toolpost.app.refresh import EVERY_SERVER
-from toolpost.app.specs import specs_of
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.stamps import Stamp, read_stamp
-from toolpost.contracts.errors import BadLock, GatewayError, ToolpostError
+from toolpost.contracts.errors import BadLock, ToolpostError, first_error
 from toolpost.endpoints.auth.access import check_exposure
 from toolpost.endpoints.auth.roster import CallerTable, TokenIssuer
 from toolpost.host.contributions import Reload
@@ -167,13 +167,6 @@ def _list_other_changes(old: Config, new: Config, reloaded: Collection[str]) -> 
 def _drop_caller_settings(config: Config) -> Config:
     http = msgspec.structs.replace(config.http, token=None, tags=None, tools=None, oauth=None)
     return msgspec.structs.replace(config, http=http)
-
-
-def first_error(raised: Exception) -> ToolpostError:
-    """Return the first error of a group; several servers may fail to start at once."""
-    while isinstance(raised, ExceptionGroup):
-        raised = raised.exceptions[0]
-    return raised if isinstance(raised, ToolpostError) else GatewayError(str(raised) or type(raised).__name__)
 
 
 def _read_stamps(app: App, path: Path) -> Stamps:

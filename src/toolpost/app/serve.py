@@ -9,6 +9,7 @@ from typing import Final
 
 from anyio import CancelScope, create_task_group
 
+from toolpost.admin.action_items import list_action_items
 from toolpost.admin.api import make_server_api
 from toolpost.app.app import App
 from toolpost.app.callers import read_callers, scopes_of
@@ -136,7 +137,7 @@ def _make_endpoint(
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
-        attention=partial(_find_action_items, contributions.all(ActionItems)),
+        attention=partial(_find_action_items, app),
         pages=_list_pages(contributions),
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
@@ -154,13 +155,12 @@ def _make_endpoint(
         app.sdk,
         access,
         body_limit=body_limit,
-        health=app.health,
-        metrics=lambda: app.scrape(connections),
+        health=app.monitor.health,
+        metrics=lambda: app.monitor.scrape(connections),
         # Last: it answers all that is left of `/api`.
-        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.monitor.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
-        bare_names=app.config.http.bare_names,
         continues_traces=observer is not None,
         on_session_end=observer.end_session if observer is not None else None,
     )
@@ -179,8 +179,9 @@ def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: 
         each.check(request, admission)
 
 
-async def _find_action_items(found: Sequence[ActionItems], principal: Principal) -> list[ActionItem]:
-    return [item for each in found for item in await each.find(principal)]
+async def _find_action_items(app: App, principal: Principal) -> list[ActionItem]:
+    own = list_action_items(app.servers, app.plugin_host) if principal.is_admin else []
+    return [*own, *[item for each in app.contributions.all(ActionItems) for item in await each.find(principal)]]
 
 
 async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:

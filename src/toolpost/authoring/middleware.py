@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, Scope
 from toolpost.base.events import event
-from toolpost.base.ids import CallId, Json, JsonObject, PluginName, ToolName, TraceId
+from toolpost.base.ids import CallId, Json, JsonObject, PluginName, ToolName, TraceId, make_full_name
 from toolpost.contracts.errors import ErrorCode, ToolpostError
 
 _log = logging.getLogger("toolpost.middleware")
@@ -36,6 +36,10 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     servers: Sequence[PluginName] = ()
     """The servers behind it: its provider, or those of a group; none for the tool of a plugin."""
     annotations: Mapping[str, Any] = {}
+
+    def is_in(self, scope: Scope) -> bool:
+        """Whether patterns admit the tool by one of its names, former ones and those without its provider's among them."""
+        return any(scope.admits(name, make_full_name(self.provider, name)) for name in (self.name, *self.aliases))
 
 
 OutcomeOf = Callable[[BaseException], tuple[str, ErrorCode]]

@@ -163,32 +163,6 @@ def redact(value: Json) -> Json:
     return value
 
 
-def redact_for_review(value: Json) -> Json:
-    """Return the value for people who decide on it: texts and numbers below secret names are hidden, the structure is not.
-
-    `redact` hides all that is below such a name, and what is beyond its limits: whose names they are would choose what
-    reviewers do not see. Raises `ValueError` for what is beyond the limits.
-    """
-    return _redact_leaves(value, {}, is_secret=False)
-
-
-def _redact_leaves(value: Json, judged: dict[str, bool], *, is_secret: bool) -> Json:
-    if isinstance(value, dict):
-        for name in value:
-            if name not in judged:
-                if len(name) > NAME_LIMIT or len(judged) >= DISTINCT_NAMES_LIMIT:
-                    raise ValueError(
-                        f"a name has more than {NAME_LIMIT} characters, or there are {len(judged)} and more"
-                    )
-                judged[name] = _is_secret_name(name)
-        return {
-            name: _redact_leaves(inner, judged, is_secret=is_secret or judged[name]) for name, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_redact_leaves(item, judged, is_secret=is_secret) for item in value]
-    return REDACTED if is_secret and value is not None and not isinstance(value, bool) else value
-
-
 def _redact_object(value: dict[str, Json], judged: dict[str, bool]) -> Json:
     changed: dict[str, Json] = {}
     for name, inner in value.items():

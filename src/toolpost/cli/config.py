@@ -9,11 +9,11 @@ from typing import Any, Final
 import click
 import msgspec
 
+from toolpost.admin.toml_text import non_default_values, render_key, render_server, render_value
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.redaction import REDACTED, conceal_known, is_secret_name
-from toolpost.cli.clients.server_toml import non_default_values, render_key, render_server, render_value
-from toolpost.settings import CONFIG_NAME, CallerSettings, Config, load_config
-from toolpost.settings.callers import IssuerSettings, OAuthSettings
+from toolpost.settings import CONFIG_NAME, Config, load_config
+from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
 from toolpost.settings.client_files import read_client_file
 from toolpost.settings.loader import config_schema, file_type, is_client_file
 from toolpost.settings.marks import entry_type, is_secret, own_type, section_type, types_of

@@ -1,76 +1,23 @@
-"""The gateway inside this process, for one command: its logs and its tools' prints stay off stdout."""
-
-import sys
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager, redirect_stdout
-from typing import Final
+"""What commands tell of a gateway inside this process: what failed in it, its tools, and their names for completion."""
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
-from toolpost.app import App, open_app
-from toolpost.app.open import OpenOptions
+from toolpost.app import App
+from toolpost.app.quiet import LEARN_LIMIT_S, open_quiet_app, without_store
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.discovery import Catalog
 from toolpost.providers import ProvidedTool
 from toolpost.providers.tool_names import tool_names
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import warn
-from toolpost.terminal.logging import set_up_logging
-from toolpost.terminal.options import is_debugging, load_cli_config, named_plugins
+from toolpost.terminal.options import load_cli_config, named_plugins
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
-
-_IN_MEMORY: Final = StoreSettings(url="sqlite::memory:")
-
-LEARN_LIMIT_S: Final = 30.0
-"""How long a command waits for servers to list their tools: unlike a server, it cannot add them later."""
-
-
-@asynccontextmanager
-async def open_quiet_app(
-    config: Config,
-    *,
-    enforces_lock: bool = True,
-    servers: Sequence[ServerSpec] | None = None,
-    tool: str | None = None,
-    credentials_of: Config | None = None,
-) -> AsyncIterator[App]:
-    """Open the gateway; only the command's result goes to stdout.
-
-    `enforces_lock=False` skips quarantine by the lock. `servers` replaces those that are configured; with `tool`, only those
-    start that this tool needs. `credentials_of` names the store whose credentials are used, for a command whose own store is
-    in memory.
-    """
-    set_up_logging("debug" if is_debugging() else "critical")
-
-    def print_waiting(names: Collection[str]) -> None:
-        click.echo(f"waiting for {', '.join(sorted(names))} to start (at most {LEARN_LIMIT_S:g} s)…", err=True)
-
-    with redirect_stdout(sys.stderr):
-        async with open_app(
-            config,
-            servers=servers,
-            options=OpenOptions(
-                for_one_command=True,
-                enforces_lock=enforces_lock,
-                tool=tool,
-                credentials_of=credentials_of,
-                learn_limit_s=LEARN_LIMIT_S,
-                on_wait=print_waiting,
-            ),
-        ) as app:
-            yield app
-
-
-def without_store(config: Config) -> Config:
-    """Replace the store by one in memory, for commands that must leave nothing behind."""
-    return msgspec.structs.replace(config, store=_IN_MEMORY)
 
 
 def require_named_plugins(app: App) -> None:

@@ -9,6 +9,7 @@ from toolpost.contracts.contract import NAME_LIMIT as NAME_LIMIT
 from toolpost.contracts.contract import Contract as Contract
 from toolpost.contracts.contract import ToolDefinition as ToolDefinition
 from toolpost.contracts.contract import contract_of as contract_of
+from toolpost.contracts.digest import canonical_digest as canonical_digest
 from toolpost.contracts.digest import digest_of_bytes as digest_of_bytes
 from toolpost.contracts.digest import quick_digest as quick_digest
 from toolpost.contracts.errors import BadConfiguration as BadConfiguration

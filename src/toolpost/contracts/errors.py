@@ -328,3 +328,10 @@ class GatewayError(ToolpostError):
 
 class StoreUnavailable(GatewayError):
     """The store cannot be reached."""
+
+
+def first_error(raised: Exception) -> ToolpostError:
+    """Return the first error of a group; several servers may fail to start at once."""
+    while isinstance(raised, ExceptionGroup):
+        raised = raised.exceptions[0]
+    return raised if isinstance(raised, ToolpostError) else GatewayError(str(raised) or type(raised).__name__)

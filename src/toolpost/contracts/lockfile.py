@@ -1,9 +1,9 @@
 """The lock file `toolpost.lock`: every tool definition as text, and how the live tools differ from it (`drifts`).
 
-Text in, text out: reading and writing the file is left to `cli.lock` and `settings.lock`. A lock is JSON that a person reads in a
-diff: sorted, one fact on a line, and beside each definition its digests, so that an edit by hand is noticed. For example, a tool
-that takes fewer values than it did is a `Drift` of the kind `changed`, with the judgement of the change; if its `schemaVersion`
-is the same as before, its `failure` is `bump-missing`, and `toolpost check` fails.
+Text in, text out: reading and writing the file is left to `admin.lock_file` and `settings.lock`. A lock is JSON that a person
+reads in a diff: sorted, one fact on a line, and beside each definition its digests, so that an edit by hand is noticed. For
+example, a tool that takes fewer values than it did is a `Drift` of the kind `changed`, with the judgement of the change; if its
+`schemaVersion` is the same as before, its `failure` is `bump-missing`, and `toolpost check` fails.
 """
 
 import json

@@ -1,3 +1,4 @@
+from toolpost.discovery.automatic import AUTOMATIC_NAMES as AUTOMATIC_NAMES
 from toolpost.discovery.catalog import Catalog as Catalog
 from toolpost.discovery.search import estimate_tokens as estimate_tokens
 from toolpost.discovery.views import EVERYTHING as EVERYTHING

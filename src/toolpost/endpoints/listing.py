@@ -33,7 +33,6 @@ class Listing:
         self,
         catalog: Catalog,
         *,
-        page_size: int = PAGE_SIZE,
         scope: Literal["public", "private"],
         mode: Mode = "all",
     ) -> None:
@@ -41,7 +40,6 @@ class Listing:
         self._catalog = catalog
         self._definitions = _list_definitions(catalog, mode)
         self._names: list[str] = [definition["name"] for definition in self._definitions]
-        self._page_size = page_size
         self._scope = scope
         self._by_owner: dict[str, Listing] = {}
         self._page_cache = lru_cache(maxsize=64)(self._write_page)
@@ -63,7 +61,7 @@ class Listing:
         if made is None or made._catalog is not catalog:  # noqa: SLF001 (of its own kind)
             while len(self._by_owner) >= SCOPES_LIMIT:
                 del self._by_owner[next(iter(self._by_owner))]
-            made = self._by_owner[owner] = Listing(catalog, page_size=self._page_size, scope="private", mode=self.mode)
+            made = self._by_owner[owner] = Listing(catalog, scope="private", mode=self.mode)
         return made
 
     def _narrow(self, view: View) -> "Listing":
@@ -77,7 +75,7 @@ class Listing:
 
     def _make_for(self, view: View) -> "Listing":
         seen = self._catalog.narrow(view)
-        return Listing(seen, page_size=self._page_size, scope=self._scope, mode=self.mode)
+        return Listing(seen, scope=self._scope, mode=self.mode)
 
     def serves(self, name: str) -> bool:
         """Whether a tool of this name, if it exists, can be called on this endpoint."""
@@ -97,7 +95,7 @@ class Listing:
         return self._page_cache(revision, start)
 
     def _write_page(self, revision: Revision, start: int) -> bytes:
-        end = start + self._page_size
+        end = start + PAGE_SIZE
         fields: list[bytes] = [
             b'"tools":[%b]' % b",".join(self._encode_definition(d, revision) for d in self._definitions[start:end])
         ]

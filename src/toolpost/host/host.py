@@ -23,7 +23,7 @@ from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
 from toolpost.protocol.rpc import encode
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.settings import Config
 from toolpost.store import Store
 from toolpost.upstreams.notifications import LOG_MESSAGE, Notification

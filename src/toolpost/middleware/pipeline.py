@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from toolpost.authoring.middleware import NamedMiddleware, ToolInfo, may_apply
+from toolpost.authoring.middleware import NamedMiddleware, may_apply
 from toolpost.base.caller import Scope
 from toolpost.base.events import event
 from toolpost.contracts.contract import Contract
@@ -118,7 +118,7 @@ class Pipeline:
         return plan if plan is not None else self._make_plan(tool)
 
     def _make_plan(self, tool: ProvidedTool) -> _CallPlan:
-        info = info_of(tool)
+        info = tool.info
         middleware = tuple(one for one in self._middleware if one.may_apply(info))
         guards = tuple(one for one in self._guards if may_apply(one.may_apply, info, name=one.name))
         chain = self._plain_chain
@@ -158,19 +158,6 @@ def _guards_call(guard: Guard, call: Call) -> bool:
     except Exception as error:  # noqa: BLE001 (a policy must not be lost to a bug in its filter)
         event(_log, logging.ERROR, "applies_to_call failed", guard=guard.name, call=call.id, exception=error)
         return True
-
-
-def info_of(tool: ProvidedTool) -> ToolInfo:
-    """Return what a predicate of a middleware or a guard is given."""
-    contract = tool.contract
-    return ToolInfo(
-        name=contract.name,
-        aliases=contract.aliases if not tool.runs else (),
-        provider=tool.provider,
-        is_upstream=contract.is_upstream,
-        servers=[each.provider for each in tool.runs or (tool,)] if contract.is_upstream else (),
-        annotations=contract.annotations,
-    )
 
 
 async def _validate_first(call: Call, proceed: NextStep, *, validation: Validation) -> CheckedResult:

@@ -23,8 +23,8 @@ from toolpost.middleware.interface import Guard as Guard
 from toolpost.middleware.interface import RecordListener as RecordListener
 from toolpost.middleware.interface import ResultLimiter as ResultLimiter
 from toolpost.providers import ProviderFilter as ProviderFilter
-from toolpost.providers.plugin_host import HookSpecs as HookSpecs
-from toolpost.providers.plugin_host import PluginCandidate as PluginCandidate
+from toolpost.providers.plugin_candidates import PluginCandidate as PluginCandidate
+from toolpost.providers.plugin_hooks import HookSpecs as HookSpecs
 from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.section import Section as Section
 from toolpost.upstreams.server_requests import SamplingModel as SamplingModel

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from toolpost.authoring.context import Context
+from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName, make_full_name
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.errors import ContractRefused
@@ -64,6 +65,19 @@ class ProvidedTool:
     def full_name(self) -> ToolName:
         """Its name with its provider's, by which settings know it also where its plugin is served alone."""
         return make_full_name(self.provider, self.contract.name)
+
+    @property
+    def info(self) -> ToolInfo:
+        """What a predicate of a middleware or a guard is given."""
+        contract = self.contract
+        return ToolInfo(
+            name=contract.name,
+            aliases=contract.aliases if not self.runs else (),
+            provider=self.provider,
+            is_upstream=contract.is_upstream,
+            servers=[each.provider for each in self.runs or (self,)] if contract.is_upstream else (),
+            annotations=contract.annotations,
+        )
 
 
 class Provider(Protocol):

@@ -1,4 +1,4 @@
-from toolpost.settings.callers import CallerSettings as CallerSettings
+from toolpost.settings.callers import PassphraseSetting as PassphraseSetting
 from toolpost.settings.callers import is_trustworthy as is_trustworthy
 from toolpost.settings.effects import make_idle as make_idle
 from toolpost.settings.loader import convert_settings as convert_settings
@@ -15,6 +15,5 @@ from toolpost.settings.model import PluginSettings as PluginSettings
 from toolpost.settings.model import Seconds as Seconds
 from toolpost.settings.model import StoreSettings as StoreSettings
 from toolpost.settings.servers import ServerSettings as ServerSettings
-from toolpost.settings.variables import depends_on_user as depends_on_user
 from toolpost.settings.variables import expand_variables as expand_variables
 from toolpost.settings.variables import read_secret as read_secret

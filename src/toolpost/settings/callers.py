@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.marks import ADVANCED, SECRET
-from toolpost.settings.variables import has_references, read_secret
+from toolpost.settings.variables import depends_on_user, has_references, read_secret
 
 # No `:`, which separates the caller's name from the OAuth subject in an id.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._@-]*"
@@ -21,6 +22,9 @@ RESERVED: Final = frozenset({"cli", "local", "oauth", "token"})
 """Names that the audit uses for callers without a configured name."""
 
 Mode = Literal["full", "readonly", "test", "minimal"]
+
+TEST_TAG: Final = "test"
+"""The tag of servers that the mode `test` uses."""
 
 Tags = Annotated[list[str] | None, Meta(description="see only servers with one of these tags")]
 Tools = Annotated[
@@ -126,12 +130,6 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     introspection_secret: Annotated[
         str | None, Meta(description="the secret of that client, such as `${SECRET}`", extra=SECRET | ADVANCED)
     ] = None
-    introspection_cache_s: Annotated[
-        float,
-        Meta(
-            ge=0, le=300, description="how long an introspected token is accepted without asking again", extra=ADVANCED
-        ),
-    ] = 60.0
     groups_claim: Annotated[str, Meta(description="the claim with a person's groups", extra=ADVANCED)] = "groups"
     roles_claim: Annotated[
         str,
@@ -175,8 +173,7 @@ def check_caller(name: str, caller: CallerSettings) -> None:
         raise BadConfiguration(f"callers.`{name}`: a caller's name may contain letters, digits, `.`, `_`, `@` and `-`.")
     if name in RESERVED:
         raise BadConfiguration(f"{place}: the name `{name}` is reserved.", hint="choose another name")
-    if caller.passphrase_hash is not None:
-        check_passphrase_hash(caller.passphrase_hash, f"{place}.passphrase_hash")
+    PassphraseSetting(caller.passphrase_hash, f"{place}.passphrase_hash").check()
     if not caller.has_token and not caller.has_claims and not caller.has_passphrase:
         raise BadConfiguration(
             f"{place} has no token, so that no client can authenticate as `{name}`.",
@@ -280,15 +277,28 @@ def read_caller_token(name: str, caller: CallerSettings, *, project: Path) -> st
     return token
 
 
-def read_passphrase(text: str | None, *, project: Path, place: str) -> str | None:
-    """Read the hash of a passphrase from a setting; None if it is not set."""
-    return None if text is None else _check_hash(read_secret(text, project=project, place=place), place)
+@dataclass(frozen=True)
+class PassphraseSetting:
+    """A setting that has the hash of a passphrase, or refers to one."""
 
+    text: str | None
+    place: str
 
-def check_passphrase_hash(text: str, place: str) -> None:
-    """Raise `BadConfiguration` for a setting that is no hash, and refers to none."""
-    if not has_references(text):
-        _check_hash(text, place)
+    @property
+    def depends_on_user(self) -> bool:
+        """Whether the user of this process chooses the hash, by their environment, home folder or keychain."""
+        return depends_on_user(self.text)
+
+    def check(self) -> None:
+        """Raise `BadConfiguration` for a text that is no hash, and refers to none."""
+        if self.text is not None and not has_references(self.text):
+            _check_hash(self.text, self.place)
+
+    def read(self, project: Path) -> str | None:
+        """Return the hash; None if the setting is not set."""
+        if self.text is None:
+            return None
+        return _check_hash(read_secret(self.text, project=project, place=self.place), self.place)
 
 
 def _check_hash(text: str, place: str) -> str:

@@ -35,9 +35,11 @@ def _find_idle_storage(config: "Config") -> Iterator[tuple[str, BadConfiguration
     if config.audit.sample == 0:
         for key in changed_keys(config.audit, "keep_days", "keep"):
             yield make_idle(f"audit.{key}", "no calls are kept", f"set audit.sample, or remove audit.{key}")
+    if config.audit.archive is not None and config.audit.days is None and config.audit.mb is None:
+        yield make_idle("audit.archive", "no entries are removed", "set audit.days or audit.mb")
     # A URL with a variable may name another database tomorrow.
     if config.store.url.startswith("sqlite:") and "$" not in config.store.url:
-        for key in changed_keys(config.store, "pool", "retry_s"):
+        for key in changed_keys(config.store, "pool"):
             yield make_idle(f"store.{key}", "it is for PostgreSQL", f"remove store.{key}")
 
 
@@ -72,10 +74,6 @@ def _find_idle_modes(config: "Config") -> Iterator[tuple[str, BadConfiguration]]
 def _find_idle_issuers(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     oauth = config.http.oauth
     known = [each.issuer for each in oauth.all_issuers.values()] if oauth is not None else []
-    for place, each in oauth.all_issuers.items() if oauth is not None else ():
-        if each.introspection_url is None:
-            for key in changed_keys(each, "introspection_cache_s"):
-                yield make_idle(f"{place}.{key}", "tokens are not introspected", f"set {place}.introspection_url")
     for name, caller in config.callers.items():
         place = f"callers.{name}.issuer"
         if caller.issuer is not None and not caller.has_claims:

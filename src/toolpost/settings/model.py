@@ -15,6 +15,7 @@ from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_plugins
 from toolpost.net.network import Network
+from toolpost.settings.audit import AuditSettings, ExportName, ExportSettings
 from toolpost.settings.callers import (
     CallerName,
     CallerSettings,
@@ -98,12 +99,6 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Seconds,
         Meta(description="time limit for the body of a request, plus a second for every 4 KiB of it", extra=ADVANCED),
     ] = 30.0
-    bare_names: Annotated[
-        bool,
-        Meta(
-            description="serve a server's tools and prompts under their own names at `/mcp/server/NAME`", extra=ADVANCED
-        ),
-    ] = True
     tags: Tags = None
     tools: Tools = None
     oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
@@ -155,22 +150,6 @@ class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = []
 
 
-class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the audit keeps besides one entry for every call."""
-
-    sample: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="part of all calls whose arguments and results are kept for review, selected verifiably at random",
-            extra=ADVANCED,
-        ),
-    ] = 0.0
-    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept", extra=ADVANCED)] = 30.0
-    keep: Annotated[Count, Meta(description="how many of them are kept; the oldest go first", extra=ADVANCED)] = 10_000
-
-
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The log on disk, which `toolpost logs` shows."""
 
@@ -212,9 +191,6 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             extra=ADVANCED,
         ),
     ] = 8
-    retry_s: Annotated[
-        Seconds, Meta(description="how long to retry when PostgreSQL cannot be reached", extra=ADVANCED)
-    ] = 30.0
     journal_read_only: Annotated[
         bool,
         Meta(
@@ -267,7 +243,6 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     grace_s: Annotated[
         Seconds, Meta(description="how long calls in flight may continue at shutdown", extra=ADVANCED)
     ] = 5.0
-    page_size: Annotated[Count, Meta(description="tools on one page of tools/list", extra=ADVANCED)] = 1000
     instructions: Annotated[
         int,
         Meta(
@@ -384,6 +359,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     callers: Annotated[dict[CallerName, CallerSettings], Meta(description="callers over HTTP, by name")] = {}
     modes: ModeSettings = ModeSettings()
     audit: AuditSettings = AuditSettings()
+    export: Annotated[
+        dict[ExportName, ExportSettings], Meta(description="where the audit is passed on to, by name")
+    ] = {}
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     credentials: CredentialSettings = CredentialSettings()

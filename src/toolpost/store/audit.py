@@ -188,6 +188,11 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     yield Statement("UPDATE audit_head SET seq = ?1, hash = ?2", (records[-1][0], records[-1][-1]))
 
 
+def record_entries(entries: Sequence[AuditEntry]) -> Script[None]:
+    """Append entries in the transaction of another change: both are committed, or neither. Not repeatable either."""
+    yield from append_entries([values_of(entry) for entry in entries])
+
+
 def append_missing(entries: Sequence[AuditEntry]) -> Script[int]:
     """Append the entries of those calls that the audit does not have, and return how many; may be repeated."""
     # The lock first: what a killed process had sent to the database is committed by now, or finds the head moved.

@@ -1,11 +1,11 @@
 """Arguments and results of calls that were selected for review, kept for a limited time; the audit has their digests."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Final
 
 from toolpost.store.rows import Table
-from toolpost.store.scripts import NOW, Script, Statement, change, marks
+from toolpost.store.scripts import NOW, Script, Statement, TableAccess, change, marks, reads, writes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,6 @@ class CallContent:
     """JSON likewise; None for a call that has not ended, or whose gateway was killed."""
 
 
-SAMPLE_HEADER: Final = "toolpost-audit-sample-v1\n"
-
 _NAMES: Final = tuple(field.name for field in fields(CallContent))
 
 _COLUMNS: Final = ", ".join(_NAMES)
@@ -39,36 +37,43 @@ _SELECT: Final = f"SELECT {_COLUMNS} FROM audit_contents WHERE"  # noqa: S608 - 
 AUDIT_CONTENTS: Final = Table(name="audit_contents", key=("call_id",), columns=("kept_at", *_NAMES))
 
 
-def sample_input(epoch: str) -> bytes:
-    """Return the input of the random function for an hour of UTC, such as `2026-11-17T18`."""
-    return (SAMPLE_HEADER + epoch).encode()
+class AuditContents(TableAccess):
+    """What calls that were selected for review were about, as long as it is stored."""
 
+    @staticmethod
+    def input_of(epoch: str) -> bytes:
+        """Return the input of the random function for an hour of UTC, such as `2026-11-17T18`."""
+        return f"toolpost-audit-sample-v1\n{epoch}".encode()
 
-def keep_content(content: CallContent) -> Script[None]:
-    """Keep what is known when a call begins."""
-    ((now,),) = yield NOW
-    yield Statement(_INSERT, (now, *astuple(content)))
+    # Short: committed with others, and by SQLite on the event loop, which costs less than the thread of its writer.
+    @writes(durable=False, is_short=True)
+    def insert(
+        self, call_id: str, *, epoch: str, sample: float, proof: str, public_key: str, arguments: str
+    ) -> Script[None]:
+        """Store what is known when a call begins: fields of `CallContent`."""
+        ((now,),) = yield NOW
+        yield Statement(_INSERT, (now, call_id, epoch, sample, proof, public_key, arguments, None))
 
+    @writes(durable=False, is_short=True)
+    def set_result(self, call_id: str, result: str) -> Script[None]:
+        """Add how a call ended."""
+        yield Statement("UPDATE audit_contents SET result = ?1 WHERE call_id = ?2", (result, call_id))
 
-def keep_result(call_id: str, result: str) -> Script[None]:
-    """Add how it ended."""
-    yield Statement("UPDATE audit_contents SET result = ?1 WHERE call_id = ?2", (result, call_id))
+    @reads
+    def find(self, call_ids: Sequence[str]) -> Script[dict[str, CallContent]]:
+        """Return what is stored of these calls, by call id."""
+        if not call_ids:
+            return {}
+        rows = yield Statement(f"{_SELECT} call_id IN ({marks(len(call_ids))})", tuple(call_ids))
+        return {row[0]: CallContent(**dict(zip(_NAMES, row, strict=True))) for row in rows}
 
-
-def read_contents(call_ids: Sequence[str]) -> Script[dict[str, CallContent]]:
-    """Return what was kept of these calls, by call id."""
-    if not call_ids:
-        return {}
-    rows = yield Statement(f"{_SELECT} call_id IN ({marks(len(call_ids))})", tuple(call_ids))
-    return {row[0]: CallContent(**dict(zip(_NAMES, row, strict=True))) for row in rows}
-
-
-def prune_contents(*, keep_s: float, keep: int) -> Script[int]:
-    """Remove contents that are older than `keep_s`, and the oldest of more than `keep`; returns how many."""
-    ((now,),) = yield NOW
-    old = yield change("DELETE FROM audit_contents WHERE kept_at < ?1", (now - keep_s,))
-    rows = yield Statement("SELECT kept_at FROM audit_contents ORDER BY kept_at DESC LIMIT 1 OFFSET ?1", (keep,))
-    more = []
-    if rows:
-        more = yield change("DELETE FROM audit_contents WHERE kept_at <= ?1", (rows[0][0],))
-    return len(old) + len(more)
+    @writes(durable=False)
+    def prune(self, *, keep_s: float, keep: int) -> Script[int]:
+        """Remove contents that are older than `keep_s`, and the oldest of more than `keep`; returns how many."""
+        ((now,),) = yield NOW
+        old = yield change("DELETE FROM audit_contents WHERE kept_at < ?1", (now - keep_s,))
+        rows = yield Statement("SELECT kept_at FROM audit_contents ORDER BY kept_at DESC LIMIT 1 OFFSET ?1", (keep,))
+        more = []
+        if rows:
+            more = yield change("DELETE FROM audit_contents WHERE kept_at <= ?1", (rows[0][0],))
+        return len(old) + len(more)

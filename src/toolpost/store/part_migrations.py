@@ -44,6 +44,9 @@ _POSTGRES: Final = """
 _RENAMED: Final = {"login": "authorization_server"}
 """Parts that had another name when a store was written."""
 
+_TAKEN_IN: Final = frozenset({"export"})
+"""Parts that are the kernel's now, and their tables with them."""
+
 _LEDGER: Final = "part_migrations"
 _KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, _LEDGER, *(table.name for table in TABLES)}
 
@@ -113,7 +116,7 @@ async def parts_with_tables(store: Store) -> list[str]:
     if _LEDGER not in {row[0] for row in await store.scripts.read(lambda: _select(sql))}:
         return []
     rows = await store.scripts.read(lambda: _select("SELECT DISTINCT part FROM part_migrations ORDER BY part"))
-    return [_RENAMED.get(name, name) for name in (str(row[0]) for row in rows)]
+    return [_RENAMED.get(name, name) for name in (str(row[0]) for row in rows) if name not in _TAKEN_IN]
 
 
 def _select(sql: str) -> Script[Sequence[Row]]:

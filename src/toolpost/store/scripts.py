@@ -146,7 +146,7 @@ def reads(script: _Method[Parameters, Result]) -> _Runs[Parameters, Result]:
 
 
 def writes(
-    *, durable: bool = True, repeatable: bool = True
+    *, durable: bool = True, repeatable: bool = True, is_short: bool = False
 ) -> Callable[[_Method[Parameters, Result]], _Runs[Parameters, Result]]:
     """Make a method of a `TableAccess` run by `Scripts.run`, which explains the options."""
 
@@ -154,7 +154,8 @@ def writes(
         @wraps(script)
         async def run(access: TableAccess, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             make = lambda: script(access, *args, **kwargs)  # noqa: E731
-            return await access._scripts.run(make, durable=durable, repeatable=repeatable)  # noqa: SLF001 (its own method)
+            run_script = access._scripts.run  # noqa: SLF001 (its own method)
+            return await run_script(make, durable=durable, repeatable=repeatable, is_short=is_short)
 
         return run
 

@@ -135,6 +135,7 @@ TABLES: Final = (
         key=("server", "owner", "name"),
         columns=("server", "owner", "name", "changed_at", "value"),
     ),
+    Table(name="export_cursors", key=("name",), columns=("name", "seq", "hash", "holder", "held_until")),
     Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 

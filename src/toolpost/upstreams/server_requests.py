@@ -171,6 +171,13 @@ def check_client_can_answer(method: str, params: bytes, client_channel: ClientCh
         raise ServerRefused(INVALID_PARAMS, "The client that made this call takes no tools for sampling")
 
 
+async def ask_form(client: ClientChannel, message: str, schema: JsonObject) -> bytes:
+    """Return a client's answer to a form, as JSON; raises `ServerRefused` if it takes no forms, or as the client refuses."""
+    params = encode({"mode": "form", "message": message, "requestedSchema": schema})
+    check_client_can_answer(ELICITATION, params, client)
+    return await client.ask(ELICITATION, params)
+
+
 @dataclass(slots=True)
 class _OpenRequest:
     task: "asyncio.Task[None]"

@@ -29,7 +29,8 @@ from toolpost.parts.agents.api import stream as talk_stream
 from toolpost.parts.agents.session_pool import PoolLimits
 from toolpost.parts.agents.settings import AgentSettings
 from toolpost.parts.agents.turn_events import AgentEvent
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, acp_agent_command, conversations_of, open_test_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

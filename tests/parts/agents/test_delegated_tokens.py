@@ -14,7 +14,8 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app.callers import read_callers
 from toolpost.base.caller import GatewayAccess
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.testing import ScriptedAgent, conversations_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -6,7 +6,7 @@ import pytest
 from tests.parts.approvals.bank import requiring
 from toolpost.parts.approvals.doctor import ApprovalsDoctor
 from toolpost.parts.approvals.settings import PEERS, PeerSettings
-from toolpost.settings import CallerSettings
+from toolpost.settings.callers import CallerSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -20,11 +20,11 @@ import pytest
 from tests.parts.approvals.victim import STEPS, bank, config_of, pay
 from tests.ways import ROOT
 from toolpost.app import open_app
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals import records, service
 from toolpost.parts.approvals.rounds import Status
 from toolpost.parts.approvals.service import Approvals
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -12,15 +12,16 @@ from tests.parts.approvals.bank import approvals_of, bank, refused, requiring, s
 from tests.upstreams.behind import hostile
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import Plugin
+from toolpost.audit import AuditFilter
 from toolpost.cli import main
 from toolpost.middleware import CheckedResult
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.sample import is_selected, write, write_result
 from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import AuditSettings
-from toolpost.store import AuditFilter, Store
-from toolpost.store.audit_contents import CallContent, keep_content, prune_contents, read_contents, sample_input
+from toolpost.settings.audit import AuditSettings
+from toolpost.store import Store
+from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.testing import data_of
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,7 @@ def sampling(sample: float, config: Config = IN_MEMORY, **more: Any) -> Config:
 
 async def contents_of(store: Store) -> dict[str, CallContent]:
     entries = await store.audit.entries(AuditFilter(), limit=1000)
-    return await store.scripts.read(lambda: read_contents([one.entry.call_id for one in entries]))
+    return await store.audit_contents.find([one.entry.call_id for one in entries])
 
 
 def safe() -> Plugin:
@@ -58,7 +59,7 @@ async def test_exactly_those_are_kept_that_the_proof_selects(way: Way) -> None:
     content = next(iter(kept.values()))
     outputs: dict[str, bytes] = {}
     for one in kept.values():
-        output = vrf.verify(bytes.fromhex(one.public_key), sample_input(one.epoch), bytes.fromhex(one.proof))
+        output = vrf.verify(bytes.fromhex(one.public_key), AuditContents.input_of(one.epoch), bytes.fromhex(one.proof))
         assert output is not None
         outputs[one.epoch] = output
     for record in entries:
@@ -68,7 +69,7 @@ async def test_exactly_those_are_kept_that_the_proof_selects(way: Way) -> None:
     assert content.result is not None
     flipped = bytes.fromhex(content.proof)
     flipped = bytes([flipped[0] ^ 1, *flipped[1:]])
-    assert vrf.verify(bytes.fromhex(content.public_key), sample_input(content.epoch), flipped) is None
+    assert vrf.verify(bytes.fromhex(content.public_key), AuditContents.input_of(content.epoch), flipped) is None
 
 
 async def test_on_both_stores_secrets_and_failures(url: str) -> None:
@@ -107,14 +108,16 @@ async def test_the_key_is_not_that_of_the_tool() -> None:
     async with served(sampling(1.0), bank([])) as (app, client):
         await client.call_tool("bank__pay", {"amount": 5})
         (kept,) = (await contents_of(app.store)).values()
-        found = data_of(await client.call_tool("approvals__vrf_eval", {"input_hex": sample_input(kept.epoch).hex()}))
+        found = data_of(
+            await client.call_tool("approvals__vrf_eval", {"input_hex": AuditContents.input_of(kept.epoch).hex()})
+        )
         verified = data_of(
             await client.call_tool(
                 "approvals__vrf_verify",
                 {
                     "public_key_hex": kept.public_key,
                     "proof_hex": kept.proof,
-                    "input_hex": sample_input(kept.epoch).hex(),
+                    "input_hex": AuditContents.input_of(kept.epoch).hex(),
                 },
             )
         )
@@ -129,22 +132,20 @@ async def test_they_are_pruned_by_age_and_by_number(url: str) -> None:
         store = app.store
 
         async def keep(call_id: str) -> None:
-            content = CallContent(
-                call_id=call_id, epoch="2026-11-17T18", sample=1, proof="", public_key="", arguments="{}"
-            )
-            await store.scripts.run(lambda: keep_content(content))
+            kept = store.audit_contents
+            await kept.insert(call_id, epoch="2026-11-17T18", sample=1, proof="", public_key="", arguments="{}")
 
         async def left() -> list[str]:
-            found = await store.scripts.read(lambda: read_contents([str(number) for number in range(9)]))
+            found = await store.audit_contents.find([str(number) for number in range(9)])
             return sorted(found)
 
         for number in range(5):
             await keep(str(number))
-        await store.scripts.run(lambda: prune_contents(keep_s=3600, keep=10))
+        await store.audit_contents.prune(keep_s=3600, keep=10)
         assert len(await left()) == 5
-        await store.scripts.run(lambda: prune_contents(keep_s=3600, keep=2))
+        await store.audit_contents.prune(keep_s=3600, keep=2)
         assert await left() == ["3", "4"], "the newest stay"
-        await store.scripts.run(lambda: prune_contents(keep_s=0.0, keep=10))
+        await store.audit_contents.prune(keep_s=0.0, keep=10)
         assert await left() == []
 
 

@@ -29,7 +29,8 @@ from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
 from toolpost.parts.approvals.subject import message_of_vote
 from toolpost.parts.approvals.voter import find_hash
-from toolpost.settings import CallerSettings, Config, load_config
+from toolpost.settings import Config, load_config
+from toolpost.settings.callers import CallerSettings
 from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

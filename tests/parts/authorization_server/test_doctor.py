@@ -13,7 +13,8 @@ from tests.parts.authorization_server.conftest import OpenGateway
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.authorization_server.doctor import LoginDoctor
 from toolpost.parts.authorization_server.settings import LOGIN, ProviderSettings, check_login
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.terminal.findings import Level
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

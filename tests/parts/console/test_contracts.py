@@ -11,7 +11,7 @@ import pytest
 
 from tests.parts.console.conftest import OpenSite, Site
 from tests.waiting import until
-from toolpost.cli.lock.states import LockFile
+from toolpost.admin.lock_file import LockFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -55,7 +55,7 @@ async def test_a_changed_contract_is_explained_and_accepted(
         locked = LockFile(tmp_path / "toolpost.lock").require_tools()
         await until(lambda: len(opened.app.gateway.catalog) == 2)
 
-    assert (listed["tool"], listed["verdict"], listed["isQuarantined"]) == ("bank__pay", "breaking", mode == "enforce")
+    assert (listed["tool"], listed["verdict"], listed["quarantined"]) == ("bank__pay", "breaking", mode == "enforce")
     (change,) = [each for each in shown["changes"] if each["rule"] == "input.required-added"]
     assert change["verdict"] == "breaking"
     assert change["example"].keys() == {"to"}
@@ -132,7 +132,7 @@ async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_th
         body = {"tool": "pets__dogs", "action": "quarantine"}
         plan = await opened.change("/contract/plan", **body)
         await opened.change("/contract/change", **body, base=plan["base"])
-        await wait_for(lambda found: bool(found) and found[0]["isQuarantined"])
+        await wait_for(lambda found: bool(found) and found[0]["quarantined"])
         await until(lambda: names() == ["pets__cats"])
 
         detail = await opened.get("/contract", tool="pets__dogs")
@@ -143,7 +143,7 @@ async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_th
         assert "size" in (tmp_path / "toolpost.lock").read_text()
 
         document.write_text(dogs("size", "color"))
-        await wait_for(lambda found: bool(found) and found[0]["promise"] == "lock" and found[0]["isQuarantined"])
+        await wait_for(lambda found: bool(found) and found[0]["promise"] == "lock" and found[0]["quarantined"])
         body = {"tool": "pets__dogs", "action": "reject"}
         plan = await opened.change("/contract/plan", **body)
         await opened.change("/contract/change", **body, base=plan["base"])

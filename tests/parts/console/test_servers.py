@@ -267,7 +267,7 @@ async def test_a_token_is_not_the_right_to_run_commands(
     callers: str,  # noqa: F811
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "toolpost.console")
+    caplog.set_level("INFO", "toolpost.admin")
     body = {"name": "second", "entry": entry()}
     bad = {"name": "bad", "entry": {"command": "sh", "args": ["-c", "exit 1", "--token", "sk-1234567890abcdef"]}}
     async with site(server("first") + callers, token=ANN) as opened:

@@ -15,7 +15,8 @@ from toolpost.app import open_app, open_http
 from toolpost.parts.agents import TextChunk
 from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.models.settings import MODELS, ModelSettings
-from toolpost.settings import CallerSettings, Config
+from toolpost.settings import Config
+from toolpost.settings.callers import CallerSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, data_of, error_of, parts_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

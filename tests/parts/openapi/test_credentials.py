@@ -21,7 +21,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.openapi.client import merge_headers
 from toolpost.parts.openapi.credentials import Filled
 from toolpost.parts.openapi.serialize import ApiRequest
-from toolpost.settings import CallerSettings
+from toolpost.settings.callers import CallerSettings
 from toolpost.settings.credentials import key_place_of
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec

@@ -9,14 +9,15 @@ from typing import Any, Final, get_args
 import anyio
 import click
 
+from toolpost.audit import AuditFilter, AuditRecord, Outcome
 from toolpost.cli.audit.export import export
 from toolpost.cli.audit.records import AuditPrinter, make_printer, open_log, refuse_without_store
 from toolpost.cli.audit.verify import verify
 from toolpost.contracts.errors import ErrorCode
 from toolpost.settings import Config
-from toolpost.store import AuditFilter, AuditRecord, Outcome, open_store
+from toolpost.store import open_store
 from toolpost.store.audit import AuditLog
-from toolpost.store.audit_contents import CallContent, read_contents
+from toolpost.store.audit_contents import CallContent
 from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.exits import ExitCode
@@ -109,7 +110,7 @@ async def _find_contents(config: Config, matching: AuditFilter) -> list[tuple[Au
         records = await store.audit.entries(matching, limit=matching.last or 0)
         for batch in (records[at : at + _CONTENTS_BATCH] for at in range(0, len(records), _CONTENTS_BATCH)):
             ids = [record.entry.call_id for record in batch]
-            contents = await store.scripts.read(lambda ids=ids: read_contents(ids))  # type: ignore[misc]
+            contents = await store.audit_contents.find(ids)
             found += [(record, contents[call]) for record in batch if (call := record.entry.call_id) in contents]
         return found
 

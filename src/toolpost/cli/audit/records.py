@@ -10,11 +10,12 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 
+from toolpost.audit import AuditRecord
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
-from toolpost.store import AuditRecord, open_store, store_exists
+from toolpost.store import open_store, store_exists
 from toolpost.store.audit import AuditLog
-from toolpost.store.audit_contents import CallContent, sample_input
+from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import show_error
@@ -129,7 +130,7 @@ class _JsonPrinter:
                 "arguments": content.arguments,
                 "result": content.result,
                 "sample": content.sample,
-                "input_hex": sample_input(content.epoch).hex(),
+                "input_hex": AuditContents.input_of(content.epoch).hex(),
                 "proof_hex": content.proof,
                 "public_key_hex": content.public_key,
             }

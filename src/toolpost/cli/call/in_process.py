@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from toolpost.app.quiet import open_quiet_app
 from toolpost.base.caller import OPERATOR, Caller, ClientInfo
 from toolpost.cli.call.answer import CallAnswer, parse_answer
 from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
 from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
-from toolpost.cli.quiet_app import find_tool, open_quiet_app, require_named_plugins, warn_of_problems
+from toolpost.cli.quiet_app import find_tool, require_named_plugins, warn_of_problems
 from toolpost.protocol.era import LATEST_HANDSHAKE
 from toolpost.settings import Config
 from toolpost.terminal.signals import on_signals

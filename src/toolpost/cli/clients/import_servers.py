@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import click
 
+from toolpost.admin.conversion import Variables, convert_server
+from toolpost.admin.toml_file import TomlFile
+from toolpost.admin.toml_text import non_default_values, render_server
 from toolpost.base.ids import JsonObject
-from toolpost.cli.clients.conversion import Variables, convert_server
 from toolpost.cli.clients.known import CLIENTS, list_client_files
-from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
-from toolpost.cli.clients.server_toml import add_servers, non_default_values, parse_servers, render_server
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import CONFIG_NAME, ServerSettings
 from toolpost.settings.client_files import FoundServer, read_client_file
@@ -161,16 +161,16 @@ def import_servers(
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK
     target = target.absolute()
-    before = read_text(target)
-    present = parse_servers(before or "", target)
-    work = _Import(target=target, present=present, force=force, keep_secrets=keep_secrets)
+    file = TomlFile(target)
+    work = _Import(target=target, present=file.read_section(), force=force, keep_secrets=keep_secrets)
     looked_at = _select_files(sources)
     for path, where, is_explicit in looked_at:
         _read_file(work, path, where, is_explicit=is_explicit)
     tables = work.tables()
-    new = add_servers(before or "", target, tables, may_show=not keep_secrets) if tables else before
-    if tables and not dry_run:
-        _write(work, before, new or "")
+    if tables:
+        new = file.add_tables(tables, may_show=not keep_secrets)
+        if not dry_run:
+            _write(work, file, new)
     if as_json:
         print_json_line(_to_json(work, is_written=bool(tables) and not dry_run))
     else:
@@ -216,11 +216,11 @@ def _read_file(work: _Import, path: Path, where: str, *, is_explicit: bool) -> N
         work.take(found, where)
 
 
-def _write(work: _Import, before: str | None, new: str) -> None:
+def _write(work: _Import, file: TomlFile, new: str) -> None:
     if any(row.outcome == "replaced" for row in work.rows):
-        work.notes.append(f"backup of {work.target}: {back_up(work.target)}")
-    is_secret = before is None and work.keep_secrets
-    write_atomically(work.target, new, before=before, mode=0o600 if is_secret else None)
+        work.notes.append(f"backup of {work.target}: {file.back_up()}")
+    is_secret = file.text is None and work.keep_secrets
+    file.replace(new, mode=0o600 if is_secret else None)
 
 
 def _identity_of(found: FoundServer) -> tuple[str | None, tuple[str, ...], str | None]:

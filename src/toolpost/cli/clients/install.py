@@ -9,11 +9,11 @@ from typing import Literal
 
 import click
 
+from toolpost.admin.conversion import Variables
+from toolpost.admin.files import back_up, backups_of, read_text, write_atomically
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.server_name import usable_name
-from toolpost.cli.clients.conversion import Variables
 from toolpost.cli.clients.known import CLIENTS, ClientScope, KnownClient, client_file_of
-from toolpost.cli.clients.safe_files import back_up, backups_of, read_text, write_atomically
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.client_files import OWN_NAME, is_toolpost

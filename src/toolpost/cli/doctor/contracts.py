@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from toolpost.cli.lock.states import read_pinned_tools, read_recent_names
+from toolpost.app.tool_states import read_pinned_tools, read_recent_names
 from toolpost.contracts.compatibility import Definition, Verdict, judge
 from toolpost.contracts.compatibility.definition import is_tool_name
 from toolpost.contracts.errors import BadLock

@@ -14,10 +14,10 @@ import msgspec
 
 from toolpost.app import open_app
 from toolpost.app.open import OpenOptions
+from toolpost.app.quiet import without_store
+from toolpost.app.tool_states import list_skills
 from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
-from toolpost.cli.lock.states import list_skills
-from toolpost.cli.quiet_app import without_store
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError

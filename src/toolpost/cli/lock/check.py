@@ -7,8 +7,10 @@ from typing import Final
 
 import click
 
+from toolpost.admin.lock_file import LockFile
+from toolpost.app.tool_states import filter_by_source, load_live_tools
+from toolpost.cli.lock.options import lock_option, only_option
 from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
-from toolpost.cli.lock.states import LockFile, filter_by_source, load_live_tools, lock_option, only_option
 from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.lockfile import Drift, count_tools, drifts
 from toolpost.terminal.epilog import examples

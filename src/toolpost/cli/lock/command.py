@@ -1,28 +1,20 @@
 """`toolpost lock`: write the definitions of all tools to the lock file."""
 
-from collections.abc import Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
 
+from toolpost.admin.lock_file import LockFile, accept_changes, is_named
+from toolpost.app.tool_states import LiveTools, filter_by_source, load_live_tools, read_pinned_tools
+from toolpost.cli.lock.options import lock_option, only_option
 from toolpost.cli.lock.output import print_drifts
-from toolpost.cli.lock.states import (
-    LiveTools,
-    LockFile,
-    filter_by_source,
-    load_live_tools,
-    lock_option,
-    only_option,
-    read_pinned_tools,
-)
 from toolpost.contracts.compatibility import judge
-from toolpost.contracts.errors import InvalidRequest, NotFound, UpstreamUnavailable
+from toolpost.contracts.errors import InvalidRequest, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
 from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import pluralize
 from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
 from toolpost.terminal.tables import print_json_line
@@ -89,28 +81,13 @@ def lock(
 
 def _refuse_missing(live: LiveTools, names: Sequence[str], locked: LockedTools) -> None:
     """Refuse to write an incomplete lock; `--accept` needs only the servers of the tools it names."""
-    needed = {tool.source for name, tool in locked.items() if _is_named(name, names)} if names else live.missing.keys()
+    needed = {tool.source for name, tool in locked.items() if is_named(name, names)} if names else live.missing.keys()
     for name, reason in live.missing.items():
         if name in needed:
             raise UpstreamUnavailable(
                 f"Cannot list the tools of `{name}`: {reason}",
                 hint="nothing was written; `--server NAME` locks the tools of one server",
             )
-
-
-def _is_named(tool: str, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(tool, name) for name in names)
-
-
-def accept_changes(locked: LockedTools, live: LockedTools, names: Sequence[str]) -> dict[str, LockedTool]:
-    """Return the locked tools with those that `names` match as they are now; raises `NotFound` for a name without a match."""
-    known = locked.keys() | live.keys()
-    for name in names:
-        if not any(fnmatchcase(tool, name) for tool in known):
-            hint = suggest(name, known, "`toolpost tools` lists all of them")
-            raise NotFound(f"Unknown tool `{name}`.", hint=hint)
-    kept = {name: tool for name, tool in locked.items() if not _is_named(name, names)}
-    return kept | {name: tool for name, tool in live.items() if _is_named(name, names)}
 
 
 def _relock(locked: LockedTools, live: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:

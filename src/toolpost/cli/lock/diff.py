@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import click
 
+from toolpost.admin.files import read_text
+from toolpost.app.tool_states import load_live_tools, read_pinned_tools
 from toolpost.base.ids import Json
-from toolpost.cli.clients.safe_files import read_text
 from toolpost.cli.lock.output import print_drifts
-from toolpost.cli.lock.states import load_live_tools, read_pinned_tools
 from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.findings import inspect_change

@@ -1,22 +1,18 @@
 """Changes of tools as text, as GitHub annotations and as Markdown: grouped by tool, the gravest first."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import click
-import msgspec
 
-from toolpost.base.ids import Json
-from toolpost.cli.lock.states import LockFile
-from toolpost.contracts.compatibility import Change, Judgement, Verdict
+from toolpost.admin.lock_file import LockFile
+from toolpost.contracts.compatibility import Judgement, Verdict
+from toolpost.contracts.compatibility.explanation import describe_change
 from toolpost.contracts.findings import Finding
 from toolpost.contracts.lockfile import Drift, find_lines
 from toolpost.terminal.tables import heading
 from toolpost.terminal.text import has_color, printable
-
-VALUE_LIMIT: Final = 400
 
 _COLORS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)
@@ -71,42 +67,9 @@ def colorize(verdict: Verdict, text: str | None = None) -> str:
     return click.style(label, fg=_COLORS[verdict]) if has_color(sys.stdout) else label
 
 
-def describe_change(change: Change) -> Iterator[str]:
-    """Yield the lines that explain a change, without color."""
-    yield change.message
-    if change.words:
-        yield render_word_diff(change.words)
-    if change.affected:
-        yield f"affects {change.affected}"
-    if change.example is not msgspec.UNSET:
-        yield f"{example_label(change)}: {format_value(change.example)}"
-    if change.needs_bump:
-        yield "needs a higher schemaVersion"
-
-
 def describe_finding(finding: Finding) -> Iterator[str]:
     yield f"{finding.kind.value}: {finding.message}"
     yield f"in: {finding.excerpt}"
-
-
-def example_label(change: Change) -> str:
-    if change.rule == "input.argument-removed":
-        # Where the new schema is open, such a call is accepted; the message says so.
-        return "a call that sends it"
-    is_result = change.rule.startswith("output.")
-    return "a result that no caller had to expect" if is_result else "a call that used to work and no longer does"
-
-
-def render_word_diff(words: Iterable[tuple[str, str]]) -> str:
-    """Write a word diff as git does: `[-gone-]` and `{+new+}`."""
-    marks = {"=": ("", ""), "-": ("[-", "-]"), "+": ("{+", "+}")}
-    return " ".join(f"{marks[kind][0]}{text}{marks[kind][1]}" for kind, text in words)
-
-
-def format_value(value: Json) -> str:
-    """Write a value on one line of at most `VALUE_LIMIT` characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= VALUE_LIMIT else f"{text[:VALUE_LIMIT]}…"
 
 
 def _print_finding(finding: Finding, place: str) -> None:

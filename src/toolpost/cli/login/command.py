@@ -144,7 +144,7 @@ async def open_authorization(
             f"The server `{server}` runs as a program here: there is nothing to log in to.",
             hint="programs get their credentials in `env`",
         )
-    async with open_store(config.store_url, pool=2, retry_s=config.store.retry_s) as store:
+    async with open_store(config.store_url, pool=2) as store:
         vault = Vault(store, key_place_of(config))
         yield spec, Authorization(spec, vault), vault
 

@@ -8,18 +8,12 @@ from typing import Final
 import click
 
 from toolpost.app.callers import scopes_of
+from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
-from toolpost.cli.quiet_app import (
-    complete_tool_names,
-    find_tool,
-    open_quiet_app,
-    require_named_plugins,
-    warn_of_problems,
-    without_store,
-)
+from toolpost.cli.quiet_app import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
 from toolpost.cli.tools.find import print_found
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.errors import NotFound, UnknownTool

@@ -65,7 +65,7 @@ class Access:
                 self.rejected.note(request.path, str(error))
             raise
         if admission is self.roster.anonymous:
-            if not self.is_guarded and view_of(request.path, is_bare=False) is None:
+            if not self.is_guarded and view_of(request.path) is None:
                 _check_forwarding(headers)
             if not is_page:
                 _check_embedding(headers)

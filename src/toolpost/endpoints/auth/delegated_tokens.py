@@ -3,13 +3,9 @@
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from toolpost.base.caller import Caller, GatewayAccess, Scope
-from toolpost.endpoints.auth.roster import Roster
-
-PREFIX: Final = "tpd-"
-"""How every token of an agent begins."""
+from toolpost.endpoints.auth.roster import DELEGATED_PREFIX, Roster
 
 
 class DelegatedTokens:
@@ -32,7 +28,7 @@ class DelegatedTokens:
         """Make a token that acts for this caller, within these scopes; None while HTTP is not served."""
         if self._url is None:
             return None
-        token = f"{PREFIX}{secrets.token_urlsafe(24)}"
+        token = f"{DELEGATED_PREFIX}{secrets.token_urlsafe(24)}"
         self._roster.delegate(token.encode(), caller, tuple(scopes))
         return GatewayAccess(url=self._url, token=token)
 

@@ -58,7 +58,7 @@ class OAuthRules:
 
     def url_of(self, path: str) -> str:
         """Return the public URL of an MCP endpoint, which a token for it alone names; that of `/mcp` for other paths."""
-        is_endpoint = path.startswith(f"{MCP_PATH}/") and view_of(path, is_bare=False) is not None
+        is_endpoint = path.startswith(f"{MCP_PATH}/") and view_of(path) is not None
         return self.resource + path.removeprefix(MCP_PATH) if is_endpoint else self.resource
 
     def resource_at(self, path: str) -> str:

@@ -33,6 +33,9 @@ VERIFIED_S: Final = 300.0
 
 TokenDigest = NewType("TokenDigest", bytes)
 
+DELEGATED_PREFIX: Final = "tpd-"
+"""How every token of an agent begins."""
+
 _KEY: Final = os.urandom(32)
 
 
@@ -328,6 +331,11 @@ class Roster:
             agent, scopes=scopes, is_admin=False, token=digest, owner=self._owner_of(agent)
         )
 
+    @staticmethod
+    def is_delegated(token: str) -> bool:
+        """Whether a token has the form of those that gateways issue to agents."""
+        return token.startswith(DELEGATED_PREFIX)
+
     def revoke(self, token: bytes) -> None:
         """Accept a delegated token no longer, and close the streams that were opened with it."""
         if (admission := self._delegated.pop(digest_of(token), None)) is not None:
@@ -389,7 +397,7 @@ class Roster:
         verifier = self.members.verifier
         if admission.claims is None or verifier is None:
             return
-        if admission.claims[1].login is not None and view_of(path, is_bare=False) is None:
+        if admission.claims[1].login is not None and view_of(path) is None:
             # A person has let a client call tools. It may not approve calls, or connect servers, in their name.
             raise forbidden("A token from a login is for MCP only")
         audiences = admission.claims[1].audiences

@@ -1,3 +1,4 @@
+from toolpost.app.callers import read_proven_callers as read_proven_callers
 from toolpost.endpoints.auth.oauth import IdTokens as IdTokens
 from toolpost.endpoints.auth.roster import Admission as Admission
 from toolpost.endpoints.auth.roster import Claims as Claims

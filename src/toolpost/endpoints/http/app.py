@@ -59,7 +59,6 @@ class HttpEndpoint:
         routes: Sequence[Routes],
         shares: EndpointShares,
         preload_sdk: bool = True,
-        bare_names: bool = True,
         continues_traces: bool = False,
         on_session_end: SessionListener | None = None,
     ) -> None:
@@ -71,7 +70,6 @@ class HttpEndpoint:
         self.body_limit = body_limit
         self._health = health
         self._metrics = metrics
-        self._bare_names = bare_names
         self._streams = shares.streams
         self._sessions = Sessions(shares.sessions, on_session_end)
         self._sdk = SdkHttp(sdk, self._sessions, shares.streams, body_limit=body_limit, preload_sdk=preload_sdk)
@@ -231,7 +229,7 @@ class HttpEndpoint:
                 await self._sdk.end(session_id)
 
     async def _route(self, request: HttpRequest) -> None:
-        if (view := view_of(request.path, is_bare=self._bare_names)) is not None:
+        if (view := view_of(request.path)) is not None:
             admission = await self._access.admit(request)
             request.view = view.within(admission.scopes).of_owner(admission.view.owner)
             try:

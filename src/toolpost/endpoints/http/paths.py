@@ -17,15 +17,15 @@ _ONE: Final = f"{MCP_PATH}/server/"
 _TAGGED: Final = f"{MCP_PATH}/tags/"
 
 
-def view_of(path: str, *, is_bare: bool) -> View | None:
+def view_of(path: str) -> View | None:
     """Return the view of `/mcp`, `/mcp/server/NAME` or `/mcp/tags/a,b`; None for a path that is not MCP's.
 
-    `is_bare`: on the path of one server, tools have their own names, without the server's.
+    On the path of one server, tools have their own names, without the server's.
     """
     if path == MCP_PATH:
         return EVERYTHING
     if path.startswith(_ONE):
-        return View(source=path.removeprefix(_ONE), is_bare=is_bare)
+        return View(source=path.removeprefix(_ONE), is_bare=True)
     if path.startswith(_TAGGED):
         return View(tags=frozenset(tag for tag in path.removeprefix(_TAGGED).split(",") if tag))
     return None

@@ -23,7 +23,6 @@ from toolpost.endpoints.sdk.relay import RelayHandlers, is_stateless, wrap_handl
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.fairness import Shares
 from toolpost.middleware.extensions import ExtensionSteps, describe_method
-from toolpost.middleware.pipeline import info_of
 from toolpost.protocol.era import SERVER_INFO
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
 from toolpost.protocol.rpc import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -165,7 +164,7 @@ class ExtensionMiddleware:
             # around what limits that tool.
             tools = [describe_method(server.name, name)]
             if (named := find_named_tool(server, params)) is not None:
-                tools.append(info_of(named))
+                tools.append(named.info)
             if not all(limit.admits(tool.name, *tool.aliases) for tool in tools for limit in (self._mode, view)):
                 raise ServerRefused(METHOD_NOT_FOUND, "Method not found", method)
             self._steps.check(tools)

@@ -12,7 +12,7 @@ import anyio.to_thread
 from toolpost import ToolFailed
 from toolpost.base import event
 from toolpost.parts.agents.values import TurnInfo
-from toolpost.providers.plugin_host import Implementation, Plugins
+from toolpost.providers.plugins import Implementation, Plugins
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -88,7 +88,7 @@ class Hooks:
         try:
             return await _run_within(self._limits_s[hook], self._call(implementation, taken))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
-            self._host.degrade(implementation.plugin, f"failed in `{hook}`", error)
+            implementation.plugin.degrade(f"failed in `{hook}`", error)
             event(
                 _log,
                 logging.ERROR,

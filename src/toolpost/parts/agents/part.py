@@ -38,7 +38,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
     """
     from toolpost.parts import Api, Background, Gauges, HookSpecs, Page, Service
     from toolpost.parts.agents import hookspecs
-    from toolpost.providers.plugin_host import candidates_from_factories
+    from toolpost.providers.plugin_candidates import candidates_from_factories
 
     service = _make_service(host, agents or {})
 

@@ -12,9 +12,7 @@ import msgspec
 from toolpost.base import JsonObject, event
 from toolpost.parts.approvals.rounds import CHOICES, Choice
 from toolpost.parts.approvals.service import RoundView
-from toolpost.protocol import encode
-from toolpost.upstreams import ClientChannel, ServerRefused
-from toolpost.upstreams.server_requests import ELICITATION, check_client_can_answer
+from toolpost.upstreams import ClientChannel, ServerRefused, ask_form
 
 _log = logging.getLogger("toolpost.approvals")
 
@@ -41,10 +39,8 @@ async def ask_for_vote(client: ClientChannel, view: RoundView) -> Choice | None:
     """Return what the client chose; None if it chose nothing, takes no forms, or the arguments are too long for the question."""
     if len(_arguments_of(view)) > SHOWN_LIMIT:
         return None
-    params = encode({"mode": "form", "message": describe(view), "requestedSchema": FORM})
     try:
-        check_client_can_answer(ELICITATION, params, client)
-        answer = msgspec.json.decode(await client.ask(ELICITATION, params), type=_Answer)
+        answer = msgspec.json.decode(await ask_form(client, describe(view), FORM), type=_Answer)
     except (ServerRefused, msgspec.MsgspecError) as error:
         event(_log, logging.INFO, "client gave no vote", round=view.round.id, reason=str(error))
         return None

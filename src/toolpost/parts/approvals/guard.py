@@ -12,15 +12,12 @@ from typing import Any, Final
 
 import anyio
 
-from toolpost import Caller, Forbidden, Principal, ToolpostError
-from toolpost.authoring.middleware import ToolInfo
+from toolpost import Caller, Forbidden, Principal, ToolInfo, ToolpostError
 from toolpost.base import META_KEY, CallId
 from toolpost.contracts import Contract, InvalidRequest
-from toolpost.discovery import EVERYTHING, Catalog
-from toolpost.discovery.automatic import AUTOMATIC_NAMES
+from toolpost.discovery import AUTOMATIC_NAMES, EVERYTHING, Catalog
 from toolpost.fairness import Shares
 from toolpost.middleware import Call, CheckedResult, NextStep
-from toolpost.middleware.pipeline import info_of
 from toolpost.parts import Guard
 from toolpost.parts.approvals.draw import Draw
 from toolpost.parts.approvals.elicitation import ELICITATION_LIMIT_S, ask_for_vote
@@ -77,12 +74,12 @@ class ApprovalGuard(Guard):
         contract = call.tool.contract
         known = self._rules_by_contract.get(id(contract))
         if known is None:
-            known = self._rules_by_contract[id(contract)] = contract, self._rules.for_tool(info_of(call.tool))
+            known = self._rules_by_contract[id(contract)] = contract, self._rules.for_tool(call.tool.info)
         return any(rule.matches(call.arguments) for rule in known[1])
 
     async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
         """Let a call go on that needs no approval, or has one; note how it ended."""
-        rule = self._rules.find(info_of(call.tool), call.arguments)
+        rule = self._rules.find(call.tool.info, call.arguments)
         if rule is None:
             return await proceed(call)
         if call.id in self._inside:
@@ -116,7 +113,7 @@ class ApprovalGuard(Guard):
         granted = self._granted.pop(call.id, None)
         if granted is not None:
             return self._use(call, granted)
-        if self._rules.find(info_of(call.tool), call.arguments) is not None:
+        if self._rules.find(call.tool.info, call.arguments) is not None:
             # Only something behind `admit` can have changed the arguments: there is nothing today.
             raise Forbidden(
                 "The arguments were changed after they were looked at: the call was not approved.", hint="call again"

@@ -104,7 +104,7 @@ async def _open_sample(host: "Host") -> "SampleGuard | None":
         return None
     from toolpost.parts.approvals.sample import SAMPLE_KEY, SampleGuard
 
-    return SampleGuard(host.store, host.config.audit, await host.store.keys.of(SAMPLE_KEY))
+    return SampleGuard(host.store, host.config, await host.store.keys.of(SAMPLE_KEY))
 
 
 def make_approvals(config: "Config", store: "Store", **options: Any) -> "Approvals":

@@ -7,11 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from toolpost import Forbidden, NotFound, QueueOverloaded
+from toolpost.audit import AuditEntry, record_entries
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vote, decide, tally
-from toolpost.store import NOW, AuditEntry, Row, Script, Statement, change, lock_name, marks
-from toolpost.store.audit import append_entries
-from toolpost.store.chain import values_of
+from toolpost.store import NOW, Row, Script, Statement, change, lock_name, marks
 
 _ROUND: Final = tuple(field.name for field in fields(Round))
 _VOTE: Final = tuple(field.name for field in fields(Vote))
@@ -155,7 +154,7 @@ def record(found: RoundId, entry_of: Callable[[Round, list[Vote]], AuditEntry]) 
     votes = yield from votes_of(found)
     entry = entry_of(parse_round(rows[0]), votes)
     yield Statement("UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2", (entry.call_id, found))
-    yield from append_entries([values_of(entry)])
+    yield from record_entries([entry])
     return True
 
 
@@ -210,7 +209,7 @@ def find_lost(lease_s: float, entry_of: Callable[[Round], AuditEntry]) -> Script
             (now, one.id),
         )
     if lost:
-        yield from append_entries([values_of(entry_of(one)) for one in lost])
+        yield from record_entries([entry_of(one) for one in lost])
     return [replace(one, status=Status.LOST, ended_at=now) for one in lost]
 
 

@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolpost import Forbidden
-from toolpost.authoring.middleware import ToolInfo
+from toolpost import Forbidden, ToolInfo
 from toolpost.base import JsonObject, Scope
-from toolpost.base.ids import make_full_name
 from toolpost.contracts import compile_schema
-from toolpost.contracts.schema import Schema
 from toolpost.parts.approvals.rounds import default_quorum
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings, voters_of
 
@@ -31,7 +28,8 @@ class ApprovalRule:
     name: str
     settings: RuleSettings
     voters: tuple[str, ...]
-    condition: Schema | None
+    condition: Callable[[JsonObject], bool] | None
+    """Whether the rule is about a call with these arguments; None if it is about all."""
 
     def may_match(self, tool: ToolInfo, tags: frozenset[str], *, trusts_hints: bool) -> bool:
         """Whether some call of this tool may fall under the rule, whatever its arguments."""
@@ -39,7 +37,7 @@ class ApprovalRule:
         scope = Scope(tools=tuple(settings.tools) if settings.tools is not None else None)
         # A tool that was renamed answers to its former names, by which the rule may still know it. Served alone, a plugin lists
         # its tools without its own name, and the rule must not miss them for that.
-        if not any(scope.admits(name, make_full_name(tool.provider, name)) for name in (tool.name, *tool.aliases)):
+        if not tool.is_in(scope):
             return False
         if settings.tags is not None and not tags & frozenset(settings.tags):
             return False
@@ -48,7 +46,7 @@ class ApprovalRule:
 
     def matches(self, arguments: JsonObject) -> bool:
         """Whether a call of a tool that may match does, by its arguments."""
-        return self.condition is None or self.condition.is_valid(arguments)
+        return self.condition is None or self.condition(arguments)
 
     def pool(self, requester: str) -> tuple[str, ...]:
         """Return who may be asked to vote on a call of this requester."""
@@ -77,7 +75,7 @@ class ApprovalRules:
                 name=name,
                 settings=rule,
                 voters=voters_of(rule.voters, settings.roles),
-                condition=compile_schema(rule.arguments, root_object=False) if rule.arguments else None,
+                condition=compile_schema(rule.arguments, root_object=False).is_valid if rule.arguments else None,
             )
             for name, rule in settings.rules.items()
         ]

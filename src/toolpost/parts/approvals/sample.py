@@ -9,6 +9,7 @@ Its key is not the one of `vrf_eval`: who may call that tool could otherwise kno
 """
 
 import logging
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,16 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
-from toolpost import ToolpostError
-from toolpost.authoring.middleware import ToolInfo
+from toolpost import ToolInfo, ToolpostError
 from toolpost.base import conceal_known, event, redact
 from toolpost.middleware import Call, CheckedResult, NextStep
-from toolpost.middleware.audit import format_time
 from toolpost.parts import Guard
-from toolpost.store.audit_contents import CallContent, keep_content, keep_result, prune_contents, sample_input
 
 if TYPE_CHECKING:
-    from toolpost.settings.model import AuditSettings
+    from toolpost.settings import Config
     from toolpost.store import Store
 
 _log = logging.getLogger("toolpost.approvals")
@@ -60,11 +58,11 @@ class SampleGuard(Guard):
     name = "audit sample"
     ignores_extensions = True
 
-    def __init__(self, store: "Store", settings: "AuditSettings", private: bytes) -> None:
+    def __init__(self, store: "Store", config: "Config", private: bytes) -> None:
         from toolpost.parts.approvals import vrf
 
         self._store = store
-        self._settings = settings
+        self._settings = config.audit
         self._private = private
         self._public = vrf.public_key_of(private).hex()
         self._draw: HourDraw | None = None
@@ -86,8 +84,9 @@ class SampleGuard(Guard):
         drawn = self._draw_of(call)
         if not is_selected(drawn.output, call.id, self._settings.sample):
             return await proceed(call)
-        content = CallContent(
-            call_id=call.id,
+        contents = self._store.audit_contents
+        begun = contents.insert(
+            call.id,
             epoch=drawn.epoch,
             sample=self._settings.sample,
             proof=drawn.proof,
@@ -95,7 +94,7 @@ class SampleGuard(Guard):
             arguments=write(call.arguments),
         )
         # Before the call: what killed the gateway is worth a review.
-        await self._run(call, lambda: keep_content(content))
+        await self._commit(call, begun)
         ended = '{"error":"CANCELLED"}'
         try:
             outcome = await proceed(call)
@@ -105,7 +104,7 @@ class SampleGuard(Guard):
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await self._run(call, lambda: keep_result(call.id, ended))
+                await self._commit(call, contents.set_result(call.id, ended))
         return outcome
 
     async def prune_often(self) -> None:
@@ -113,26 +112,23 @@ class SampleGuard(Guard):
         kept = self._settings
         while True:
             try:
-                await self._store.scripts.run(
-                    lambda: prune_contents(keep_s=kept.keep_days * 86_400, keep=kept.keep), durable=False
-                )
+                await self._store.audit_contents.prune(keep_s=kept.keep_days * 86_400, keep=kept.keep)
             except ToolpostError as error:
                 event(_log, logging.WARNING, "contents of calls not pruned", exception=error)
             await anyio.sleep(PRUNE_S)
 
     def _draw_of(self, call: Call) -> HourDraw:
-        epoch = format_time(call.at)[:13]
+        epoch = time.strftime("%Y-%m-%dT%H", time.gmtime(call.at))
         if self._draw is None or self._draw.epoch != epoch:
             from toolpost.parts.approvals import vrf
 
-            found = vrf.evaluate(self._private, sample_input(epoch))
+            found = vrf.evaluate(self._private, self._store.audit_contents.input_of(epoch))
             self._draw = HourDraw(epoch=epoch, output=found.output, proof=found.proof.hex())
         return self._draw
 
-    async def _run(self, call: Call, make: Any) -> None:
+    async def _commit(self, call: Call, write: Awaitable[None]) -> None:
         try:
-            # Short: committed with others, and by SQLite on the event loop, which costs less than the thread of its writer.
-            await self._store.scripts.run(make, durable=False, is_short=True)
+            await write
         except ToolpostError as error:
             event(_log, logging.ERROR, "content of a selected call not kept", call=call.id, exception=error)
 

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from toolpost.contracts import BadConfiguration
 from toolpost.parts import Section
-from toolpost.settings import ADVANCED, LATE, SECRET, Count, Seconds, is_trustworthy
-from toolpost.settings.callers import check_passphrase_hash
+from toolpost.settings import ADVANCED, LATE, SECRET, Count, PassphraseSetting, Seconds, is_trustworthy
 
 ROLE: Final = "role:"
 """Prefix of a name in `voters` that stands for all callers of a role."""
@@ -128,8 +127,7 @@ def check_approvals(settings: ApprovalSettings) -> None:
         place = f"approvals.rules.{name}"
         _check_voters(rule, settings.roles, place)
         _check_conditions(rule, place)
-    if settings.passphrase_hash is not None:
-        check_passphrase_hash(settings.passphrase_hash, "approvals.passphrase_hash")
+    PassphraseSetting(settings.passphrase_hash, "approvals.passphrase_hash").check()
     for voter, key in settings.keys.items():
         read_public_key(key, f"approvals.keys.{voter}")
 

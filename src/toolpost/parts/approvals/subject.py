@@ -13,8 +13,7 @@ from hashlib import sha256
 import msgspec
 
 from toolpost.base import JsonObject
-from toolpost.contracts import quick_digest
-from toolpost.contracts.digest import canonical_digest
+from toolpost.contracts import canonical_digest, quick_digest
 from toolpost.parts.approvals.rounds import Choice, RoundId
 
 VOTE_HEADER = "toolpost-vote-v1"

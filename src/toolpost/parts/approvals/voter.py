@@ -4,24 +4,18 @@ Every program of the same user has access to the store, the agent whose call wai
 command line is no proof.
 """
 
-import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from toolpost import CallerId, Forbidden
-from toolpost.app.callers import read_callers
 from toolpost.base import is_passphrase
-from toolpost.contracts import BadConfiguration
-from toolpost.endpoints.auth.delegated_tokens import PREFIX
-from toolpost.endpoints.http import Admission, Refused, Roster
+from toolpost.endpoints.http import Admission, Refused, Roster, read_proven_callers
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
-from toolpost.settings import CallerSettings, Config, depends_on_user
-from toolpost.settings.callers import read_caller_token, read_passphrase
+from toolpost.settings import Config, PassphraseSetting
 
 TOKEN_LIMIT: Final = 16 * 1024
 """Characters of stdin that are read."""
@@ -64,15 +58,16 @@ def find_hash(config: Config, voter: str) -> str | None:
     """Return the hash of a voter's passphrase, None without one; raises `Forbidden` for one that the voter could have chosen."""
     caller = config.callers.get(voter)
     if voter == OPERATOR_VOTER:
-        text, place = APPROVALS.of(config).passphrase_hash, "approvals.passphrase_hash"
+        setting = PassphraseSetting(APPROVALS.of(config).passphrase_hash, "approvals.passphrase_hash")
     else:
-        text, place = caller.passphrase_hash if caller is not None else None, f"callers.{voter}.passphrase_hash"
-    if depends_on_user(text):
+        text = caller.passphrase_hash if caller is not None else None
+        setting = PassphraseSetting(text, f"callers.{voter}.passphrase_hash")
+    if setting.depends_on_user:
         raise Forbidden(
-            f"{place} refers to the environment, which proves nothing here: who votes could have set it.",
+            f"{setting.place} refers to the environment, which proves nothing here: who votes could have set it.",
             hint="write the hash itself, or ${file:PATH}, or vote over HTTP",
         )
-    return read_passphrase(text, project=Path(config.project), place=place)
+    return setting.read(Path(config.project))
 
 
 async def _identify_by_token(config: Config, asked: str | None, token: str) -> ProvenVoter:
@@ -81,7 +76,7 @@ async def _identify_by_token(config: Config, asked: str | None, token: str) -> P
             "A vote needs the proof of who votes: there was no token on stdin.",
             hint="vote at a terminal, which asks for the passphrase, or pass the voter's token: < TOKEN_FILE",
         )
-    if token.startswith(PREFIX):
+    if Roster.is_delegated(token):
         raise Forbidden("This token was issued to an agent, and an agent may not vote.", hint="use the voter's own")
     admission = await _admit(config, token)
     found = admission.caller.id
@@ -95,27 +90,12 @@ async def _identify_by_token(config: Config, asked: str | None, token: str) -> P
     return ProvenVoter(id=CallerId(asked), cast_by=found)
 
 
-def _has_proof(config: Config, name: str, caller: CallerSettings) -> bool:
-    if depends_on_user(caller.token) or depends_on_user(caller.passphrase_hash):
-        return False
-    try:
-        read_caller_token(name, caller, project=Path(config.project))
-    except BadConfiguration:
-        return False  # the file of another user of this machine
-    return True
-
-
 async def _admit(config: Config, token: str) -> Admission:
     """Authenticate a token as `/api/approvals/vote` does, but for tokens that gateways issue, and those by a user's environment.
 
     Who runs the command chooses its environment: such a token would be compared with itself.
     """
-    kept = {name: caller for name, caller in config.callers.items() if _has_proof(config, name, caller)}
-    unproven = [name for name in config.callers if name not in kept]
-    members = read_callers(msgspec.structs.replace(config, callers=kept))
-    if os.environ.get("TOOLPOST_TOKEN") or depends_on_user(config.http.token):
-        members = replace(members, callers=tuple(each for each in members.callers if each.name in kept))
-        unproven.append("token")
+    members, unproven = read_proven_callers(config)
     roster = Roster(members)
     try:
         admission = roster.find(token.encode()) or await roster.verify(token.encode())

@@ -280,7 +280,7 @@ class LoginRoutes:
 
     def _list_tools(self, request: LoginRequest, caller: CallerId, *, is_read_only: bool) -> Sequence[str]:
         path = f"{MCP_PATH}{request.params.resource.removeprefix(self._server.resource)}"
-        view = view_of(path, is_bare=False)
+        view = view_of(path)
         if view is None:
             return []
         limited = Caller(id=caller, transport="http", is_read_only=is_read_only)

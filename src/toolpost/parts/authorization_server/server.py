@@ -193,7 +193,7 @@ class AuthorizationServer(TokenIssuer):
         if named is None or named in (self.resource, f"{self.resource}/", self.issuer, f"{self.issuer}/"):
             return self.resource
         path = f"{MCP_PATH}{named.removeprefix(self.resource)}"
-        if not named.startswith(f"{self.resource}/") or view_of(path, is_bare=False) is None or len(named) > 2048:
+        if not named.startswith(f"{self.resource}/") or view_of(path) is None or len(named) > 2048:
             raise AuthorizeError("invalid_target", f"the resource must be {self.resource}")
         return named
 

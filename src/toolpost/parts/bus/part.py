@@ -62,7 +62,6 @@ def make_bus(
         retry_s=chosen.retry_s,
         retry_limit_s=chosen.retry_limit_s,
         attempts=chosen.attempts,
-        age_s=chosen.age_s,
     )
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))

@@ -28,12 +28,6 @@ class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     retry_limit_s: Annotated[Seconds, Meta(description="the longest delay between two attempts", extra=ADVANCED)] = (
         600.0
     )
-    age_s: Annotated[
-        Seconds,
-        Meta(
-            description="a task that waited this long comes before new ones of the next higher priority", extra=ADVANCED
-        ),
-    ] = 600.0
     capacity: Annotated[Count, Meta(description="how many tasks may be queued or waiting at once", extra=ADVANCED)] = (
         10_000
     )

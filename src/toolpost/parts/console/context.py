@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from toolpost.admin import ConfigFile
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
 from toolpost.parts import Host
@@ -17,6 +18,11 @@ class Console:
     http: HttpContext
     sessions: ConsoleSessions
     timings: CallTimings
+
+    @property
+    def config_file(self) -> ConfigFile:
+        """The `toolpost.toml` of the gateway."""
+        return ConfigFile(self.host.config_path, self.host.config, self.host.plugins, self.http.servers)
 
     @property
     def is_open(self) -> bool:

@@ -7,10 +7,9 @@ from typing import Any, Final
 import click
 import msgspec
 
+from toolpost.admin import TextFile, TomlFile
 from toolpost.base import JsonObject
 from toolpost.base.server_name import usable_name
-from toolpost.cli.clients.safe_files import back_up, read_text, write_atomically
-from toolpost.cli.clients.server_toml import add_servers, parse_servers, render_entry
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.openapi.doctor import SHOWN, describe
 from toolpost.parts.openapi.document import Document, load_document
@@ -75,8 +74,8 @@ def import_openapi(
     you import it again. Keys become references to environment variables, which are listed so that you can set them.
     """
     target = target.absolute()
-    before = read_text(target)
-    present = parse_servers(before or "", target, "apis")
+    file = TomlFile(target)
+    present = file.read_section("apis")
     config = load_config(target if target.exists() else None)
     document = run_async(_load, source, target.parent if is_url(source) else Path.cwd(), config)
     name = name or _make_name(document)
@@ -101,16 +100,14 @@ def import_openapi(
     values |= {"security": {scheme: f"${{{variable}}}" for scheme, variable in variables.items()}} if variables else {}
     values |= {"auth": auth} if (auth := _find_login(name, made)) is not None else {}
     check_api(name, msgspec.convert(values, ApiSettings))
-    entry = render_entry("apis", name, values, f"{document.title or 'an API'}, {describe(made)}")
-    new = add_servers(before or "", target, {name: entry}, may_show=True, section="apis")
+    entry = file.render_entry("apis", name, values, f"{document.title or 'an API'}, {describe(made)}")
+    new = file.add_tables({name: entry}, may_show=True, section="apis")
     if not dry_run:
         if copy is not None:
-            write_atomically(
-                copy, msgspec.json.format(msgspec.json.encode(document.raw), indent=1).decode(), before=read_text(copy)
-            )
+            TextFile(copy).replace(msgspec.json.format(msgspec.json.encode(document.raw), indent=1).decode())
         if name in present:
-            tell("note", f"backup of {target}: {back_up(target)}", color="cyan")
-        write_atomically(target, new, before=before)
+            tell("note", f"backup of {target}: {file.back_up()}", color="cyan")
+        file.replace(new)
     if as_json:
         print_json_line(
             {

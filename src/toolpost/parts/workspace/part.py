@@ -44,7 +44,6 @@ def read_workspace(config: "Config") -> "WorkspaceSpec":
         settings.roots or ["."],
         index_dir=settings.index_dir,
         limits=WorkspaceLimits(file_bytes=settings.file_limit_bytes, files=settings.files),
-        build_limit_s=settings.build_timeout_s,
         settle_s=settings.settle_s,
         forbidden=frozenset(config.secret_files),
         allowed=settings.allow_secret_files,

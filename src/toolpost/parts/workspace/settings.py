@@ -20,7 +20,6 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed", extra=ADVANCED)
     ] = 2 * 1024 * 1024
     files: Annotated[Count, Meta(description="files of one repository that are indexed", extra=ADVANCED)] = 250_000
-    build_timeout_s: Annotated[Seconds, Meta(description="time limit of a build", extra=ADVANCED)] = 600.0
     allow_secret_files: Annotated[
         list[str],
         Meta(

@@ -197,7 +197,7 @@ def make_unavailable(error: BaseException, database: Database) -> StoreUnavailab
     """Make the error for a database that could not be reached for `retry_s`."""
     return StoreUnavailable(
         f"the store {database.location.display_url} cannot be reached: {_describe(error)}",
-        hint=f"retried for {database.retry_s:g} s (store.retry_s); check that the database is running",
+        hint=f"retried for {database.retry_s:g} s; check that the database is running",
     )
 
 

@@ -91,7 +91,7 @@ async def _open_values(config: Config) -> AsyncIterator[KeyValueStore | None]:
     if not await store_exists(config.store_url):
         yield None
         return
-    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+    async with open_store(config.store_url, pool=config.store.pool) as store:
         yield store.key_values
 
 

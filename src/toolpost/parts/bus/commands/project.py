@@ -143,7 +143,7 @@ async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
             f"There is no store at {shown_url(config.store_url)} yet, and so no task.",
             hint="`toolpost bus submit TASK` creates both; --project names another project",
         )
-    async with open_store(config.store_url, pool=config.store.pool, retry_s=config.store.retry_s) as store:
+    async with open_store(config.store_url, pool=config.store.pool) as store:
         yield make_bus(config, store)
 
 

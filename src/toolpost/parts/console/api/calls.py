@@ -14,12 +14,11 @@ from typing import Final, get_args
 import msgspec
 
 from toolpost import ErrorCode, NotFound
+from toolpost.audit import AuditFilter, AuditRecord, Outcome
 from toolpost.base import Json, JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
-from toolpost.store import AuditFilter, AuditRecord, Outcome
-from toolpost.store.audit_contents import read_contents
 
 PAGE: Final = 200
 PAGE_LIMIT: Final = 1_000
@@ -56,7 +55,7 @@ def routes_of(console: Console) -> list[Route]:
         trace = await audit.entries(AuditFilter(trace_id=record.entry.trace_id, caller=caller, last=100), limit=100)
         content = None
         if console.may_write(request):
-            contents = await console.host.store.scripts.read(lambda: read_contents([record.entry.call_id]))
+            contents = await console.host.store.audit_contents.find([record.entry.call_id])
             content = contents.get(record.entry.call_id)
         return {
             **render_call(record),

@@ -11,22 +11,12 @@ Secrets of servers are concealed in everything that is sent.
 
 import json
 
-import msgspec
-
-from toolpost.admin import act_on_server, report_server, report_servers
+from toolpost.admin import ConfigChange, act_on_server, report_server
 from toolpost.base import Json
-from toolpost.cli.clients.server_toml import non_default_values
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Route, RouteRequest
+from toolpost.parts.console.changes import routes_of_changes
 from toolpost.parts.console.context import Console, text_of
-from toolpost.parts.console.toml import (
-    ConfigChange,
-    plan_addition,
-    plan_removal,
-    read_server_settings,
-    routes_of_changes,
-)
-from toolpost.settings.secrets import rewrite_secrets
 
 
 def routes_of(console: Console) -> list[Route]:
@@ -35,7 +25,7 @@ def routes_of(console: Console) -> list[Route]:
 
     async def list_servers(request: RouteRequest) -> Json:
         if request.admission.is_admin:
-            return {"servers": await report_servers(servers)}
+            return {"servers": [await report_server(servers, name) for name in [*servers.providers]]}
         view = request.admission.view
         seen = [one for one in servers.providers.values() if view.shows(one.name, one.spec.tags)]
         return {"servers": [{"name": one.name, "state": one.state.value} for one in seen]}
@@ -43,13 +33,8 @@ def routes_of(console: Console) -> list[Route]:
     async def show(request: RouteRequest) -> Json:
         report = await report_server(servers, text_of(request, "name"))
         # A password among the arguments need not look like one, and the file may be readable for its owner alone.
-        settings = read_server_settings(console.host, report["name"]) if console.may_write(request) else None
-        return {
-            **report,
-            "settings": msgspec.to_builtins(non_default_values(rewrite_secrets(settings, _mask, is_strict=True)))
-            if settings is not None
-            else None,
-        }
+        settings = console.config_file.show_server(report["name"]) if console.may_write(request) else None
+        return {**report, "settings": settings}
 
     async def act(request: RouteRequest) -> Json:
         caller = request.admission.caller.id
@@ -66,7 +51,7 @@ def routes_of(console: Console) -> list[Route]:
 def _plan(console: Console, request: RouteRequest) -> ConfigChange:
     body = request.body if isinstance(request.body, dict) else {}
     if "remove" in body:
-        return plan_removal(console.host, text_of(request, "remove"))
+        return console.config_file.plan_removal(text_of(request, "remove"))
     if isinstance(entry := body.get("entry"), dict):
         # As a client's JSON has it: what is pasted and what is filled in are checked alike.
         text = json.dumps({"mcpServers": {text_of(request, "name"): entry}})
@@ -74,8 +59,4 @@ def _plan(console: Console, request: RouteRequest) -> ConfigChange:
         text = text_of(request, "text")
     else:
         raise InvalidRequest("Send `text`, or `name` and `entry`, or `remove`.")
-    return plan_addition(console.host, text, keep_secrets=body.get("keepSecrets") is True)
-
-
-def _mask(_key: str, _name: str, _secret: str) -> str:
-    return "…"
+    return console.config_file.plan_addition(text, keep_secrets=body.get("keepSecrets") is True)

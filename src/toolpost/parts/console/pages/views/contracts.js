@@ -30,7 +30,7 @@ function List({ only, go }) {
     <ul class="attention" aria-label="Changed tools">
       ${tools.map((tool) => html`<li key=${tool.tool} class=${tool.verdict === "breaking" ? "bad-item" : ""}>
         <p><${Link} to=${`/contracts/${encodeURIComponent(tool.tool)}`} go=${go}>${tool.tool}<//> <${Badge} text=${tool.verdict} />
-          ${tool.isQuarantined ? html` <${Badge} text="quarantined" />` : null}
+          ${tool.quarantined ? html` <${Badge} text="quarantined" />` : null}
           ${tool.findings.length ? html` <${Badge} text="suspicious" />` : null}</p>
         <p class="dim">of ${tool.server}, changed since it was ${since(tool.promise)}: ${[...tool.rules, ...tool.findings].join(", ")}</p>
       </li>`)}
@@ -67,16 +67,16 @@ function Tool({ name, go }) {
   };
   return html`
     ${back}
-    <div class="row"><h1>${name}</h1><${Badge} text=${tool.verdict} />${tool.isQuarantined ? html`<${Badge} text="quarantined" />` : null}</div>
-    <p>${MEANING[tool.verdict]} ${tool.isQuarantined ? "It is not run until you accept the change." : "It can still be called."}</p>
+    <div class="row"><h1>${name}</h1><${Badge} text=${tool.verdict} />${tool.quarantined ? html`<${Badge} text="quarantined" />` : null}</div>
+    <p>${MEANING[tool.verdict]} ${tool.quarantined ? "It is not run until you accept the change." : "It can still be called."}</p>
     ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}
     <div class="row">
       <button type="button" class="primary" disabled=${isBusy} onClick=${accept}>Accept the change</button>
-      ${tool.isQuarantined ? null : html`<button type="button" onClick=${() => setPlanned("quarantine")}>Quarantine</button>`}
+      ${tool.quarantined ? null : html`<button type="button" onClick=${() => setPlanned("quarantine")}>Quarantine</button>`}
       <button type="button" class="danger" onClick=${() => setPlanned("reject")}>Reject the tool</button>
     </div>
     <p class="dim">Accepting writes the tool to toolpost.lock as it is now (<code>toolpost lock --accept ${name}</code>).
-      ${tool.isQuarantined ? "" : " Quarantine holds its server to its contracts: changed tools are not run."} Rejecting leaves the tool out.</p>
+      ${tool.quarantined ? "" : " Quarantine holds its server to its contracts: changed tools are not run."} Rejecting leaves the tool out.</p>
     ${tool.changes.map((change) => html`<section class="card" key=${`${change.rule} ${change.place}`}>
       <h2><code>${change.rule}</code> <${Badge} text=${change.verdict} /></h2>
       <p><${Message} text=${change.message} /> <code class="dim">${change.place}</code></p>

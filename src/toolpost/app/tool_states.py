@@ -6,22 +6,16 @@ the store. All three are `{tool name: LockedTool}`; what differs between two of 
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
-import click
-import msgspec
 
+from toolpost.admin.lock_file import list_gateway_tools, list_tools, read_pins
+from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base.caller import OPERATOR
-from toolpost.cli.clients.safe_files import write_atomically
-from toolpost.cli.quiet_app import open_quiet_app, without_store
-from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.compatibility.definition import name_instructions
-from toolpost.contracts.errors import BadLock, NotFound, ToolpostError
-from toolpost.contracts.lockfile import LockedTool, LockedTools, lock_text, parse_lock
+from toolpost.contracts.errors import NotFound, ToolpostError
+from toolpost.contracts.lockfile import LockedTool, LockedTools
 from toolpost.contracts.skills import EXTENSION
-from toolpost.discovery.automatic import OWNER, eval_contract, mcp_contract
 from toolpost.providers import Provider
 from toolpost.providers.extensions import find_declared
 from toolpost.providers.relay import Relay, RelayProvider
@@ -29,7 +23,6 @@ from toolpost.providers.requester import Requester
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import Refusals
 from toolpost.settings import Config
-from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
 from toolpost.store import open_store, store_exists
 from toolpost.store.known_tools import Pins
@@ -39,53 +32,6 @@ Result = TypeVar("Result")
 
 START_S: Final = 60.0
 """How long a server may take to start before its tools count as missing."""
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-lock_option: Decorator = click.option(
-    "--lock",
-    "lock_path",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The lock file (default: toolpost.lock beside the configuration).",
-)
-
-only_option: Decorator = click.option(
-    "--server", "only", multiple=True, metavar="NAME", help="Only the tools of this server or plugin; repeatable."
-)
-
-
-class LockFile:
-    """A lock file as it was when it was read; `tools` is None if there is none."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.text = read_lock_text(path)
-        self.tools: dict[str, LockedTool] | None = None
-        if self.text is not None:
-            self.tools = parse_lock(self.text, name=path.name)
-
-    @classmethod
-    def of(cls, config: Config, path: Path | None) -> "LockFile":
-        """Read the file at `path`, else the project's."""
-        return cls(path if path is not None else config.lock_path)
-
-    def require_tools(self) -> dict[str, LockedTool]:
-        """Return the locked tools; raises `BadLock` if there is no lock."""
-        if self.tools is None:
-            raise BadLock(
-                f"Lock file not found: {self.path}.",
-                hint="run `toolpost lock` to create it, and commit it with the configuration",
-            )
-        return self.tools
-
-    def replace(self, tools: LockedTools) -> bool:
-        """Write these tools atomically; returns False if the file already says so."""
-        text = lock_text(tools)
-        if text == self.text:
-            return False
-        write_atomically(self.path, text, before=self.text)
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +57,7 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
             plugin.name: "; ".join(plugin.problems) for plugin in app.plugin_host.plugins if plugin.state == "failed"
         }
         plugins = {plugin.name for plugin in app.plugin_host.plugins if plugin.state != "disabled"}
-        own = {tool.source for tool in _list_gateway_tools(app.config).values()}
+        own = {tool.source for tool in list_gateway_tools(app.config).values()}
         known = plugins | set(app.servers.providers) | own
         for name in only:
             if name not in known:
@@ -140,28 +86,6 @@ async def list_skills(sources: Iterable[ServerProvider], refusals: Refusals) -> 
 def filter_by_source(tools: LockedTools, only: Collection[str]) -> dict[str, LockedTool]:
     """Keep the tools of these plugins and servers; an empty `only` keeps all."""
     return {name: tool for name, tool in tools.items() if not only or tool.source in only}
-
-
-def list_tools(config: Config, providers: Iterable[Provider]) -> dict[str, LockedTool]:
-    """Return all tools, instructions and skills as they are now, quarantined ones and the gateway's own among them."""
-    tools: dict[str, LockedTool] = {}
-    for provider in providers:
-        for name, tool in {**provider.tools, **provider.quarantined}.items():
-            tools[name] = LockedTool.of(tool.provider, Definition.from_contract(tool.contract))
-        if isinstance(provider, ServerProvider) and provider.profile.instructions:
-            definition = provider.define(name_instructions(provider.name))
-            tools[definition.name] = LockedTool.of(provider.name, definition)
-        if isinstance(provider, ServerProvider):
-            tools |= {name: LockedTool.of(provider.name, one) for name, one in provider.skills.definitions.items()}
-    return _list_gateway_tools(config) | tools
-
-
-def _list_gateway_tools(config: Config) -> dict[str, LockedTool]:
-    """Return `automatic_mcp` and `automatic_eval` where they are listed, without the server names in their descriptions."""
-    if config.discovery.mode == "all":
-        return {}
-    contracts = (eval_contract(), mcp_contract(()))
-    return {own.name: LockedTool.of(OWNER, Definition.from_contract(own)) for own in contracts}
 
 
 async def _wait_for_servers(sources: Collection[ServerProvider]) -> dict[str, str]:
@@ -208,15 +132,3 @@ async def _read_store(config: Config, read: Callable[[Pins], Awaitable[dict[str,
     except ToolpostError as error:
         warn(f"cannot read the pins: {error.message}")
         return {}
-
-
-async def read_pins(pins: Pins, servers: Iterable[str], on_problem: Callable[[str], None]) -> dict[str, LockedTool]:
-    """Read the pins of these servers; one that cannot be read is told to `on_problem`, and left out."""
-    found: dict[str, LockedTool] = {}
-    for server in servers:
-        for name, written in (await pins.of_server(server)).items():
-            try:
-                found[name] = LockedTool.of(server, Definition.from_json(written))
-            except msgspec.ValidationError as error:
-                on_problem(f"the pin of `{name}` cannot be read: {error}")
-    return found

@@ -79,3 +79,19 @@ def _mode_for(path: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+class TextFile:
+    """A file as it was when it was read; `text` is None if there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = read_text(path)
+
+    def back_up(self) -> Path:
+        """Copy the file beside itself; returns the copy."""
+        return back_up(self.path)
+
+    def replace(self, text: str, *, mode: int | None = None) -> None:
+        """Write the file atomically; raises `BadConfiguration` if it has changed since it was read."""
+        write_atomically(self.path, text, before=self.text, mode=mode)
