@@ -98,7 +98,7 @@ async def _take_late(transport: StreamableHTTPTransport, *given: Any, **named: A
 
 
 _take = StreamableHTTPTransport._handle_json_response
-StreamableHTTPTransport._handle_json_response = _take_late  # type: ignore[method-assign]
+StreamableHTTPTransport._handle_json_response = _take_late  # type: ignore[assignment, method-assign]
 
 
 WAYS = [Way(transport, mode) for transport in ("memory", "http", "stdio") for mode in ("legacy", STATELESS)]
