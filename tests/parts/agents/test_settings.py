@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from toolpost.app import open_app
+from toolpost.cli import main
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.agents.settings import read_agent
-from toolpost.settings import load_config
+from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, AllAgentsSettings, read_agent
+from toolpost.settings import Config, load_config
 
 
-def loaded(folder: Path, text: str) -> object:
+def loaded(folder: Path, text: str) -> Config:
     (folder / "toolpost.toml").write_text(text)
     return load_config(folder / "toolpost.toml")
 
@@ -34,6 +36,17 @@ def test_what_cannot_work_is_refused_with_its_place(tmp_path: Path, text: str, t
         loaded(tmp_path, text)
 
     assert told in refused.value.message
+
+
+def test_settings_of_all_agents_stand_beside_the_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHICH", "helper")
+    config = loaded(tmp_path, '[agents]\ndefault = "${WHICH}"\nsessions = 3\n[agents.helper]\ncommand = "x"')
+    shown = CliRunner().invoke(main, ["config", "show", "--config", str(tmp_path / "toolpost.toml")]).output
+
+    assert [*AGENTS.of(config)] == ["helper"]
+    assert ALL_AGENTS.of(config) == AllAgentsSettings(default="helper", sessions=3)
+    assert "\n[agents]\ndefault = " in shown
+    assert "\n[agents.helper]\n" in shown
 
 
 @pytest.mark.anyio
