@@ -17,7 +17,6 @@ PART = Part(
         "toolpost.parts.export.settings:EXPORTS",
         "toolpost.parts.export.settings:RETENTION",
     ),
-    migrations="toolpost.parts.export.migrations",
     doctor="toolpost.parts.export.doctor:ExportDoctor",
     find_idle="toolpost.parts.export.part:find_idle",
 )
