@@ -21,7 +21,7 @@ from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.approvals.subject import CallSubject
 from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import AuditSettings
+from toolpost.settings.audit import AuditSettings
 from toolpost.upstreams.spec import ServerSpec
 
 BLOCKS = 300

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from tests.postgres import NoPostgres, open_postgres
 
 from bench.figures import Figures, Metric, Pace, Part, say
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 from toolpost.store.audit import AuditLog
 
 WHO = "Toolpost"

@@ -6,6 +6,7 @@ DOORS: Final = (
     "toolpost.parts",
     "toolpost.admin",
     "toolpost.app",
+    "toolpost.audit",
     "toolpost.base",
     "toolpost.cli",
     "toolpost.contracts",

@@ -37,7 +37,7 @@ from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.manifest import Part
-from toolpost.providers.plugin_host import MIDDLEWARE_SIGNATURE, problem_of_middleware
+from toolpost.providers.configured_middleware import MIDDLEWARE_SIGNATURE, problem_of_middleware
 from toolpost.settings import Config, convert_settings, load_config
 from toolpost.settings.model import parse_address
 from toolpost.terminal.logging import set_up_logging

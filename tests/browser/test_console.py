@@ -20,9 +20,10 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import new_secret, open_console
 from tests.browser.test_hostile_pages import CALL, HEADERS
 from tests.cli.conftest import TOOLPOST
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.settings import load_config
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 from toolpost.store.audit import AuditLog
 
 pytestmark = [pytest.mark.wire, pytest.mark.soak]

@@ -17,9 +17,10 @@ from tests.cli.conftest import PLUGIN, Run, Server
 from tests.postgres import Postgres
 from tests.waiting import until
 from tests.ways import STATELESS
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.settings.locations import state_folder
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run
 from toolpost.authoring import Plugin
-from toolpost.providers.plugin_host import PluginCandidate
+from toolpost.providers.plugin_candidates import PluginCandidate
 
 
 def test_tools_are_listed_with_what_they_do_and_no_store_is_made(run: Run, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from tests.proofs import proves
 from tests.upstreams.behind import SERVERS, gateway, hostile, lines
 from tests.waiting import until
 from tests.ways import AUTOMATIC, BEHAVIOURS, BOTH, QUICK_WAYS, WAYS, Way
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 from toolpost.upstreams.spec import ServerSpec
 

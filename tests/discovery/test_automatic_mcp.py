@@ -333,7 +333,7 @@ async def test_an_answer_says_what_it_cost_and_what_it_saved(way: Way) -> None:
         answer = await client.call_tool("automatic_mcp", {"query": QUERY})
         tokens = tokens_of(answer)
         sent, saved = app.gateway.metrics.tokens_sent.value(), app.gateway.metrics.tokens_saved.value()
-        page = app.metrics()
+        page = app.monitor.metrics()
 
     whole = sum(
         len(msgspec.json.encode(tool.model_dump(by_alias=True, mode="json", exclude_unset=True)))

@@ -13,10 +13,10 @@ from tests.ways import BOTH, IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from tests.wire.callers import client_of
 from toolpost import Plugin
 from toolpost.app import open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.settings import Config, ServerSettings
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.model import ModeSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

@@ -137,7 +137,7 @@ async def test_the_same_question_is_asked_once_and_the_key_is_shown(monkeypatch:
         for session in ("one", "two", "three"):
             await ask(client, QUERY, sessionId=session)
         counted = outcomes(app)
-        page = app.metrics()
+        page = app.monitor.metrics()
 
     assert len(endpoint.asked) == 1
     assert counted == {"ok": 1, "cached": 2}

@@ -174,7 +174,9 @@ def _table(rows: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
 
 def _type(part: dict[str, Any]) -> str:
     if "anyOf" in part:
-        return " or ".join(_type(choice) for choice in part["anyOf"] if choice.get("type") != "null")
+        # That any text may be a reference, the page says once.
+        choices = (each for each in part["anyOf"] if each.get("type") != "null" and "pattern" not in each)
+        return " or ".join(map(_type, choices))
     if "enum" in part:
         return " or ".join(f"`{json.dumps(value)}`" for value in part["enum"] if value is not None)
     if part["type"] == "object":

@@ -10,8 +10,9 @@ import pytest
 from tests.docs.blocks import ROOT, blocks_of
 from tests.upstreams.behind import gateway, hostile
 from toolpost import NotFound, Plugin
+from toolpost.audit import AuditFilter
 from toolpost.settings import Config, StoreSettings
-from toolpost.store import AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.testing import client_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -165,6 +165,9 @@ minimal = ["time__*"]
 keep_mb = 10
 
 [audit]
+days = 90
+mb = 500
+archive = "audit-archive"
 sample = 0.05
 keep_days = 30
 keep = 10000
@@ -215,11 +218,6 @@ endpoint = "http://collector:4318"
 protocol = "http/protobuf"
 sample = 0.5
 content = false
-
-[retention]
-days = 90
-mb = 500
-archive = "audit-archive"
 
 [apis]
 """

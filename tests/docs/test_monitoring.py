@@ -43,7 +43,7 @@ async def test_what_they_name_is_exposed(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
     config = TELEMETRY.put(IN_MEMORY, TelemetrySettings(enabled=True))
     async with open_app(config) as app:
-        families = {family.name: family for family in text_string_to_metric_families(await app.scrape())}
+        families = {family.name: family for family in text_string_to_metric_families(await app.monitor.scrape())}
     exposed = set(families)
     for name, family in families.items():
         exposed |= {f"{name}_total"} if family.type == "counter" else set()

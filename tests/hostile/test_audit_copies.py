@@ -13,10 +13,10 @@ import pytest
 
 from tests.cli.conftest import PLUGIN, Run, environment, invoke  # noqa: F401 - fixtures
 from tests.hostile.attacks import attack
+from toolpost.audit import AuditEntry
+from toolpost.audit.sqlite_file import verify_file
 from toolpost.settings.locations import state_folder
-from toolpost.store import AuditEntry
 from toolpost.store.sqlite.journal import count_journaled, open_journal
-from toolpost.store.sqlite.verify import verify_file
 
 
 @pytest.fixture

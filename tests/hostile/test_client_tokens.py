@@ -9,7 +9,7 @@ from tests.ways import STATELESS
 from tests.wire.authorization_server import open_authorization_server
 from tests.wire.callers import client_of
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
-from toolpost.store import AuditFilter
+from toolpost.audit import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

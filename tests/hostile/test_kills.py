@@ -19,7 +19,8 @@ from tests.hostile.attacks import attack
 from tests.hostile.served import Served, call_body, open_gateway, request
 from tests.loaded import loaded_toml
 from tests.wire.test_visibility import LIBRARY
-from toolpost.store import AuditFilter, open_store
+from toolpost.audit import AuditFilter
+from toolpost.store import open_store
 
 pytestmark = pytest.mark.wire
 

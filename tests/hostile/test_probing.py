@@ -18,9 +18,9 @@ from tests.wire.test_callers import ask, served
 from tests.wire.test_visibility import small
 from toolpost import Plugin
 from toolpost.app import open_app
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
 from toolpost.refusals import LINES
-from toolpost.store import AuditFilter
 from toolpost.terminal.logging import TextFormatter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -10,10 +10,10 @@ import pytest
 
 from tests.ways import ENVELOPE, QUICK_WAYS
 from toolpost import Plugin
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.duplex import ClientConnection
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of, open_test_app
 
 pytestmark = pytest.mark.anyio

@@ -31,11 +31,11 @@ from tests.ways import (
 )
 from toolpost import CallRequest, CallResult, Forbidden, Middleware, Next, Plugin, UpstreamUnavailable
 from toolpost.app import App, open_app, open_http
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config
 from toolpost.settings.model import MiddlewareSettings
-from toolpost.store import AuditEntry, AuditFilter
 from toolpost.testing import data_of, error_of
 from toolpost.upstreams.spec import ServerSpec
 

@@ -29,7 +29,7 @@ SERVICES = {
     "approvals": {"toolpost.parts.approvals.service", "nacl"},
     "authorization_server": {"toolpost.parts.authorization_server.server", "toolpost.endpoints.auth.oauth"},
     "bus": {"toolpost.parts.bus.service", "toolpost.parts.bus.plugin"},
-    "export": {"toolpost.parts.export.exporter"},
+    "export": {"toolpost.audit.exporter"},
     "models": {"toolpost.parts.models.router", "toolpost.parts.models.plugin"},
     "openapi": {"toolpost.parts.openapi.document", "toolpost.parts.openapi.tools", "yaml"},
     "results": {"toolpost.parts.results.limiter"},

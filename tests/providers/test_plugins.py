@@ -39,7 +39,7 @@ async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, 
         "broken_import:plugin", "broken_start:plugin", "hooks_only", "no.such:thing", BEHAVIOURS, BEHAVIOURS
     )
     async with open_app(config) as app:
-        health = app.health()
+        health = app.monitor.health()
         names = {tool.contract.name for tool in app.gateway.catalog}
 
     states = [(plugin.name, plugin.state) for plugin in app.plugin_host.plugins]

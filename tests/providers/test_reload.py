@@ -1,6 +1,9 @@
 """Plugins that are loaded again, and where their errors are."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,8 +11,13 @@ from mcp import Client
 
 from tests.waiting import until
 from toolpost import Plugin
+from toolpost.base.ids import JsonObject
 from toolpost.cli.plugin_reload import reload_plugin
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.providers.functions import FunctionProvider
+from toolpost.providers.loaded_plugin import LoadedPlugin
+from toolpost.providers.plugin_candidates import PluginCandidate
+from toolpost.providers.plugin_maker import PluginMaker
 from toolpost.settings import Config
 from toolpost.settings.model import PluginSettings
 from toolpost.testing import IN_MEMORY, client_of, open_test_app
@@ -28,6 +36,10 @@ async def say() -> str:
     "Say a word."
     return "word"
 """
+
+
+def schema_of(number: int) -> JsonObject:
+    return {"type": "object", "properties": {f"p{number}": {"type": "string", "maxLength": number}}}
 
 
 def config_with(reference: str) -> Config:
@@ -155,3 +167,43 @@ async def test_a_failed_assertion_is_shown_by_itself(mode: str) -> None:
             raise AssertionError("mine")
     assert raised.value.__context__ is None
     assert len(raised.traceback) == 1, "the line of the test alone"
+
+
+async def test_a_plugin_with_many_tools_is_made_beside_the_event_loop() -> None:
+    few = Plugin("many")
+
+    @few.tool
+    async def one(word: str) -> str:
+        "Say a word."
+        return word
+
+    [tool] = few.toolpost_tools()
+    numbered = [replace(tool.terms, name=f"t{n}", input_schema=schema_of(n)) for n in range(1_000)]
+    many = Plugin("many", tools=[replace(tool, terms=terms) for terms in numbered])
+    async with open_test_app(few) as app:
+        loop_s, all_s = time.thread_time(), time.process_time()
+        await app.plugin_host.reload(PluginCandidate(name="many", load=lambda: many))
+        loop_s, all_s = time.thread_time() - loop_s, time.process_time() - all_s
+
+    assert loop_s < all_s / 4, "contracts are compiled in a thread"
+
+
+async def test_a_tool_that_is_added_while_a_plugin_is_made_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    early, made = Plugin("growing"), PluginMaker.make_tools
+
+    def make_tools(*arguments: Any) -> FunctionProvider:
+        provider = made(*arguments)
+
+        @early.tool
+        async def late() -> str:
+            "Say a word."
+            return "served"
+
+        return provider
+
+    async with open_test_app(Plugin("growing")) as app:
+        monkeypatch.setattr(PluginMaker, "make_tools", make_tools)
+        loaded = await app.plugin_host.reload(PluginCandidate(name="growing", load=lambda: early))
+        assert isinstance(loaded, LoadedPlugin)
+        assert loaded.provider is not None
+        assert [*loaded.provider.tools] == ["growing__late"]

@@ -95,7 +95,7 @@ IDLE = {
         '[callers.d]\npassphrase_hash = "${file:p}"\n[approvals.rules.a]\nvoters = ["d"]\n',
     ),
     "login": ("[login]\naccess_s = 60\n", "[login]\naccess_s = 60\nenabled = false\n"),
-    "retention.archive": ('[retention]\narchive = "a"\n', '[retention]\narchive = "a"\ndays = 3\n'),
+    "audit.archive": ('[audit]\narchive = "a"\n', '[audit]\narchive = "a"\ndays = 3\n'),
     "network.no_proxy": (
         '[network]\nno_proxy = ["a"]\n',
         '[network]\nno_proxy = ["a"]\n[servers.a]\nurl = "http://b"\nnetwork = {proxy = "http://c:1"}\n',

@@ -117,6 +117,8 @@ def test_the_published_schema_knows_servers() -> None:
     schema.validate(tomllib.loads(EVERYTHING))
     assert not schema.is_valid({"servers": {"a__b": {"command": "x"}}})
     assert not schema.is_valid({"servers": {"a": {"comand": "x"}}})
+    assert schema.is_valid({"servers": {"a": {"command": "x", "strategy": "${STRATEGY}"}}})
+    assert not schema.is_valid({"servers": {"a": {"command": "x", "strategy": "sharde"}}})
 
 
 def test_defaults_are_as_documented(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import sys
 
 from msgspec.structs import replace
 
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallId
-from toolpost.store import AuditEntry, Store, open_store
+from toolpost.store import Store, open_store
 
 
 async def append(store: Store, entry: AuditEntry, *, is_only_call: bool = False) -> None:

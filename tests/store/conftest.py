@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from tests.postgres import Postgres
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
-from toolpost.store import AuditEntry
 
 DIGEST = "sha256:" + "a" * 64
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.store.conftest import url_of
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import ErrorCode, GatewayError
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store import open_store
 
 pytestmark = pytest.mark.anyio
 Make = Callable[..., AuditEntry]

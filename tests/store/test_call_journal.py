@@ -17,9 +17,10 @@ from tests.loaded import forked
 from tests.postgres import Postgres
 from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.contracts.errors import StoreUnavailable
-from toolpost.store import AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.store.audit_values import AuditDraft
 from toolpost.store.call_journal import BLOCK_BYTES, FIRST_BLOCKS, AbandonedCalls, CallJournal
 

@@ -6,8 +6,9 @@ from hashlib import sha256
 import pytest
 
 from tests.hostile.attacks import attack
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.chain import BEGINNING, link_entries, values_of
 from toolpost.store.scripts import Script, Statement

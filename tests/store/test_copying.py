@@ -13,10 +13,11 @@ import pytest
 
 from tests.postgres import Postgres
 from tests.store.conftest import url_of
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_parts
-from toolpost.store import AuditEntry, AuditFilter, Store, open_store
+from toolpost.store import Store, open_store
 from toolpost.store.copying import CopyResult, copy_store
 from toolpost.store.known_tools import KnownServer
 from toolpost.store.migrate import read_migrations

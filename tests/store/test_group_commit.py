@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import GatewayError
 from toolpost.parts.bus.errors import StaleLease
-from toolpost.store import AuditEntry, AuditFilter
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import group_commit
 from toolpost.store.sqlite.store import SqliteStore

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from toolpost.audit import AuditEntry
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 from toolpost.store.migrate import Migration, list_migrations
 from toolpost.store.sqlite.connection import migrate
 

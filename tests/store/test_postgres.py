@@ -17,8 +17,9 @@ from asyncpg.transaction import Transaction
 
 from tests.postgres import Postgres
 from tests.waiting import until
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, StoreUnavailable
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.store.postgres.store import PostgresStore
 from toolpost.store.scripts import Script, Statement, lock_name
 from toolpost.store.urls import PostgresLocation, parse_store_url, shown_url

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.audit import AuditEntry, AuditFilter
+from toolpost.store import open_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 APPENDER = Path(__file__).with_name("appender.py")

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import BadConfiguration, GatewayError
-from toolpost.store import AuditEntry, AuditFilter, open_store
+from toolpost.store import open_store
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite.store import SqliteStore
 
@@ -83,7 +84,8 @@ def test_a_disk_that_is_full_is_told_and_what_was_acknowledged_stays(path: Path)
     fill = (
         "import asyncio, json, resource, signal, sys\n"
         "from msgspec.structs import replace\n"
-        "from toolpost.store import AuditEntry, open_store\n"
+        "from toolpost.audit import AuditEntry\n"
+        "from toolpost.store import open_store\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "entry = AuditEntry(at_utc='t', call_id='', trace_id='', caller='x' * 5000, tool='t', source='s', contract='',\n"
         "    schema_version=1, tooling_version='', arguments='', outcome='ok', code=None, duration_ms=1.0, result=None)\n"

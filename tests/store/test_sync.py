@@ -13,8 +13,9 @@ import anyio
 import pytest
 
 from tests.waiting import until
+from toolpost.audit import AuditEntry
 from toolpost.contracts.errors import GatewayError
-from toolpost.store import AuditEntry, open_store
+from toolpost.store import open_store
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite import store as sqlite
 from toolpost.store.sqlite import sync

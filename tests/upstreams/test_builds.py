@@ -12,9 +12,9 @@ from tests.upstreams.behind import ERAS, ONE_OF_EACH, gateway, hostile, text_of
 from tests.upstreams.changing import Changing
 from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
 from toolpost.settings import Config, StoreSettings
-from toolpost.store import AuditFilter
 from toolpost.upstreams.handshake import VERSION_LIMIT, Negotiation
 from toolpost.upstreams.spec import ServerSpec
 

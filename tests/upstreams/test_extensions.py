@@ -27,11 +27,11 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY, TOOLPOST, Way
 from toolpost.app import open_app
 from toolpost.app.open import OpenOptions
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import READ_ONLY, Scope
 from toolpost.discovery import View
 from toolpost.settings import StoreSettings
 from toolpost.settings.callers import CallerSettings
-from toolpost.store import AuditFilter
 from toolpost.upstreams.notifications import EXTENSION_BURST
 from toolpost.upstreams.spec import ServerSpec
 

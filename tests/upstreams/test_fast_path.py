@@ -17,6 +17,7 @@ from tests.upstreams.behind import HOSTILE, MEMORY, PAIRS, gateway, hostile, lin
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import ENVELOPE, IN_MEMORY, Way, stdio_peer
+from toolpost.audit import AuditFilter, AuditRecord
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
@@ -24,7 +25,7 @@ from toolpost.middleware.lock import Lock
 from toolpost.processes.tree import PipeReader
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import LimitSettings
-from toolpost.store import AuditFilter, AuditRecord, open_store
+from toolpost.store import open_store
 from toolpost.store.call_journal import CallJournal
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec

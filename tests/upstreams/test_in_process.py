@@ -16,7 +16,8 @@ from tests.upstreams.servers.objects import MAKERS, Seen
 from tests.waiting import until
 from tests.ways import STATELESS, Way, stdio_server
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.providers.plugin_host import Plugins, candidates_from
+from toolpost.providers.plugin_candidates import candidates_from
+from toolpost.providers.plugins import Plugins
 from toolpost.settings import PluginSettings
 from toolpost.testing import IN_MEMORY, Config, client_of, error_of, open_test_app
 

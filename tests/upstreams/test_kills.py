@@ -27,8 +27,8 @@ from tests.upstreams.servers import http_server
 from tests.upstreams.test_stdio_faults import unavailable
 from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, TOOLPOST, Way, server_environment
+from toolpost.audit import AuditFilter
 from toolpost.settings import StoreSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 

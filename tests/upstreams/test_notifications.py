@@ -23,9 +23,9 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, Way
 from toolpost.app import App, open_app, open_http
 from toolpost.app.open import OpenOptions
+from toolpost.audit import AuditFilter
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.endpoints.sdk import subscribers
-from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [

@@ -18,9 +18,9 @@ from tests.upstreams.test_contract_watch import LOOKUP_NAME, WISH, enforcing, ju
 from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import App, open_app
+from toolpost.audit import AuditFilter
 from toolpost.settings import StoreSettings
 from toolpost.settings.model import DiscoverySettings
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
@@ -182,7 +182,7 @@ async def test_what_is_suspected_is_said_once_and_shown_while_it_is_there(
     async with open_app(config, bundled=False, servers=[maps.spec(), evil.spec()]) as app:
         await until(lambda: app.servers.watched_tools.findings.of(evil.name))  # type: ignore[arg-type]
         found = app.servers.watched_tools.findings.of(evil.name)  # type: ignore[arg-type]
-        shown = app.metrics()
+        shown = app.monitor.metrics()
         maps.lists(LOOKUP, LOOKUP | {"name": "other"})
         await until(lambda: len(app.gateway.catalog) == 5)
         await anyio.sleep(0.8)  # what must not come would be here by now
@@ -203,7 +203,7 @@ async def test_changed_and_withheld_tools_are_counted(tmp_path: Path) -> None:
     lock(tmp_path, LOOKUP)
     maps.lists(NARROWED)
     async with open_app(enforcing(tmp_path), bundled=False, servers=[maps.spec()]) as app:
-        shown = app.metrics()
+        shown = app.monitor.metrics()
 
     assert "toolpost_tools_changed 1" in shown
     assert "toolpost_tools_quarantined 1" in shown

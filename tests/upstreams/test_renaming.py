@@ -88,7 +88,7 @@ async def test_a_server_that_keeps_renaming_its_tools(
             expected = RENAMES if round_number == 0 else 0
             await until(lambda expected=expected: len(listed(app)) == expected and "lookup" not in listed(app))  # type: ignore[misc]
         report = app.servers.providers["maps"].report()
-        health = app.health()
+        health = app.monitor.health()
         # What comes back under its old name is still compared with its pin.
         maps.lists(NARROWED)
         await until(lambda: can_be_found(app, "maps__lookup"))

@@ -20,8 +20,8 @@ from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app import App
+from toolpost.audit import AuditFilter
 from toolpost.settings import StoreSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 

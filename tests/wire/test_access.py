@@ -12,11 +12,11 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.hostile.attacks import attack
 from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth.access import Access, Refused
 from toolpost.endpoints.auth.roster import CallerTable, KnownCaller, Roster, digest_of
 from toolpost.settings.model import HttpSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 
 pytestmark = pytest.mark.anyio

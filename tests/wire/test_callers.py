@@ -24,6 +24,7 @@ from tests.wire.callers import ERAS, Project, client_of, names, refusal
 from tests.wire.test_visibility import LIBRARY, SMALL, small
 from toolpost.app import App, open_app, open_http
 from toolpost.app.reload import apply_config, follow_config
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Scope
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery import EVERYTHING, View
@@ -31,7 +32,6 @@ from toolpost.discovery.catalog import VIEWS_LIMIT
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.protocol.era import REVISIONS
 from toolpost.settings import Config, load_config
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, Notification
 from toolpost.upstreams.spec import ServerSpec

@@ -16,8 +16,8 @@ from tests.victims.family import NAMES
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, QUICK_WAYS, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.wire

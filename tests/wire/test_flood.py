@@ -17,9 +17,10 @@ from tests.hostile.attacks import attack
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, plugin_of, stdio_peer
 from toolpost.app import open_app
+from toolpost.audit import AuditFilter
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings.locations import state_folder
-from toolpost.store import AuditFilter, open_store
+from toolpost.store import open_store
 
 pytestmark = pytest.mark.wire
 

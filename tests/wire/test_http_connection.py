@@ -14,8 +14,8 @@ from tests.hostile.attacks import attack
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import App, open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.settings.model import HttpSettings
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

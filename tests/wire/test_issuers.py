@@ -12,11 +12,11 @@ from tests.hostile.attacks import attack
 from tests.wire.authorization_server import AuthorizationServer, open_authorization_server
 from tests.wire.test_oauth import RESOURCE, Project, ask, served
 from tests.wire.test_visibility import small
+from toolpost.audit import AuditFilter
 from toolpost.contracts.errors import BadConfiguration, Forbidden
 from toolpost.credentials import fetch
 from toolpost.endpoints.auth import oauth_keys
 from toolpost.parts.approvals.voter import identify_voter
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

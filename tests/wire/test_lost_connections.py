@@ -14,7 +14,7 @@ from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.waiting import until
 from tests.ways import BEHAVIOURS, ENVELOPE, IN_MEMORY, STATELESS, plugin_of
 from toolpost.app import open_app, open_http
-from toolpost.store import AuditFilter
+from toolpost.audit import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

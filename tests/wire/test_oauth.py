@@ -30,10 +30,10 @@ from tests.wire.test_visibility import small
 from toolpost.app import App, open_app, open_http
 from toolpost.app.callers import read_callers
 from toolpost.app.reload import apply_config
+from toolpost.audit import AuditFilter
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth import oauth_keys, roster
 from toolpost.settings import Config, load_config
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of
 from toolpost.upstreams.spec import ServerSpec
 

@@ -21,12 +21,12 @@ from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, stdio_server
 from toolpost import CallRequest, CallResult, Next, Plugin, ToolFailed, Toolpost
 from toolpost.app import App, open_app, open_http
 from toolpost.app.open import OpenOptions
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.settings import Config, PluginSettings, StoreSettings
 from toolpost.settings.model import LimitSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = [

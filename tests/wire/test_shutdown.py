@@ -23,8 +23,9 @@ import pytest
 from tests.victims.family import NAMES
 from tests.waiting import wait_until
 from tests.ways import BEHAVIOURS, ENVELOPE, STATELESS, TOOLPOST, server_environment, stdio_peer
+from toolpost.audit import AuditFilter
 from toolpost.settings.locations import state_folder
-from toolpost.store import AuditFilter, open_store
+from toolpost.store import open_store
 
 pytestmark = pytest.mark.wire
 

@@ -2,7 +2,7 @@
 
 servers       the state of servers; start, stop and restart
 api           `/api/servers`
-health        the state of a gateway in short, and its gauges
+monitor       the health of a gateway, and its metrics
 action_items  what waits for the operator
 contracts     tools that are not as promised; accepts their changes
 lock_file     the lock as it is read and written, and the tools as they would be written to it

@@ -38,7 +38,7 @@ from toolpost.contracts.errors import (
     UpstreamUnavailable,
     first_error,
 )
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config, load_config
 from toolpost.settings.client_files import read_client_text

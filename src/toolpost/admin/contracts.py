@@ -14,7 +14,7 @@ from toolpost.base.ids import JsonObject, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.providers.contract_watch import ContractStatus
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.quarantine import PinnedPlugin
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.servers import Servers

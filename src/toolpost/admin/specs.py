@@ -3,7 +3,7 @@
 import math
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.settings import Config
 from toolpost.settings.callers import TEST_TAG
 from toolpost.settings.masking import find_secrets, make_concealer

@@ -1,6 +1,6 @@
 """A gateway from settings and parts: opened in order, closed in reverse. Knows no part by name.
 
-app       a running gateway, its health and metrics
+app       a running gateway
 open      the order of opening
 assemble  what is made with what
 loading   parts and plugins: found, loaded, opened

@@ -1,32 +1,27 @@
-"""A running gateway without its endpoints, its health, and its metrics. `open.py` makes it."""
+"""A running gateway without its endpoints. `open.py` makes it."""
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import psutil
-from anyio import to_thread
-
+from toolpost.admin.monitor import Monitor
 from toolpost.app.refresh import CatalogRefresher
-from toolpost.base.ids import JsonObject
-from toolpost.base.version import __version__
 from toolpost.contracts.errors import CapabilityMissing
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler
-from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.fairness import EndpointShares
 from toolpost.gateway import Gateway
 from toolpost.host.contributions import Contributions, Service
-from toolpost.metrics import Gauge, Gauges
-from toolpost.providers.plugin_host import Plugins
+from toolpost.metrics import Gauges
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.store import Store
-from toolpost.upstreams.report import ServerState
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 T = TypeVar("T")
 
@@ -49,6 +44,8 @@ class App:
     finder: Finder
     contributions: Contributions
     tokens: DelegatedTokens
+    upkeep: "AuditUpkeep | None"
+    """Exports and retention of the audit; None where neither is configured."""
 
     def service(self, kind: type[T]) -> T:
         """Return a service that an open part offers, by its type; raise `CapabilityMissing` if none does."""
@@ -57,115 +54,15 @@ class App:
                 return service.object
         raise CapabilityMissing(f"No part that is open offers a {kind.__name__}.")
 
-    async def scrape(self, connections: Connections | None = None) -> str:
-        """Return what `metrics` does, with the memory of servers, which takes a while to read."""
-        pids: dict[tuple[str, ...], list[int]] = {
-            (name,): [pid for supervisor in provider.supervisors for pid in supervisor.pids]
-            for name, provider in self.servers.providers.items()
-        }
-        used = await to_thread.run_sync(_read_memory, pids)
-        return self.metrics(connections, memory=used)
-
-    def metrics(
-        self, connections: Connections | None = None, *, memory: Mapping[tuple[str, ...], float] | None = None
-    ) -> str:
-        """Return counters and gauges in the text format of Prometheus."""
-        servers = self.servers.providers
-        supervisors = [each for server in servers.values() for each in server.supervisors]
-        of_servers = {
-            "toolpost_server_state": Gauge(
-                "States of servers: 1 for the one that each is in.",
-                ("server", "state"),
-                {
-                    (name, state.value): float(server.state is state)
-                    for name, server in servers.items()
-                    for state in ServerState
-                },
-            ),
-            "toolpost_server_calls_in_flight": Gauge(
-                "Requests that servers have not answered yet.",
-                ("server",),
-                {(name,): sum(each.in_flight for each in server.supervisors) for name, server in servers.items()},
-            ),
-            "toolpost_server_memory_bytes": Gauge(
-                "Resident memory of the processes of servers.", ("server",), memory or {}
-            ),
-            "toolpost_logins": Gauge(
-                "Logins at servers that need one, by state.",
-                ("state",),
-                {(state,): count for state, count in self.servers.count_logins().items()},
-            ),
-        }
-        lost = Gauge(
-            "Calls that a killed gateway had in flight, found at the start.", (), {(): float(self.store.lost_calls)}
+    @property
+    def monitor(self) -> Monitor:
+        """Its health and metrics."""
+        of_audit = [Gauges(self.upkeep.read_gauges)] if self.upkeep is not None else []
+        return Monitor(
+            store=self.store,
+            plugins=self.plugin_host,
+            servers=self.servers,
+            gateway=self.gateway,
+            finder=self.finder,
+            gauges=[*self.contributions.all(Gauges), *of_audit],
         )
-        restarts = Gauge(
-            "Times that servers were started again.",
-            ("server",),
-            {(name,): sum(each.restarts for each in server.supervisors) for name, server in servers.items()},
-        )
-        return self.gateway.metrics.text(
-            {
-                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalog)),
-                "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
-                "toolpost_connections_unauthenticated": (
-                    "Those of them on which no request was admitted yet.",
-                    connections.unauthenticated if connections is not None else 0,
-                ),
-                "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
-                "toolpost_calls_waiting": (
-                    "Those of them that wait for the lock of a tool, or for a server that takes one at a time.",
-                    self.gateway.pipeline.waiting + sum(each.waiting for each in supervisors),
-                ),
-                "toolpost_tools_changed": (
-                    "Tools that are not as promised.",
-                    sum(len(each.statuses) for each in self.servers.watched),
-                ),
-                "toolpost_tools_quarantined": (
-                    "Tools that are withheld for that.",
-                    sum(len(each.quarantined) for each in self.servers.watched),
-                ),
-                "toolpost_tools_with_findings": (
-                    "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.watched_tools.findings.of(each.name)) for each in self.servers.watched),
-                ),
-                "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
-                **of_servers,
-                **{name: value for each in self.contributions.all(Gauges) for name, value in each.read().items()},
-            },
-            {"toolpost_server_restarts_total": restarts, "toolpost_calls_lost_total": lost},
-            self.store.commit_durations,
-        )
-
-    def health(self) -> JsonObject:
-        """Return the state of plugins and servers, as `/health` answers it."""
-        plugins = {plugin.name: plugin.as_object() for plugin in self.plugin_host.plugins}
-        servers = {name: provider.state.value for name, provider in self.servers.providers.items()}
-        is_whole = all(plugin.state in ("healthy", "disabled") for plugin in self.plugin_host.plugins)
-        is_whole = is_whole and not {"failed", "suspended"} & set(servers.values())
-        is_whole = is_whole and not any(provider.degraded for provider in self.servers.providers.values())
-        return {
-            "status": "ok" if is_whole else "degraded",
-            "version": __version__,
-            "tools": len(self.gateway.catalog),
-            "inFlight": self.gateway.in_flight,
-            "plugins": plugins,
-            "servers": servers,
-        }
-
-
-def _read_memory(pids: dict[tuple[str, ...], list[int]]) -> dict[tuple[str, ...], float]:
-    """Return the resident memory of processes and their descendants. One pass over all processes, in a thread."""
-    children: dict[int, list[psutil.Process]] = {}
-    if any(pids.values()):
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                children.setdefault(process.ppid(), []).append(process)
-
-    def read(pid: int) -> float:
-        with suppress(psutil.Error):
-            own = float(psutil.Process(pid).memory_info().rss)
-            return own + sum(read(child.pid) for child in children.get(pid, ()))
-        return 0.0
-
-    return {key: sum(map(read, of)) for key, of in pids.items() if of}

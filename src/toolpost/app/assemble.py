@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from toolpost.app.app import App
 from toolpost.app.callers import mode_scope, scopes_of
@@ -15,6 +16,7 @@ from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.input_rounds import MultiRoundRequests
@@ -32,9 +34,8 @@ from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener,
 from toolpost.middleware.pipeline import Pipeline
 from toolpost.protocol.era import STATELESS
 from toolpost.providers.learning import StartWait
-from toolpost.providers.plugin_host import (
-    Plugins,
-)
+from toolpost.providers.plugin_maker import PluginLimits
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.relay import AllProviders, Relay
 from toolpost.providers.server_context import ServerAccess, ServerListeners
 from toolpost.providers.servers import LoginTargets, Servers
@@ -44,6 +45,9 @@ from toolpost.upstreams.server_requests import Sampler, SamplingModel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import ObserveTransport
 from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 
 def _find_transport_observer(contributions: Contributions) -> ObserveTransport | None:
@@ -78,9 +82,7 @@ def make_plugins(
 ) -> Plugins:
     """Make the place for plugins; they are loaded once parts have contributed theirs."""
     return Plugins(
-        default_timeout_s=config.limits.timeout_s,
-        threads=config.limits.threads,
-        callers=callers,
+        limits=PluginLimits(default_timeout_s=config.limits.timeout_s, threads=config.limits.threads, callers=callers),
         chosen=config.plugins.chosen,
         tags=config.plugins.tags,
         notify=notifications.note,
@@ -145,10 +147,12 @@ def make_app(
     servers: Servers,
     *,
     roster: Roster,
+    tokens: DelegatedTokens,
     changes: CatalogRefresher,
     reranker: Reranker | None,
     rounds: MultiRoundRequests,
     validators: Validators,
+    upkeep: "AuditUpkeep | None",
 ) -> App:
     """Make the gateway and what serves it, with what parts contribute."""
     config, store, metrics = host.config, host.store, host.metrics
@@ -200,6 +204,7 @@ def make_app(
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
     instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
+        upkeep=upkeep,
         config=config,
         store=store,
         plugin_host=host.plugins,
@@ -231,7 +236,7 @@ def make_app(
         ),
         shares=shares,
         roster=roster,
-        tokens=host.tokens,
+        tokens=tokens,
         changes=changes,
         finder=finder,
     )

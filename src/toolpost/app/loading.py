@@ -12,13 +12,10 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.host.contributions import Contributions
 from toolpost.host.host import Host
 from toolpost.manifest import Part, bundled_parts, bundled_plugins, installed_parts, resolve
-from toolpost.providers.plugin_host import (
-    HookSpecs,
-    PluginCandidate,
-    Plugins,
-    candidates_from,
-    find_installed,
-)
+from toolpost.providers.configured_middleware import load_middleware
+from toolpost.providers.plugin_candidates import PluginCandidate, candidates_from, find_installed
+from toolpost.providers.plugin_hooks import HookSpecs
+from toolpost.providers.plugins import Plugins
 from toolpost.settings import Config
 from toolpost.settings.section import check_effects
 from toolpost.store.part_migrations import migrate_part
@@ -68,7 +65,7 @@ def load_plugins(host: Host, given: Sequence[Plugin | ServerObject], contributio
     settings, plugins = host.config.plugins, host.plugins
     for hooks in contributions.all(HookSpecs):
         plugins.add_hooks(hooks)
-    plugins.load_middleware(host.config.middleware.load)
+    plugins.add_middleware(load_middleware(host.config.middleware.load))
     bundled = {part.name for part in bundled_parts()}
     ours: list[PluginCandidate] = []
     others: list[PluginCandidate] = []

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import create_task_group
 
@@ -29,9 +29,10 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.fairness import Callers
 from toolpost.host.contributions import Background, Contributions
-from toolpost.host.host import Host, Notifications
+from toolpost.host.host import Host
 from toolpost.manifest import Part
 from toolpost.metrics import Metrics
+from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.server_context import ServerAccess
 from toolpost.settings import Config
@@ -43,6 +44,9 @@ from toolpost.store import Store, open_store, store_exists
 from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.validation.pool import Validators
+
+if TYPE_CHECKING:
+    from toolpost.audit.upkeep import AuditUpkeep
 
 STATE_KEY: Final = "request state"
 """The name of the key that signs what clients carry from one round of a call to the next."""
@@ -95,12 +99,13 @@ async def open_app(
     changes, notifications = CatalogRefresher(config), ServerNotifications()
     callers, subjects = Callers(config.limits.share), SubjectTokens()
     roster = Roster(callers=callers, on_verified=partial(_keep_token, subjects))
+    tokens = DelegatedTokens(roster)
     contributions, validators = Contributions(), Validators()
     loaded = make_plugins(config, callers, contributions, changes, notifications)
     if parts is None:
         # Before the project's folder is on the path: what lies there is loaded only where it is configured.
         parts = load_parts(config, loaded, installed=bundled and config.plugins.installed)
-    loaded.add_middleware(options.middleware)
+    loaded.add_middleware(name_middleware(options.middleware))
     add_project_to_path(config)
     async with AsyncExitStack() as stack:
         host = Host(
@@ -109,8 +114,7 @@ async def open_app(
             plugins=loaded,
             metrics=Metrics(),
             callers=callers,
-            tokens=DelegatedTokens(roster),
-            notifications=Notifications(notifications.note, config.plugins.tags),
+            token_for=tokens.lend,
             config_path=options.config_path,
             principal_of=partial(principal_of, roster, config),
             loads_bundled=bundled,
@@ -141,15 +145,19 @@ async def open_app(
             contributions,
             running,
             roster=roster,
+            tokens=tokens,
             changes=changes,
             reranker=reranker,
             rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),
             validators=validators,
+            upkeep=(upkeep := _make_upkeep(host)),
         )
         note_needs(roster, running)
         host.set_gateway(app.gateway, running.logins)  # the one late assignment: from here on parts may call tools
         await stack.enter_async_context(_open_calls(app, notifications))
         await stack.enter_async_context(changes.refreshing(app))
+        if upkeep is not None:
+            await stack.enter_async_context(upkeep.open_running())
         for each in contributions.all(Background):
             if each.while_plugin is None or loaded.serves(each.while_plugin):
                 await stack.enter_async_context(each.open())
@@ -181,6 +189,18 @@ def _open_store(config: Config) -> AbstractAsyncContextManager[Store]:
         pool=config.store.pool,
         journals=Path(config.project) / STATE_FOLDER,
     )
+
+
+def _make_upkeep(host: Host) -> "AuditUpkeep | None":
+    """Make what passes the audit on and removes its oldest entries; None without either, and for a single command."""
+    config, project = host.config, Path(host.config.project)
+    limits = config.audit.resolve_retention(project)
+    if host.for_one_command or not (config.export or limits.is_limited):
+        return None
+    from toolpost.audit.upkeep import AuditUpkeep
+
+    exports = [export.resolve(name, project) for name, export in config.export.items()]
+    return AuditUpkeep(host.store, exports, limits, network=config.resolve_network(), metrics=host.metrics)
 
 
 async def _open_access(

@@ -12,7 +12,7 @@ from toolpost.discovery.automatic import Mode
 from toolpost.endpoints.listing import Listing
 from toolpost.host.contributions import Contributions
 from toolpost.providers import Provider, ProviderFilter
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
 from toolpost.upstreams.notifications import TOOLS_CHANGED

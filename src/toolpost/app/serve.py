@@ -155,10 +155,10 @@ def _make_endpoint(
         app.sdk,
         access,
         body_limit=body_limit,
-        health=app.health,
-        metrics=lambda: app.scrape(connections),
+        health=app.monitor.health,
+        metrics=lambda: app.monitor.scrape(connections),
         # Last: it answers all that is left of `/api`.
-        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.health)],
+        routes=[*own_routes, *part_routes, make_openapi(http, [*own_routes, *part_routes], app.monitor.health)],
         shares=app.shares,
         preload_sdk=preload_sdk,
         continues_traces=observer is not None,

@@ -6,7 +6,7 @@ from toolpost.discovery.views import SEPARATOR
 from toolpost.host.contributions import Background, Contributions
 from toolpost.manifest import bundled_parts
 from toolpost.providers import ProviderFilter
-from toolpost.providers.plugin_host import Plugins
+from toolpost.providers.plugins import Plugins
 from toolpost.upstreams.spec import ServerSpec
 
 

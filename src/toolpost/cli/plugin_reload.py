@@ -22,7 +22,7 @@ from toolpost.base.author_code import format_author_traceback, place_of_error
 from toolpost.base.redaction import conceal_known
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import InvalidRequest, PluginFailed, ToolpostError
-from toolpost.providers.plugin_host import candidates_from
+from toolpost.providers.plugin_candidates import candidates_from
 from toolpost.providers.references import split_reference
 from toolpost.settings import Config
 from toolpost.terminal.failures import show_error, tell

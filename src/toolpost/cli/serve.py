@@ -213,7 +213,7 @@ def announce(app: App, url: str | None, output: ServeOutput, welcome: Sequence[s
     _PLUGIN_LOG.setLevel(logging.NOTSET)
     count = len(app.gateway.catalog)
     if output.as_json:
-        print_json_line({"url": url, **app.health()})
+        print_json_line({"url": url, **app.monitor.health()})
     if output.log_format == "json":
         event(_log, logging.INFO, "serving", url=url or "stdio", tools=count, version=__version__)
         return

@@ -21,7 +21,8 @@ from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers import ProviderFilter
-from toolpost.providers.plugin_host import HookSpecs, PluginCandidate
+from toolpost.providers.plugin_candidates import PluginCandidate
+from toolpost.providers.plugin_hooks import HookSpecs
 from toolpost.providers.servers import LoginTargets
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import SamplingModel

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
+from toolpost.audit import AuditEntry, Outcome
 from toolpost.base.caller import Scope
 from toolpost.base.ids import CallerId, Digest
 from toolpost.base.redaction import redact
@@ -22,7 +23,6 @@ from toolpost.contracts.errors import (
 )
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult, NextStep
-from toolpost.store import AuditEntry, Outcome
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditDraft
 

@@ -1,6 +1,10 @@
 """Where tools come from: the functions of plugins, and servers.
 
-functions, plugin_host   the functions of a plugin; plugins loaded, started and stopped
+plugins                  all plugins of a gateway: loaded, started, replaced, stopped
+plugin_candidates        those that are not loaded yet; `references` finds what a name leads to
+loaded_plugin            the state of one; `plugin_maker` makes its tools, `plugin_hooks` calls its hooks
+functions                the functions of a plugin, as tools
+configured_middleware    middleware that no plugin brings
 servers, supervisors     all servers of a gateway, also when the configuration changes; what runs them
 server_provider          the tools of a server; `server_context` is what all of them share
 learning, limits         tools remembered from an earlier start, or learned by starting a server

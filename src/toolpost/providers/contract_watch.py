@@ -369,9 +369,12 @@ class ContractWatch:
     async def _read_pins(
         self, server: PluginName, names: Sequence[ToolName]
     ) -> dict[ToolName, tuple[Promise, Definition | None]]:
+        olds, slices = dict[ToolName, Definition](), Slices()
         try:
             found = await self._pins.of_server(server, names)
-            olds = {ToolName(name): Definition.from_json(written) for name, written in found.items()}
+            for name, written in found.items():
+                olds[ToolName(name)] = Definition.from_json(written)
+                await slices.give_way()
         except Exception as error:  # noqa: BLE001 (the tools count as changed until the store can be read)
             event(_log, logging.WARNING, "pins could not be read", server=server, reason=str(error))
             self._unread.add(server)

@@ -45,7 +45,7 @@ class Supervisors:
         await self._tasks.start(self._run, supervisor)
 
     def retire(self, supervisor: Supervisor) -> None:
-        """Let a supervisor take no more requests, and end it after the calls in flight."""
+        """Let a supervisor refuse further requests, and end it after the calls in flight."""
         supervisor.stop("it is no longer configured", hint="list the tools again")
         self.start_soon(self._end, supervisor)
 

@@ -35,6 +35,8 @@ def _find_idle_storage(config: "Config") -> Iterator[tuple[str, BadConfiguration
     if config.audit.sample == 0:
         for key in changed_keys(config.audit, "keep_days", "keep"):
             yield make_idle(f"audit.{key}", "no calls are kept", f"set audit.sample, or remove audit.{key}")
+    if config.audit.archive is not None and config.audit.days is None and config.audit.mb is None:
+        yield make_idle("audit.archive", "no entries are removed", "set audit.days or audit.mb")
     # A URL with a variable may name another database tomorrow.
     if config.store.url.startswith("sqlite:") and "$" not in config.store.url:
         for key in changed_keys(config.store, "pool"):

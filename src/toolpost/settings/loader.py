@@ -15,6 +15,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.audit import ExportSettings, check_export
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
@@ -36,11 +37,14 @@ from toolpost.settings.variables import expand_variables, fill_texts
 
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
-_TABLES: Final = ("servers", "callers")
+_TABLES: Final = ("servers", "callers", "export")
 
 _log = logging.getLogger("toolpost.settings")
 
 _Entry = TypeVar("_Entry", bound=msgspec.Struct)
+
+
+_REFERENCE: Final = r"\$\{[^}]+\}"
 
 
 def load_config(path: Path | None = None, *, folder: Path | None = None, parts: Sequence[HasSections] = ()) -> Config:
@@ -111,9 +115,22 @@ def config_schema(*, installed: bool = False) -> JsonObject:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
         "title": CONFIG_NAME,
-        **schema,
-        "$defs": definitions,
+        **_admit_references(schema),
+        "$defs": _admit_references(definitions),
     }
+
+
+def _admit_references(schema: Any) -> Any:
+    """Let a reference such as `${VAR}` stand where fixed words are expected: it is replaced before they are checked."""
+    if isinstance(schema, list):
+        return [_admit_references(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    admitted = {key: _admit_references(value) for key, value in schema.items()}
+    if isinstance(words := schema.get("enum"), list) and any(isinstance(word, str) for word in words):
+        del admitted["enum"]
+        admitted["anyOf"] = [{"enum": words}, {"type": "string", "pattern": _REFERENCE}]
+    return admitted
 
 
 def _read_text(path: Path) -> str:
@@ -147,16 +164,21 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
             check_loadable(name)
     values = _fill_in(values, whole, path)
     _refuse_unknown_keys(values, whole, path, "")
-    for table in ("servers", "callers"):
+    for table in _TABLES:
         if not isinstance(values.get(table, {}), Mapping):
             raise BadConfiguration(f"{path}: {table} must be a table: write [{table}.NAME].")
-    # Servers and callers one by one: msgspec does not say which entry of a table is wrong.
+    # One by one: msgspec does not say which entry of a table is wrong.
     servers = {name: _convert_server(name, value, path) for name, value in values.get("servers", {}).items()}
     callers = {}
     for name, value in values.get("callers", {}).items():
         callers[name] = _convert_entry(value, CallerSettings, path, f"callers.{name}")
         with _prefix_errors(path):
             check_caller(name, callers[name])
+    exports = {}
+    for name, value in values.get("export", {}).items():
+        exports[name] = _convert_entry(value, ExportSettings, path, f"export.{name}")
+        with _prefix_errors(path):
+            check_export(name, exports[name])
     of_parts = _convert_tables(values, sections, whole, path)
     rest = {key: value for key, value in values.items() if key not in _TABLES and key not in of_parts}
     try:
@@ -174,7 +196,7 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
     _check_access(config, callers, path)
     _check_reranker(config, path)
     project = path.parent / config.project
-    return msgspec.structs.replace(config, servers=servers, callers=callers, project=str(project))
+    return msgspec.structs.replace(config, servers=servers, callers=callers, export=exports, project=str(project))
 
 
 def _convert_tables(

@@ -15,6 +15,7 @@ from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_plugins
 from toolpost.net.network import Network
+from toolpost.settings.audit import AuditSettings, ExportName, ExportSettings
 from toolpost.settings.callers import (
     CallerName,
     CallerSettings,
@@ -147,22 +148,6 @@ class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     minimal: Annotated[
         list[str], Meta(description="patterns of tool names that the mode `minimal` serves", extra=ADVANCED)
     ] = []
-
-
-class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the audit keeps besides one entry for every call."""
-
-    sample: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="part of all calls whose arguments and results are kept for review, selected verifiably at random",
-            extra=ADVANCED,
-        ),
-    ] = 0.0
-    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept", extra=ADVANCED)] = 30.0
-    keep: Annotated[Count, Meta(description="how many of them are kept; the oldest go first", extra=ADVANCED)] = 10_000
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -374,6 +359,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     callers: Annotated[dict[CallerName, CallerSettings], Meta(description="callers over HTTP, by name")] = {}
     modes: ModeSettings = ModeSettings()
     audit: AuditSettings = AuditSettings()
+    export: Annotated[
+        dict[ExportName, ExportSettings], Meta(description="where the audit is passed on to, by name")
+    ] = {}
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     credentials: CredentialSettings = CredentialSettings()

@@ -27,6 +27,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "peers.*.token_env": 'write `token = "${VAR}"`',
     "export.*.secret_env": 'write `secret = "${VAR}"`',
     "export.*.headers_env": 'write `headers = {Authorization = "Bearer ${VAR}"}`',
+    "retention": "`days`, `mb` and `archive` are in [audit]",
     "login.provider.client_secret_env": 'write `client_secret = "${VAR}"`',
     "login.provider.client_secret_file": 'write `client_secret = "${file:PATH}"`',
     "approvals.confirmed": "use `modes.confirmed`, which counts for rules and in the mode `readonly`",

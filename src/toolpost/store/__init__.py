@@ -9,13 +9,15 @@ migrate        migrations/KIND/*.sql: which there are, which are missing
 part_migrations  the same for tables of parts, and which there are
 adoption       stores from before each part had its own tables
 
-audit          AuditLog: appends, finds and verifies entries
+audit          AuditLog: appends, finds and verifies entries (what else is done with them is in `toolpost.audit`, above)
 audit_values   an entry, a record, a filter, a verdict
 audit_contents contents of calls that were selected for review
+chain          the hash chain over the records; no I/O
+segments       what is left of records that were removed
+batches        collects audit entries while others are written
 call_journal   calls in flight, which are known after a kill
 late_entries   audit entries whose commit failed, written once there is room
-chain          the hash chain over the records; no I/O
-batches        collects audit entries while others are written
+
 credentials    encrypted credentials for servers, and who renews them
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were first (pins) and last listed
@@ -35,7 +37,6 @@ sqlite/sync           syncs the write-ahead log after a commit
 sqlite/journal        acknowledges audit entries that come alone before their commit
 sqlite/connection     how a file is opened and migrated, and what its errors mean
 sqlite/wakeups        wake-ups through a file that each process polls
-sqlite/verify         verifies the audit of a file without changing it
 
 postgres/store        PostgresStore: a schema of a database, shared by several gateways
 postgres/scripts      runs scripts

@@ -1,8 +1,3 @@
-from toolpost.store.audit import record_entries as record_entries
-from toolpost.store.audit_values import AuditEntry as AuditEntry
-from toolpost.store.audit_values import AuditFilter as AuditFilter
-from toolpost.store.audit_values import AuditRecord as AuditRecord
-from toolpost.store.audit_values import Outcome as Outcome
 from toolpost.store.base import Store as Store
 from toolpost.store.base import open_store as open_store
 from toolpost.store.base import store_exists as store_exists

@@ -1,4 +1,4 @@
-"""Adopts stores from before each package had its own tables: commits 502978a1 to 9f88cd79, kernel migrations 21 to 23.
+"""Adopts stores from before each package had its own tables: of commit 502978a1 and later ones, kernel migrations 21 to 24.
 
 Until then the kernel's migrations made the tables of the bus and of threads too, and some parts had several steps. Now the kernel
 and each part begin with one step, so the ledgers of an earlier store name steps that are not there any more. Its tables are the
@@ -20,7 +20,7 @@ from toolpost.store.scripts import Script, Statement
 
 OLDEST: Final = 21
 """The kernel's last migration at commit 502978a1."""
-NEWEST: Final = 23
+NEWEST: Final = 24
 
 _OLDEST_OF_PARTS: Final = {"approvals": 3, "authorization_server": 2, "trail": 2}
 """The last migrations of parts at commit 502978a1, where they had several."""

@@ -11,7 +11,6 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.metrics import Durations
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import AuditContents
-from toolpost.store.audit_values import AuditVerdict
 from toolpost.store.credentials import CredentialRows
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
@@ -19,7 +18,7 @@ from toolpost.store.known_tools import KnownTools, Pins
 from toolpost.store.rows import Tables
 from toolpost.store.scripts import Scripts
 from toolpost.store.seen import SeenTools
-from toolpost.store.urls import PostgresLocation, SqliteLocation, parse_store_url
+from toolpost.store.urls import PostgresLocation, parse_store_url
 from toolpost.store.verdicts import Verdicts
 from toolpost.store.wakeups import Wakeups
 
@@ -103,17 +102,6 @@ async def store_exists(url: str | Path) -> bool:
     if isinstance(location, PostgresLocation):
         return await _load_postgres().exists(location)
     return location.exists()
-
-
-async def verify_audit(url: str | Path) -> AuditVerdict:
-    """Verify the audit of a store that exists; a SQLite file is not written to, not even by a migration."""
-    location = parse_store_url(url)
-    if isinstance(location, SqliteLocation) and isinstance(location.path, Path):
-        from toolpost.store.sqlite.verify import verify_file
-
-        return await verify_file(location.path.expanduser())
-    async with open_store(url) as store:
-        return await store.audit.verify()
 
 
 def _load_postgres() -> "type[PostgresStore]":

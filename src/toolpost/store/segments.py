@@ -2,7 +2,7 @@
 
 A segment has the hash before its first record, the hash of its last, and the digest of all its records as JSON lines. So what is
 left of the chain is verified from the last segment on, and a copy of removed records (`toolpost audit verify`, with
-`retention.archive`) from the first record on.
+`audit.archive`) from the first record on.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Final
 
 from toolpost.base.ids import Digest
 from toolpost.store.chain import BEGINNING
-from toolpost.store.scripts import NOW, Script, Statement, change, lock_name, marks
+from toolpost.store.scripts import Script, Statement, change, marks
 
 _NAMES: Final = ("first_seq", "last_seq", "previous", "hash", "digest", "sealed_at")
 
@@ -27,7 +27,7 @@ class AuditSegment:
     hash: Digest
     """The hash of the last record."""
     digest: Digest
-    """Over the lines of all records, as `audit_file.record_line` writes them."""
+    """Over the lines of all records, as `audit/file.py` writes them."""
     sealed_at: float = 0.0
 
 
@@ -49,31 +49,17 @@ def read_segments() -> Script[list[AuditSegment]]:
     return [AuditSegment(**dict(zip(AuditSegment.__dataclass_fields__, row, strict=True))) for row in rows]
 
 
-def seal(segment: AuditSegment) -> Script[bool]:
-    """Remove the records of a segment, which must be the oldest; False, with nothing done, if another process was first."""
-    yield lock_name("audit segments")
-    segments = yield from read_segments()
-    if segment.first != (segments[-1].last if segments else 0) + 1:
-        return False
-    ((now,),) = yield NOW
-    yield from _insert(segment, now)
-    yield Statement(
-        "DELETE FROM audit_contents WHERE call_id IN (SELECT call_id FROM audit WHERE seq <= ?1)", (segment.last,)
-    )
-    yield change("DELETE FROM audit WHERE seq <= ?1", (segment.last,))
-    return True
-
-
 def adopt(segments: Sequence[AuditSegment]) -> Script[None]:
     """Begin an empty chain where these segments end: for a copy of another store."""
     last = segments[-1]
     moved = yield change("UPDATE audit_head SET seq = ?1, hash = ?2 WHERE seq = 0", (last.last, last.hash))
     if moved:
         for segment in segments:
-            yield from _insert(segment, segment.sealed_at)
+            yield from insert_segment(segment, segment.sealed_at)
 
 
-def _insert(segment: AuditSegment, sealed_at: float) -> Script[None]:
+def insert_segment(segment: AuditSegment, sealed_at: float) -> Script[None]:
+    """Add a segment, which must continue the last one."""
     values = (segment.first, segment.last, segment.previous, segment.hash, segment.digest, sealed_at)
     sql = f"INSERT INTO audit_segments ({', '.join(_NAMES)}) VALUES ({marks(len(_NAMES))})"  # noqa: S608 - constants
     yield Statement(sql, values)

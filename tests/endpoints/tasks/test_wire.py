@@ -23,6 +23,7 @@ from tests.upstreams.test_questions import asking_behind
 from tests.ways import ENVELOPE, IN_MEMORY, STATELESS, WAYS, Way, plugin_of, stdio_peer, stdio_server
 from tests.wire.callers import Project
 from toolpost.app import App, open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint
@@ -30,7 +31,6 @@ from toolpost.endpoints.tasks import orphans
 from toolpost.endpoints.tasks.records import TaskRecord
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import LimitSettings, TaskSettings
-from toolpost.store import AuditFilter
 from toolpost.store.tables import TABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
@@ -276,7 +276,7 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
     async with asked(short) as (ask, app):
         handle = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, handle)
-        await anyio.sleep(2)
+        await anyio.sleep(2)  # as long as it lives
         gone = await ask("tasks/get", {"taskId": handle["taskId"]})
         table = next(table for table in TABLES if table.name == "mcp_tasks")
         with anyio.fail_after(30):

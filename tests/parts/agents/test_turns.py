@@ -568,7 +568,7 @@ async def test_a_hook_that_fails_harms_nobody_but_its_plugin(kind: str, monkeypa
         conversations_of(app).hooks._limits_s["toolpost_before_invoke"] = 0.1
         with anyio.fail_after(30):
             answer = await said(app, thread, "hello")
-        health = app.health()["plugins"]
+        health = app.monitor.health()["plugins"]
 
     assert (answer.state, answer.text) == ("done", "hello!")
     assert (health["careless"]["state"], health["careful"]["state"]) == ("degraded", "healthy")

@@ -20,11 +20,11 @@ import pytest
 from tests.parts.approvals.victim import STEPS, bank, config_of, pay
 from tests.ways import ROOT
 from toolpost.app import open_app
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals import records, service
 from toolpost.parts.approvals.rounds import Status
 from toolpost.parts.approvals.service import Approvals
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -176,7 +176,7 @@ async def test_a_gateway_that_lives_keeps_its_call(tmp_path: Path, monkeypatch: 
     @plugin.tool
     async def pay(name: str) -> str:
         """Pay slowly."""
-        await asyncio.sleep(4)
+        await asyncio.sleep(4)  # longer than the lease
         return name
 
     from tests.parts.approvals import victim as module

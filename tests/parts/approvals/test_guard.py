@@ -19,6 +19,7 @@ from tests.waiting import until
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next, Plugin
 from toolpost.app import loading, open_app
+from toolpost.audit import AuditFilter
 from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Scope
 from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
@@ -39,7 +40,6 @@ from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config, PluginSettings
 from toolpost.settings.model import ModeSettings, TaskSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def test_a_call_may_wait_longer_than_its_tool_may_run(way: Way) -> None:
         while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
             await asyncio.sleep(0.01)
         (view,) = rounds
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(1.2)  # what must not come would be here by now
         assert paid == []
         await cast(app, str(view.round.id))
         done = data_of(await asyncio.wait_for(calling, 30))

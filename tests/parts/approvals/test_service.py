@@ -15,6 +15,7 @@ from nacl.signing import VerifyKey
 from tests.hostile.attacks import attack, slowness
 from tests.parts.approvals.bank import expire
 from tests.waiting import until
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId, ThreadId
 from toolpost.base.signing import SigningKey
@@ -32,7 +33,7 @@ from toolpost.parts.approvals.results import may_see
 from toolpost.parts.approvals.rounds import FinalityLevel, Round, RoundId, Status
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.subject import CallSubject, message_of_vote
-from toolpost.store import AuditFilter, Store
+from toolpost.store import Store
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Statement
 

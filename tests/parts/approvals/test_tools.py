@@ -19,6 +19,7 @@ from tests.parts.approvals.test_vrf import VECTORS
 from tests.proofs import proves
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, WAYS, Way, server_environment
 from toolpost.app import open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId
 from toolpost.base.signing import SigningKey
@@ -30,8 +31,8 @@ from toolpost.parts.approvals.plugin import _resolve_voters
 from toolpost.parts.approvals.settings import ApprovalSettings
 from toolpost.parts.approvals.subject import message_of_vote
 from toolpost.settings import PluginSettings
-from toolpost.settings.model import AuditSettings, TaskSettings
-from toolpost.store import AuditFilter
+from toolpost.settings.audit import AuditSettings
+from toolpost.settings.model import TaskSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, data_of, error_of, parts_with
 
 pytestmark = pytest.mark.anyio

@@ -35,6 +35,7 @@ from tests.ways import ENVELOPE, IN_MEMORY, STATELESS
 from tests.wire.callers import ERAS, names
 from toolpost.app import open_app
 from toolpost.app.reload import apply_config
+from toolpost.audit import AuditFilter
 from toolpost.base.passphrase import hash_passphrase, is_passphrase
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.parts import Api, TokenIssuer
@@ -43,7 +44,7 @@ from toolpost.parts.authorization_server import server as login_server
 from toolpost.parts.authorization_server.clients import LoginClient
 from toolpost.parts.authorization_server.routes import find_address
 from toolpost.parts.authorization_server.server import AuthorizationServer
-from toolpost.store import AuditFilter, Script, Statement
+from toolpost.store import Script, Statement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -12,6 +12,7 @@ import pytest
 from tests.parts.console.conftest import OpenSite, Site
 from tests.parts.console.test_tools import CALLERS, TOKENS, make_shop, tokens
 from tests.upstreams.behind import SERVERS
+from toolpost.audit import AuditFilter
 from toolpost.authoring import Context, Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
@@ -23,7 +24,6 @@ from toolpost.parts.approvals.rounds import RoundId
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.console.api.run import CallStream
 from toolpost.settings.credentials import key_place_of
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -13,7 +13,7 @@ from tests.parts.console.conftest import OpenSite, Site
 from tests.parts.console.test_run import events_of
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from tests.upstreams.behind import SERVERS
-from toolpost.store import AuditFilter
+from toolpost.audit import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -44,7 +44,7 @@ async def test_circuits_are_shown_and_reset(tmp_path: Path, endpoint: FakeEndpoi
             ended = await toolpost(tmp_path, "models", *arguments, "--url", address, "--json")
             return {one["name"]: one for one in json.loads(ended.stdout)}
 
-        metrics = app.metrics()
+        metrics = app.monitor.metrics()
         before = await models()
         shown = (await toolpost(tmp_path, "models", "--url", address)).stdout
         unknown = await toolpost(tmp_path, "models", "reset", "brokn", "--url", address)

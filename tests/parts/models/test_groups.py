@@ -20,6 +20,7 @@ from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import CallRequest, CallResult, Next
 from toolpost.app import App, open_app
 from toolpost.app.open import OpenOptions
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
@@ -32,7 +33,6 @@ from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
 from toolpost.settings.model import ModeSettings
 from toolpost.settings.servers import ServerSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -33,7 +33,7 @@ async def test_the_best_model_reranks_and_the_next_one_if_it_fails(endpoint: Fak
     async with open_app(config, plugins=[plugin_of(each) for each in OFFICE]) as app:
         found = await app.finder.find(QUERY)
         counted = outcomes(app)
-        text = app.metrics()
+        text = app.monitor.metrics()
 
     shown = candidates(endpoint.requests[-1])
     assert found.is_reranked

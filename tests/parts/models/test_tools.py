@@ -167,7 +167,7 @@ async def test_statistics_survive_a_restart_and_are_in_the_metrics(url: str, end
     config = config_of(endpoint, "broken", "good", url=url)
     async with open_app(config) as app, open_http(app) as address, Client(address) as client:
         await asked(client, "router_call", prompt="haiku")
-        text = app.metrics()
+        text = app.monitor.metrics()
     async with open_app(config) as app, QUICK_WAYS[0].client_of(app) as client:
         stats = (await asked(client, "router_stats"))["models"]
 

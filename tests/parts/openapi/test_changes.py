@@ -64,15 +64,15 @@ async def test_a_changed_file_is_served_and_a_broken_one_is_not(
                 await until(lambda: any("list_changed" in text for text in heard))
 
             file.write_text('{"openapi": "3.1.0", "paths": ')
-            await until(lambda: app.health()["plugins"]["pets"]["state"] == "degraded")
-            [problem] = app.health()["plugins"]["pets"]["problems"]
+            await until(lambda: app.monitor.health()["plugins"]["pets"]["state"] == "degraded")
+            [problem] = app.monitor.health()["plugins"]["pets"]["problems"]
             assert "serves its former document" in problem
             assert "document not taken over; the one before goes on" in caplog.text
             assert not (await client.call_tool("pets__dogs", {})).is_error
 
             file.write_text(json.dumps(describe(get("/cats"))))
             await until(lambda: names_of(app) == ["pets__cats"])
-            assert app.health()["plugins"]["pets"]["state"] == "healthy"
+            assert app.monitor.health()["plugins"]["pets"]["state"] == "healthy"
 
 
 async def test_a_document_may_not_rename_its_tools_as_often_as_it_likes(
@@ -82,13 +82,13 @@ async def test_a_document_may_not_rename_its_tools_as_often_as_it_likes(
     file = tmp_path / "pets.json"
     async with open_gateway(describe(*(get(f"/dog{number}") for number in range(5))), api.url, tmp_path) as app:
         assert len(names_of(app)) == 5
-        assert app.health()["plugins"]["pets"]["state"] == "healthy"
+        assert app.monitor.health()["plugins"]["pets"]["state"] == "healthy"
         file.write_text(json.dumps(describe(*(get(f"/cat{number}") for number in range(5)))))
         await until(lambda: names_of(app) == ["pets__cat0", "pets__cat1"])
-        degraded = app.health()["plugins"]["pets"]
+        degraded = app.monitor.health()["plugins"]["pets"]
         file.write_text(json.dumps(describe(*(get(f"/dog{number}") for number in range(5)))))
         await until(lambda: len(names_of(app)) == 5)
-        assert app.health()["plugins"]["pets"]["state"] == "healthy"
+        assert app.monitor.health()["plugins"]["pets"]["state"] == "healthy"
 
     assert degraded["state"] == "degraded"
     assert "3 tools with new names are left out" in degraded["problems"][0]
@@ -113,7 +113,7 @@ async def test_a_document_at_a_url_is_fetched_again_and_kept_only_if_it_can_be_r
         api.replies["GET /openapi.json"] = Reply(body=describe(get("/cats")))
         await until(lambda: names_of(app) == ["pets__cats"])
         api.replies["GET /openapi.json"] = Reply(body=["no", "document"])
-        await until(lambda: app.health()["plugins"]["pets"]["state"] == "degraded")
+        await until(lambda: app.monitor.health()["plugins"]["pets"]["state"] == "degraded")
         assert names_of(app) == ["pets__cats"]
     for gone in (Reply(status=503), Reply(body=["no", "document"]), Reply(body=b"[" * 50_000)):
         api.replies["GET /openapi.json"] = gone
@@ -170,7 +170,7 @@ async def test_a_change_between_two_starts_is_judged_by_what_was_first_seen(api:
         async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode="legacy") as client:
             refused = error_of(await client.call_tool("pets__dogs", {"size": "small"}))
         assert (refused["code"], refused["details"]["promise"]) == ("CONTRACT_CHANGED", "pin")
-        assert "toolpost_tools_quarantined 1" in app.metrics()
+        assert "toolpost_tools_quarantined 1" in app.monitor.metrics()
         assert any("`pets__dogs` is quarantined" in problem for problem in problems_of(app))
     api_alone = {"contracts": "observe"} | {"api_contracts": "enforce"}
     async with open_gateway(changed, api.url, tmp_path, store=store, **api_alone) as app:
@@ -225,7 +225,7 @@ async def test_changed_settings_are_taken_over_as_a_whole_or_not_at_all(
             await until(lambda: listed(app) == ["zoo__cats", "zoo__dogs"])
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("pets__dogs", {})
-            assert app.health()["plugins"].keys() & {"pets", "zoo"} == {"zoo"}
+            assert app.monitor.health()["plugins"].keys() & {"pets", "zoo"} == {"zoo"}
     assert "takes effect at the next start" not in caplog.text
 
 

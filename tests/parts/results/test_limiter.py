@@ -76,7 +76,7 @@ async def test_what_cannot_be_kept_is_sent_whole(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("toolpost.parts.results.kept.KeptResults.keep", refuse)
         written = await call(app, "bulk__text", count=1_000)
         assert written["content"][0]["text"].count("\n") == 1_000
-        assert 'toolpost_results_limited_total{answer="whole"} 2.0' in await app.scrape()
+        assert 'toolpost_results_limited_total{answer="whole"} 2.0' in await app.monitor.scrape()
 
 
 @attack("server", "send JSON of nothing but brackets, deeply nested or not", "its beginning is shown, in bounded time")

@@ -19,12 +19,12 @@ from tests.proofs import proves
 from tests.ways import BOTH, QUICK_WAYS, STATELESS, Way, stdio_server
 from tests.wire.callers import Project, client_of
 from toolpost.app import App, open_http
+from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.results.settings import LimitRule
 from toolpost.settings import Config
-from toolpost.store import AuditFilter
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -206,7 +206,7 @@ async def test_results_without_a_shorter_form_lose_their_structure_and_say_so() 
             assert "The call succeeded." in notice.text
             assert json.loads(await read_on(client, id=next_call(answer)["id"], select=pointer))
         codes = [record.entry.outcome for record in await app.store.audit.entries(AuditFilter(), limit=100)]
-        shown = await app.scrape()
+        shown = await app.monitor.scrape()
 
     assert set(codes) == {"ok"}
     assert 'toolpost_results_limited_total{answer="without structure"} 3.0' in shown

@@ -96,7 +96,7 @@ async def test_a_receiver_that_is_away_slows_no_call(
                 result = await client.call_tool("up__meta", {"number": number})
                 assert not result.is_error
             assert time.monotonic() - began < 30
-            dropped = float(app.metrics().split("\ntoolpost_telemetry_dropped_total ")[1].split()[0])
+            dropped = float(app.monitor.metrics().split("\ntoolpost_telemetry_dropped_total ")[1].split()[0])
             began = time.monotonic()
         assert time.monotonic() - began < 20
     # 30 calls have 4 spans each, of which 40 have room, and 8 are being sent.
@@ -119,7 +119,7 @@ async def test_spans_wait_for_a_receiver_that_comes_back(
             await until(lambda: receiver.headers)
             receiver.status = 200
             await anyio.to_thread.run_sync(receiver.wait_for, "tools/call own__meta")
-            assert "\ntoolpost_telemetry_dropped_total 0" in app.metrics()
+            assert "\ntoolpost_telemetry_dropped_total 0" in app.monitor.metrics()
     said = [record.getMessage() for record in caplog.records]
     assert said[:2] == ["telemetry not sent", "telemetry is sent again"]
 

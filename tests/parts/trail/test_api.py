@@ -14,12 +14,12 @@ from tests.parts.trail.test_tools import ask
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS
 from tests.wire.callers import client_of
 from toolpost.app import open_app, open_http
+from toolpost.audit import AuditFilter
 from toolpost.parts.trail.doctor import TrailDoctor
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.verify_trail import check_proof
 from toolpost.settings import Config, PluginSettings, StoreSettings
 from toolpost.settings.callers import CallerSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio

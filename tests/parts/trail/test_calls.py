@@ -14,6 +14,7 @@ from tests.store.test_call_journal import draft
 from tests.ways import IN_MEMORY, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import App, open_app
+from toolpost.audit import AuditFilter
 from toolpost.authoring.middleware import CallRequest, CallResult, Next
 from toolpost.base.ids import META_KEY, CallerId, ToolName
 from toolpost.contracts.errors import ToolpostError
@@ -23,7 +24,6 @@ from toolpost.parts.trail.service import Thought, Trail, context_name, draft_res
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings import Config, StoreSettings
 from toolpost.settings.model import MiddlewareSettings
-from toolpost.store import AuditFilter
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

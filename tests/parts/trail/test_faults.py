@@ -11,8 +11,8 @@ import pytest
 from tests.parts.trail.victim import EVE, config_of, shop
 from tests.ways import ROOT
 from toolpost.app import open_app
+from toolpost.audit import AuditFilter
 from toolpost.parts.trail.service import Trail
-from toolpost.store import AuditFilter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -9,12 +9,13 @@ from typing import Any, Final, get_args
 import anyio
 import click
 
+from toolpost.audit import AuditFilter, AuditRecord, Outcome
 from toolpost.cli.audit.export import export
 from toolpost.cli.audit.records import AuditPrinter, make_printer, open_log, refuse_without_store
 from toolpost.cli.audit.verify import verify
 from toolpost.contracts.errors import ErrorCode
 from toolpost.settings import Config
-from toolpost.store import AuditFilter, AuditRecord, Outcome, open_store
+from toolpost.store import open_store
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import CallContent
 from toolpost.terminal.epilog import examples

@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 
+from toolpost.audit import AuditRecord
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
-from toolpost.store import AuditRecord, open_store, store_exists
+from toolpost.store import open_store, store_exists
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.store.audit_values import AuditVerdict

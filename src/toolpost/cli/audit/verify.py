@@ -1,17 +1,13 @@
 """`toolpost audit verify`: the hash chain of the record of calls."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import anyio.to_thread
 import click
 
+from toolpost.audit.verification import verify_audit
 from toolpost.cli.audit.records import make_printer, refuse_without_store
 from toolpost.settings import Config
-from toolpost.store import open_store
-from toolpost.store.audit_file import find_archive_break
 from toolpost.store.audit_values import AuditVerdict
-from toolpost.store.base import verify_audit
 from toolpost.terminal.epilog import examples
 from toolpost.terminal.event_loop import run_async
 from toolpost.terminal.exits import ExitCode
@@ -30,7 +26,7 @@ from toolpost.terminal.options import config_option, json_option, load_cli_confi
     "--archive",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Check the archives of removed entries in this folder too (retention.archive).",
+    help="Check the archives of removed entries in this folder too (audit.archive).",
 )
 @config_option
 @json_option("Print the verdict as one object, on one line.")
@@ -50,11 +46,4 @@ def verify(context: click.Context, archive: Path | None, config_path: Path | Non
 
 async def _verify(config: Config, archive: Path | None) -> AuditVerdict:
     await refuse_without_store(config)
-    verdict = await verify_audit(config.store_url)
-    if archive is None or not verdict.is_intact:
-        return verdict
-    async with open_store(config.store_url) as store:
-        for segment in await store.audit.segments():
-            if (found := await anyio.to_thread.run_sync(find_archive_break, archive, segment)) is not None:
-                return replace(verdict, checked=segment.first - 1, reason=found)
-    return verdict
+    return await verify_audit(config.store_url, archive=archive)

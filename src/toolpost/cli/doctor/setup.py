@@ -19,7 +19,9 @@ from anyio import to_thread
 
 from toolpost.app.callers import read_callers
 from toolpost.app.quiet import open_quiet_app, without_store
+from toolpost.audit import AuditFilter
 from toolpost.base.version import __version__
+from toolpost.cli.doctor.audit import check_exports
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
@@ -29,13 +31,13 @@ from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
 from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_plugins
-from toolpost.providers.plugin_host import LoadedPlugin
+from toolpost.providers.loaded_plugin import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
-from toolpost.store import AuditFilter, Store, open_store, store_exists
+from toolpost.store import Store, open_store, store_exists
 from toolpost.store.audit import AuditLog
 from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import suggest
@@ -56,6 +58,7 @@ _EXTRAS: Final = {
 async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[PartDoctor]) -> Group:
     """Check the environment of the kernel and its parts."""
     findings = [*_check_platform(), *_check_configuration(config, config_path), *await _check_store(config)]
+    findings += check_exports(config)
     for doctor in doctors:
         findings += await doctor.check_setup(config)
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))

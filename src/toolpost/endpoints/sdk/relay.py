@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from mcp.shared.exceptions import MCPError
 
+from toolpost.audit import Outcome
 from toolpost.base.ids import JsonObject, ToolName, new_call_id, new_trace_id
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ErrorCode, Forbidden, ToolpostError
@@ -29,7 +30,6 @@ from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import NAME_LIMIT, Refusals
-from toolpost.store import Outcome
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditDraft
 from toolpost.upstreams.server_requests import ClientChannel

@@ -27,6 +27,7 @@ import anyio.to_thread
 import msgspec
 
 from toolpost import Forbidden, QueueOverloaded, ToolpostError
+from toolpost.audit import AuditFilter
 from toolpost.base import Json, JsonObject, event, is_signed_by
 from toolpost.contracts import InvalidRequest, canonical_digest
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
@@ -35,7 +36,7 @@ from toolpost.parts.approvals.rounds import Round
 from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.settings import read_secret
-from toolpost.store import NOW, AuditFilter, Row, Script, Statement, Store
+from toolpost.store import NOW, Row, Script, Statement, Store
 
 _log = logging.getLogger("toolpost.approvals")
 
@@ -194,7 +195,7 @@ class Peers:
                 logging.WARNING,
                 "peer has removed the history that it signed before",
                 peer=name,
-                hint="if it has no [retention] that is shorter than your peers are apart, its history may be rewritten",
+                hint="if its `audit.days` is not shorter than your peers are apart, its history may be rewritten",
             )
         state: Literal["ok", "forked", "evasive"] = "ok" if fork is None else "forked"
         answered = {body.get("seq") for body in bodies if body.get("kind") == "head"}
@@ -363,7 +364,7 @@ class Peers:
             is_there = bool(found) and found[0].seq == seq
             head: JsonObject = {"kind": "head", "seq": seq, "hash": found[0].hash if is_there else None}
             if not is_there and any(each.first <= seq <= each.last for each in await self._store.audit.segments()):
-                # `[retention]` has removed it: what it was is no longer known here, which proves nothing against us.
+                # Retention has removed it: what it was is no longer known here, which proves nothing against us.
                 head["sealed"] = True
             events.append(await self._sign(head))
         return events, reached

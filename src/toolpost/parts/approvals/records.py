@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from toolpost import Forbidden, NotFound, QueueOverloaded
+from toolpost.audit import AuditEntry, record_entries
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.approvals.rounds import CHOICES, Round, RoundId, Status, Vote, decide, tally
-from toolpost.store import NOW, AuditEntry, Row, Script, Statement, change, lock_name, marks, record_entries
+from toolpost.store import NOW, Row, Script, Statement, change, lock_name, marks
 
 _ROUND: Final = tuple(field.name for field in fields(Round))
 _VOTE: Final = tuple(field.name for field in fields(Vote))

@@ -18,6 +18,7 @@ import anyio
 import msgspec
 
 from toolpost import Caller, CallerId, Forbidden, InvalidArguments, NotFound, ToolpostError, __version__
+from toolpost.audit import AuditEntry
 from toolpost.base import CallId, JsonObject, SigningKey, ToolName, TraceId, event, is_signed_by, new_trace_id
 from toolpost.contracts import InvalidRequest, canonical_digest
 from toolpost.parts.approvals import records
@@ -26,7 +27,7 @@ from toolpost.parts.approvals.records import Opened
 from toolpost.parts.approvals.review import redact_for_review
 from toolpost.parts.approvals.rounds import Choice, FinalityLevel, Round, RoundId, Status, Tally, Vote, level_of, tally
 from toolpost.parts.approvals.subject import CallSubject, digest_exactly, message_of_vote, subject_of_proposal
-from toolpost.store import AuditEntry, Store
+from toolpost.store import Store
 
 _log = logging.getLogger("toolpost.approvals")
 

@@ -132,5 +132,9 @@ async def open_api(
 
     info = document.raw.get("info")
     version = str(info.get("version") or "") if isinstance(info, dict) else ""
-    plugin = make_plugin(name, made.tools, invoke, version=version, description=api.description or document.title)
+    description = api.description or document.title
+    # In a thread: a document decides how many operations there are.
+    plugin = await to_thread.run_sync(
+        partial(make_plugin, name, made.tools, invoke, version=version, description=description)
+    )
     return OpenApi(plugin=plugin, client=client, spec=spec, timeout_s=timeout_s, digest=document.digest)

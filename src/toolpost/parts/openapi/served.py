@@ -199,7 +199,7 @@ class ServedApis:
         for loaded in self._host.plugins.plugins:
             if loaded.reference == name:
                 what = "serves its former document, since the new one cannot be read"
-                self._host.plugins.degrade(loaded, what, error)
+                loaded.degrade(what, error)
 
     def _is_served(self, name: str) -> bool:
         settings = self._host.config.plugins

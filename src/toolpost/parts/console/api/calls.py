@@ -14,11 +14,11 @@ from typing import Final, get_args
 import msgspec
 
 from toolpost import ErrorCode, NotFound
+from toolpost.audit import AuditFilter, AuditRecord, Outcome
 from toolpost.base import Json, JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
-from toolpost.store import AuditFilter, AuditRecord, Outcome
 
 PAGE: Final = 200
 PAGE_LIMIT: Final = 1_000

@@ -16,13 +16,13 @@ import anyio
 
 from toolpost import Forbidden
 from toolpost.admin import report_process
+from toolpost.audit import AuditFilter
 from toolpost.base import Json, JsonObject
 from toolpost.endpoints.http import SSE_HEADERS, STREAMED, Admission, EventSchema, Route, RouteRequest
 from toolpost.parts.console.api.calls import render_call
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import API_PATH
 from toolpost.protocol import encode
-from toolpost.store import AuditFilter
 
 LOOK_S: Final = 1.0
 KEEP_ALIVE_LOOKS: Final = 15

@@ -5,20 +5,22 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from toolpost.base import event
+from toolpost.audit.archive import digest_lines, write_archive
+from toolpost.audit.exporter import read_floor
+from toolpost.audit.file import record_line, row_of
+from toolpost.audit.spec import RetentionLimits
+from toolpost.base.events import event
 from toolpost.base.ids import Digest
-from toolpost.parts.export.exporter import read_floor
-from toolpost.parts.export.settings import RetentionSettings
-from toolpost.store import AuditFilter, AuditRecord, Script, Statement, Store
-from toolpost.store.audit_file import digest_lines, record_line, row_of, write_archive
+from toolpost.store.audit_values import AuditFilter, AuditRecord
+from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING, ChainVerifier
-from toolpost.store.segments import AuditSegment, seal
+from toolpost.store.scripts import NOW, Script, Statement, change, lock_name
+from toolpost.store.segments import AuditSegment, insert_segment, read_segments
 
 SEGMENT: Final = 5_000
 """Records in a segment, at most: they are removed in one transaction, which calls have to wait for."""
@@ -29,13 +31,12 @@ _SAMPLED: Final = 1_000
 _log = logging.getLogger("toolpost.export")
 
 
-async def run_retention(store: Store, settings: RetentionSettings, exports: Sequence[str], project: Path) -> None:
+async def run_retention(store: Store, limits: RetentionLimits, exports: Sequence[str]) -> None:
     """Remove what is older than wanted, again and again, until cancelled."""
-    archive = project / settings.archive if settings.archive else None
     await anyio.sleep(FIRST_S)
     while True:
         try:
-            await apply_retention(store, settings, exports, archive)
+            await apply_retention(store, limits, exports)
         except OSError as error:
             event(_log, logging.ERROR, "audit not removed: its archive cannot be written", reason=str(error))
         except Exception as error:  # noqa: BLE001 (a store that is away ends no gateway)
@@ -43,12 +44,10 @@ async def run_retention(store: Store, settings: RetentionSettings, exports: Sequ
         await anyio.sleep(EVERY_S)
 
 
-async def apply_retention(
-    store: Store, settings: RetentionSettings, exports: Sequence[str], archive: Path | None
-) -> int:
+async def apply_retention(store: Store, limits: RetentionLimits, exports: Sequence[str]) -> int:
     """Seal and remove what is older than wanted and was delivered everywhere; returns how many records. Raises `OSError`."""
     removed = 0
-    while (segment_end := await _find_end(store, settings, exports)) is not None:
+    while (segment_end := await _find_end(store, limits, exports)) is not None:
         segments = await store.audit.segments()
         first, previous = (segments[-1].last + 1, segments[-1].hash) if segments else (1, BEGINNING)
         last = min(segment_end, first + SEGMENT - 1)
@@ -59,13 +58,28 @@ async def apply_retention(
             event(_log, logging.ERROR, "audit not removed: the chain is broken", reason=made)
             return removed
         segment, lines = made
-        if archive is not None:
-            await anyio.to_thread.run_sync(write_archive, archive, segment, lines)
+        if limits.archive is not None:
+            await anyio.to_thread.run_sync(write_archive, limits.archive, segment, lines)
         if await store.scripts.run(partial(seal, segment)):
             removed += len(records)
     if removed:
         event(_log, logging.INFO, "audit entries sealed and removed", entries=removed)
     return removed
+
+
+def seal(segment: AuditSegment) -> Script[bool]:
+    """Remove the records of a segment, which must be the oldest; False, with nothing done, if another process was first."""
+    yield lock_name("audit segments")
+    segments = yield from read_segments()
+    if segment.first != (segments[-1].last if segments else 0) + 1:
+        return False
+    ((now,),) = yield NOW
+    yield from insert_segment(segment, now)
+    yield Statement(
+        "DELETE FROM audit_contents WHERE call_id IN (SELECT call_id FROM audit WHERE seq <= ?1)", (segment.last,)
+    )
+    yield change("DELETE FROM audit WHERE seq <= ?1", (segment.last,))
+    return True
 
 
 def _make_segment(
@@ -82,18 +96,18 @@ def _make_segment(
     return segment, lines
 
 
-async def _find_end(store: Store, settings: RetentionSettings, exports: Sequence[str]) -> int | None:
+async def _find_end(store: Store, limits: RetentionLimits, exports: Sequence[str]) -> int | None:
     """Return the last record that may be removed, None if none may."""
     before = None
-    if settings.days is not None:
-        moment = datetime.fromtimestamp(time.time() - settings.days * 86_400, UTC)
+    if limits.days is not None:
+        moment = datetime.fromtimestamp(time.time() - limits.days * 86_400, UTC)
         before = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     first, end = await store.scripts.read(lambda: _find_expired(before))
     newest = await store.audit.newest()
-    if settings.mb is not None and newest >= first:
+    if limits.mb is not None and newest >= first:
         sample = await store.audit.entries(AuditFilter(), after=first - 1, limit=_SAMPLED)
         size = sum(len(record_line(row_of(record))) for record in sample) / max(1, len(sample))
-        end = max(end, newest - int(settings.mb * 1_000_000 / max(1.0, size)))
+        end = max(end, newest - int(limits.mb * 1_000_000 / max(1.0, size)))
     floor = await store.scripts.read(lambda: read_floor(exports))
     # The newest record stays: the chain is continued from it.
     end = min(end, newest - 1, *(() if floor is None else (floor,)))

@@ -19,27 +19,28 @@ import pytest
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from tests.audit.conftest import OpenStore, Receiver, add_entries
 from tests.loaded import forked, loaded_toolpost
-from tests.parts.export.conftest import OpenStore, Receiver, add_entries
 from tests.waiting import until
 from tests.ways import TOOLPOST, server_environment
+from toolpost.audit import exporter as exporting
+from toolpost.audit.destinations import AuditDestination, FileDestination, OtlpLogs, Webhook, sign
+from toolpost.audit.exporter import AuditExporter
+from toolpost.audit.file import append_records, last_record, row_of_line
+from toolpost.audit.spec import ExportSpec
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
 from toolpost.metrics import Counter
 from toolpost.net.network import DIRECT
-from toolpost.parts.export import exporter as exporting
-from toolpost.parts.export.destinations import AuditDestination, FileDestination, OtlpLogs, Webhook, sign
-from toolpost.parts.export.exporter import AuditExporter
-from toolpost.parts.export.settings import EXPORTS, ExportSettings
 from toolpost.settings import load_config
+from toolpost.settings.audit import ExportSettings
 from toolpost.store import Store
-from toolpost.store.audit_file import append_records, last_record, row_of_line
 from toolpost.store.chain import BEGINNING, ChainVerifier
 from toolpost.store.scripts import Script, Statement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 SECRET = b"a secret of the webhook"
-STORED = ExportSettings(kind="webhook", batch=10)
+STORED = ExportSpec(name="siem", kind="webhook", batch=10)
 
 
 def webhook(receiver: Receiver) -> Webhook:
@@ -48,9 +49,9 @@ def webhook(receiver: Receiver) -> Webhook:
 
 @asynccontextmanager
 async def exporting_to(
-    store: Store, destination: AuditDestination, settings: ExportSettings = STORED
+    store: Store, destination: AuditDestination, export: ExportSpec = STORED
 ) -> AsyncIterator[AuditExporter]:
-    exporter = AuditExporter(store, "siem", settings, destination, Counter("failures", "Failures.", label="export"))
+    exporter = AuditExporter(store, export, destination, Counter("failures", "Failures.", label="export"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(exporter.run)
         yield exporter
@@ -101,8 +102,8 @@ def _cursors() -> Script[Any]:
 async def test_one_that_begins_now_leaves_out_what_was_before(open_export_store: OpenStore, receiver: Receiver) -> None:
     async with open_export_store() as store:
         await add_entries(store, 5)
-        settings = ExportSettings(kind="webhook", begin="now")
-        async with exporting_to(store, webhook(receiver), settings):
+        export = ExportSpec(name="siem", kind="webhook", begin="now")
+        async with exporting_to(store, webhook(receiver), export):
             with anyio.fail_after(30):
                 while not await store.scripts.read(_cursors):
                     await anyio.sleep(0.02)
@@ -221,7 +222,7 @@ def _with_base64_ids(body: Any) -> str:
 def test_settings_that_do_not_go_together_are_refused(toml: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(f"[export.siem]\n{toml}\n")
     with pytest.raises(BadConfiguration, match=words):
-        EXPORTS.of(load_config(tmp_path / "toolpost.toml"))
+        load_config(tmp_path / "toolpost.toml")
 
 
 def _has_record(receiver: Receiver, seq: int) -> bool:
@@ -261,13 +262,12 @@ def test_a_secret_may_be_written_as_libraries_for_webhooks_do(monkeypatch: pytes
     settings = ExportSettings(kind="webhook", url="https://x.example", secret="${HOOK}")
     # The example of the specification.
     monkeypatch.setenv("HOOK", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    signed = sign(
-        settings.read_secret("siem", Path()), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
-    )
+    secret = settings.resolve("siem", Path()).secret
+    signed = sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
     monkeypatch.setenv("HOOK", "whsec_not base64 at all")
     with pytest.raises(BadConfiguration, match="is not base64"):
-        settings.read_secret("siem", Path())
+        settings.resolve("siem", Path())
     monkeypatch.setenv("HOOK", SECRET.decode())
 
     assert signed == b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-    assert settings.read_secret("siem", Path()) == SECRET
+    assert settings.resolve("siem", Path()).secret == SECRET

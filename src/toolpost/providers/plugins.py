@@ -1,38 +1,35 @@
-"""Finds, loads, starts and stops plugins. A failed plugin is reported, and the others are served."""
+"""The plugins of one gateway: loaded, started, replaced and stopped. A failed plugin is reported, and the others are served.
+
+`plugin_maker` makes their tools, `plugin_hooks` has their hooks, `plugin_candidates` what is not loaded yet.
+"""
 
 import asyncio
-import inspect
 import logging
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import pluggy
+from anyio import to_thread
 
-from toolpost.authoring import Middleware, Plugin, hookspecs
-from toolpost.authoring.context import PluginServices
+from toolpost.authoring import Plugin
 from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.authoring.plugin import Change
-from toolpost.base.author_code import place_of_error, place_of_function
 from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
 from toolpost.base.nearest import nearest_name
-from toolpost.base.server_name import usable_name
-from toolpost.contracts.contract import DEFAULT_TIMEOUT_S
-from toolpost.contracts.errors import BadConfiguration, PluginFailed, ToolpostError
-from toolpost.fairness import Callers, FairQueue
+from toolpost.contracts.errors import BadConfiguration, PluginFailed
 from toolpost.protocol.rpc import encode
-from toolpost.providers.contract_watch import Mode
+from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.plugin_contents import PluginContents, takes_contexts
+from toolpost.providers.loaded_plugin import LoadedPlugin
+from toolpost.providers.plugin_candidates import PluginCandidate, explain_no_plugin, name_of, name_of_server
+from toolpost.providers.plugin_contents import PluginContents
+from toolpost.providers.plugin_hooks import HookSpecs, PluginHooks, call_step
+from toolpost.providers.plugin_maker import OfferedTools, PluginLimits, PluginMaker
 from toolpost.providers.quarantine import PinnedPlugin
-from toolpost.providers.references import list_plugins, resolve, split_reference
-from toolpost.upstreams.in_process import InProcessServer, find_given_name, find_in_process_server
+from toolpost.upstreams.in_process import InProcessServer, find_in_process_server
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.server_requests import Sampler
 
@@ -41,110 +38,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("toolpost.plugins")
 
-STEP_LIMIT_S = 30.0
 _OTHER_KIND_HINT: Final = "start `toolpost serve --reload` again"
 
-PROBLEMS_LIMIT = 20
-"""How many different problems are kept for each plugin."""
-
-
-@dataclass(kw_only=True)
-class LoadedPlugin:
-    """A plugin and its state."""
-
-    name: str
-    reference: str = ""
-    """What it was loaded by: `package.module:attribute`, or the name of an entry point."""
-    version: str = ""
-    state: str = "healthy"
-    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
-    problems: list[str]
-    provider: FunctionProvider | PinnedPlugin | None = None
-    contents: PluginContents | None = None
-    """Its resources and prompts."""
-    unwatch: Callable[[], None] | None = None
-    """Ends that its changes are followed."""
-    middleware: tuple[Middleware, ...] = ()
-    contracts: Mode | Literal["trusted"] = "trusted"
-    """As that of its candidate."""
-    for_everyone: bool = False
-    """As that of its candidate."""
-
-    def as_object(self) -> JsonObject:
-        tools = len(self.provider.tools) if self.provider else 0
-        report: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
-        if self.contents is not None:
-            resources, prompts = self.contents.counts
-            report |= {"resources": resources} if resources else {}
-            report |= {"prompts": prompts} if prompts else {}
-        return report | ({"problems": self.problems} if self.problems else {})
-
 
 @dataclass(frozen=True, kw_only=True)
-class PluginCandidate:
-    """A plugin that is not loaded yet."""
-
-    name: str
-    load: Callable[[], Any]
-    version: str = ""
-    contracts: Mode | Literal["trusted"] = "trusted"
-    """The definitions of a plugin are as trusted as its code. Where others write them, as the document of an API is, its tools
-    are held to their lock or pin as those of servers are: `observe` reports changes, `enforce` quarantines changed tools."""
-    for_everyone: bool = False
-    """Whether every caller sees it, on every path and in every scope: it must show a caller nothing but its own. Annotations as
-    read-only hold all the same."""
-
-
-@dataclass(frozen=True)
-class HookSpecs:
-    """Hooks that plugins may implement, beside those of the kernel. A part calls them, with `Host.find_hooks`."""
-
-    module: ModuleType
-    """Its functions that are marked with `hookspec`."""
-
-
-def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
-    """Make candidates from references: `package.module:attribute`, `package.module` for a module that is a plugin, or a path."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)) for reference in references]  # type: ignore[misc]
-
-
-def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
-    """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)()) for reference in references]  # type: ignore[misc]
-
-
-MIDDLEWARE_SIGNATURE: Final = "write `async def name(call: CallRequest, proceed: Next) -> CallResult`"
-
-
-def problem_of_middleware(middleware: Any) -> str | None:
-    """Describe why an object is no middleware; None if it may be one."""
-    if not callable(middleware):
-        return "is not a function"
-    if not inspect.iscoroutinefunction(middleware) and not inspect.iscoroutinefunction(type(middleware).__call__):
-        return "is not an `async def`"
-    try:
-        inspect.signature(middleware).bind(object(), object())
-    except TypeError:
-        return "does not take a call and what comes next"
-    return None
-
-
-def find_installed() -> list[PluginCandidate]:
-    """Find the plugins that installed packages declare under the entry point group `toolpost`."""
-    return [
-        PluginCandidate(name=point.name, load=point.load, version=point.dist.version if point.dist else "")
-        for point in sorted(entry_points(group=hookspecs.ENTRY_POINT_GROUP))
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Implementation:
+class HookImplementation:
     """The implementation of a hook by one plugin."""
 
-    plugin: LoadedPlugin
+    plugin: str
+    """The name of the plugin."""
     function: Callable[..., Any]
     takes: tuple[str, ...]
     """The names of its parameters; a hook may offer more."""
+    degrade: Callable[[str, BaseException], None]
+    """Records a problem of the plugin, which is served all the same."""
 
 
 class Plugins:
@@ -153,27 +60,27 @@ class Plugins:
     def __init__(
         self,
         *,
-        default_timeout_s: float = DEFAULT_TIMEOUT_S,
-        threads: int = 40,
-        callers: Callers | None = None,
+        limits: PluginLimits = PluginLimits(),  # noqa: B008 (it is frozen)
         chosen: Sequence[str] = (),
         tags: Mapping[str, Iterable[str]] = MappingProxyType({}),
         notify: Callable[[Notification], None] = lambda _: None,
         on_change: Callable[[Collection[str]], None] = lambda _: None,
         find_sampler: Callable[[], Sampler | None] = lambda: None,
     ) -> None:
-        """Take limits for all tools; `chosen` are plugins that are served alone, whose tools have no prefix.
+        """`chosen` are plugins that are served alone, whose tools have no prefix; `tags` are those of plugins, by name.
 
-        `tags` are those of plugins, by name. `notify` sends notifications to clients; `on_change` is called with the name of a
-        plugin whose tools have changed. `find_sampler` is asked, when a plugin is loaded, for what answers sampling for plugins
-        whose client does not.
+        `notify` sends notifications to clients; `on_change` is called with the name of a plugin whose tools have changed.
+        `find_sampler` is asked, when a plugin is loaded, for what answers sampling for plugins whose client does not.
         """
         self._tags = tags
         self._notify = notify
         self._on_change = on_change
-        self._find_sampler = find_sampler
-        self._holder: WatchedTools | None = None
         self._chosen = chosen
+        self._hooks = PluginHooks()
+        self._maker = PluginMaker(
+            self._hooks, limits, is_bare=bool(chosen), tags=tags, notify=notify, find_sampler=find_sampler
+        )
+        self._holder: WatchedTools | None = None
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
         self.servers: dict[str, InProcessServer] = {}
@@ -184,11 +91,6 @@ class Plugins:
         self._contents: dict[str, PluginContents] | None = None
         """What `contents` returned last; None after a change."""
         self._configured: list[NamedMiddleware] = []
-        self._manager = pluggy.PluginManager("toolpost")
-        self._manager.add_hookspecs(hookspecs)
-        self._default_timeout_s = default_timeout_s
-        # The limit on calls in flight already limits how many wait here.
-        self._threads = FairQueue("synchronous tools", callers or Callers(), at_once=threads, waiting=sys.maxsize)
 
     @property
     def providers(self) -> list[FunctionProvider | PinnedPlugin]:
@@ -209,35 +111,17 @@ class Plugins:
 
     def all_middleware(self, of_parts: Sequence[NamedMiddleware] = ()) -> list[NamedMiddleware]:
         """Return the middleware of users, the outermost first: the configured ones, those of parts, those of plugins."""
-        return [*self._configured, *of_parts] + [
-            NamedMiddleware(f"{plugin.name}:{getattr(function, '__name__', type(function).__name__)}", function)
+        of_plugins = [
+            named
             for plugin in self.plugins
-            if plugin.state in ("healthy", "degraded")
-            for function in plugin.middleware
+            if plugin.is_served
+            for named in name_middleware(plugin.middleware, prefix=f"{plugin.name}:")
         ]
+        return [*self._configured, *of_parts, *of_plugins]
 
-    def load_middleware(self, references: Iterable[str]) -> None:
-        """Load middleware by `package.module:function`; raise `BadConfiguration` if one is missing.
-
-        A plugin that cannot be loaded is left out. Middleware may restrict what callers can do, so nothing is served without it.
-        """
-        for reference in references:
-            try:
-                found = resolve(reference)
-            except Exception as error:
-                raise BadConfiguration(
-                    f"middleware.load: `{reference}` cannot be loaded: {type(error).__name__}: {error}",
-                    hint="write package.module:function, of a module beside the configuration or an installed one",
-                ) from error
-            if problem := problem_of_middleware(found):
-                raise BadConfiguration(f"middleware.load: `{reference}` {problem}.", hint=MIDDLEWARE_SIGNATURE)
-            self._configured.append(NamedMiddleware(reference, found))
-
-    def add_middleware(self, middleware: Iterable[Middleware]) -> None:
-        """Take middleware that a program gives, inside what was added or loaded before."""
-        self._configured += [
-            NamedMiddleware(getattr(function, "__name__", type(function).__name__), function) for function in middleware
-        ]
+    def add_middleware(self, middleware: Iterable[NamedMiddleware]) -> None:
+        """Take middleware of the configuration or a program, inside what was added before."""
+        self._configured += middleware
 
     def serves(self, name: str) -> bool:
         """Whether a plugin of this name was loaded, and has tools."""
@@ -246,26 +130,25 @@ class Plugins:
     @property
     def companions(self) -> frozenset[str]:
         """Names of the plugins that every caller sees; not of other plugins that were loaded under such a name."""
-        return frozenset(
-            plugin.name for plugin in self.plugins if plugin.for_everyone and plugin.state in ("healthy", "degraded")
-        )
+        return frozenset(plugin.name for plugin in self.plugins if plugin.for_everyone and plugin.is_served)
 
     def load(self, candidate: PluginCandidate, *, disabled: Sequence[str] = ()) -> None:
         """Load one plugin, unless it is disabled; a failure is recorded on it, and not raised."""
-        loaded = _unloaded(candidate)
+        loaded = LoadedPlugin.of(candidate)
         self.plugins.append(loaded)
         try:
             found = candidate.load()
             server = find_in_process_server(found)
-            loaded.name = _name_of(found, candidate) if server is None else _name_of_server(found, candidate)
+            loaded.name = name_of(found, candidate) if server is None else name_of_server(found, candidate)
             if loaded.name in disabled or (self._chosen and loaded.name not in self._chosen):
                 loaded.state = "disabled"
             elif server is not None:
                 self._add_server(loaded, server)
             else:
-                self._register(found, loaded)
+                self._finish(found, loaded, self._maker.make_tools(loaded, self._begin(found, loaded)))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
-            self._fail(loaded, "could not be loaded", error)
+            loaded.fail("could not be loaded", error)
+            self._contents = None
 
     def keep_chosen(self) -> None:
         """Drop all plugins but the chosen ones, if some are chosen.
@@ -307,26 +190,16 @@ class Plugins:
 
     def add_hooks(self, hooks: HookSpecs) -> None:
         """Let plugins implement these hooks; before plugins are loaded."""
-        self._manager.add_hookspecs(hooks.module)
+        self._hooks.add(hooks)
 
-    def implementations(self, hook: str) -> list[Implementation]:
+    def implementations(self, hook: str) -> list[HookImplementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
-        by_name = {plugin.name: plugin for plugin in self.plugins if plugin.state in ("healthy", "degraded")}
-        found = reversed(getattr(self._manager.hook, hook).get_hookimpls())
+        by_name = {plugin.name: plugin for plugin in self.plugins if plugin.is_served}
         return [
-            Implementation(plugin=by_name[impl.plugin_name], function=impl.function, takes=tuple(impl.argnames))
-            for impl in found
-            if impl.plugin_name in by_name
+            HookImplementation(plugin=name, function=function, takes=takes, degrade=by_name[name].degrade)
+            for name, function, takes in self._hooks.list_implementations(hook)
+            if name in by_name
         ]
-
-    def degrade(self, plugin: LoadedPlugin, what: str, error: BaseException) -> None:
-        """Record a problem of a plugin that is served all the same."""
-        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
-        problem = f"plugin `{plugin.name}` {what}: {why}"
-        if plugin.state == "healthy":
-            plugin.state = "degraded"
-        if problem not in plugin.problems and len(plugin.problems) < PROBLEMS_LIMIT:
-            plugin.problems.append(problem)
 
     @asynccontextmanager
     async def open_started(self) -> AsyncIterator[None]:
@@ -372,7 +245,7 @@ class Plugins:
         """
         found = candidate.load()
         if apply_servers is not None and (server := find_in_process_server(found)) is not None:
-            name = _name_of_server(found, candidate)
+            name = name_of_server(found, candidate)
             await self._replace_server(candidate.name, name, server, apply_servers)
             return name
         if candidate.name in self._server_names:
@@ -381,28 +254,32 @@ class Plugins:
 
     async def _replace_plugin(self, candidate: PluginCandidate, found: Any) -> LoadedPlugin:
         index = next((i for i, plugin in enumerate(self.plugins) if plugin.reference == candidate.name), None)
-        old = self.plugins[index] if index is not None else _unloaded(candidate)
-        new = _unloaded(candidate)
-        new.name = _name_of(found, candidate)
+        old = self.plugins[index] if index is not None else LoadedPlugin.of(candidate)
+        new = LoadedPlugin.of(candidate)
+        new.name = name_of(found, candidate)
         stop_old: Callable[[], Any] = lambda: None  # noqa: E731 (one that did not load has nothing to stop)
-        old_object = self._manager.get_plugin(old.name) if index is not None else None
+        old_object = self._hooks.find(old.name) if index is not None else None
         if old_object is not None:
-            stop_old = self._hook(old, "toolpost_stop")
-            self._manager.unregister(name=old.name)
+            stop_old = self._hooks.hook_of(old.name, "toolpost_stop")
+            self._hooks.remove(old.name)
         try:
-            self._register(found, new)
+            offered = self._begin(found, new)
+            # In a thread: the document of an API decides how many tools there are, and 20,000 take seconds.
+            provider = await to_thread.run_sync(self._maker.make_tools, new, offered)
+            self._finish(found, new, provider)
+            if isinstance(found, Plugin) and [*found.toolpost_tools()] != offered.tools:
+                provider.replace(found.toolpost_tools())  # What it has added or removed in the meantime.
             if new.problems:
                 raise PluginFailed("; ".join(new.problems))
-            with anyio.fail_after(STEP_LIMIT_S):
-                await _call_step(self._hook(new, "toolpost_start"))
+            await call_step(self._hooks.hook_of(new.name, "toolpost_start"))
             await self._hold(new)
         except BaseException:
             if new.unwatch is not None:
                 new.unwatch()
-            if self._manager.get_plugin(new.name) is found:
-                self._manager.unregister(name=new.name)
+            if self._hooks.find(new.name) is found:
+                self._hooks.remove(new.name)
             if old_object is not None:
-                self._manager.register(old_object, old.name)
+                self._hooks.restore(old.name, old_object)
             raise
         if index is None:
             self.plugins.append(new)
@@ -416,9 +293,9 @@ class Plugins:
         for old in [plugin for plugin in self.plugins if plugin.reference == reference]:
             self.plugins.remove(old)
             stop: Callable[[], Any] = lambda: None  # noqa: E731 (one that did not load has nothing to stop)
-            if old.provider is not None and self._manager.has_plugin(old.name):
-                stop = self._hook(old, "toolpost_stop")
-                self._manager.unregister(name=old.name)
+            if old.provider is not None and self._hooks.find(old.name) is not None:
+                stop = self._hooks.hook_of(old.name, "toolpost_stop")
+                self._hooks.remove(old.name)
             if self._holder is not None:
                 self._holder.release(old.name)
             await self._retire(old, None, stop)
@@ -433,8 +310,7 @@ class Plugins:
         self._started = [plugin for plugin in self._started if plugin is not old] + ([new] if new is not None else [])
         if was_started:
             try:
-                with anyio.fail_after(STEP_LIMIT_S):
-                    await _call_step(stop)
+                await call_step(stop)
             except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
                 event(_log, logging.ERROR, "plugin could not be stopped", plugin=old.name, exception=error)
 
@@ -472,7 +348,7 @@ class Plugins:
         """Keep what went wrong with something that would have brought plugins, to be shown among them."""
         loaded = LoadedPlugin(name=name, problems=[])
         self.plugins.append(loaded)
-        self._fail(loaded, what, error)
+        loaded.fail(what, error)
 
     def _add_server(self, loaded: LoadedPlugin, server: InProcessServer) -> None:
         others = {plugin.name for plugin in self.plugins if plugin is not loaded}
@@ -493,72 +369,24 @@ class Plugins:
         """Return the tags that are configured for a plugin."""
         return frozenset(self._tags.get(name, ()))
 
-    def _register(self, found: Any, loaded: LoadedPlugin) -> None:
+    def _begin(self, found: Any, loaded: LoadedPlugin) -> OfferedTools:
+        """Register a plugin and call its hooks; raises `PluginFailed` for what is none, or for a name that is taken."""
         loaded.version = getattr(found, "version", "") or getattr(found, "__version__", "") or loaded.version
-        if self._manager.has_plugin(loaded.name) or loaded.name in self.servers:
+        if self._hooks.find(loaded.name) is not None or loaded.name in self.servers:
             raise PluginFailed(self._explain_taken(loaded.name, loaded.reference))
-        self._manager.register(found, loaded.name)
-        if inspect.isclass(found) or not self._manager.get_hookcallers(found):
-            self._manager.unregister(name=loaded.name)
-            raise PluginFailed(_explain_no_plugin(found, loaded.reference))
-        self._check_hooks(found)
-        tools = list(self._hook(loaded, "toolpost_tools")() or ())
-        loaded.middleware = tuple(self._hook(loaded, "toolpost_middleware")() or ())
-        for function in loaded.middleware:
-            if problem := problem_of_middleware(function):
-                raise PluginFailed(f"middleware {function!r} {problem}", hint=MIDDLEWARE_SIGNATURE)
-        services = PluginServices(
-            plugin=loaded.name,
-            notify=self._notify,
-            tags=self.tags_of(loaded.name),
-            sampler=self._find_sampler(),
-        )
-        loaded.contents = PluginContents(
-            loaded.name,
-            resources=self._hook(loaded, "toolpost_resources")() or (),
-            prompts=self._hook(loaded, "toolpost_prompts")() or (),
-            services=services,
-            default_timeout_s=self._default_timeout_s,
-            threads=self._threads,
-            has_logging=takes_contexts(tools),
-            is_bare=bool(self._chosen),
-        )
-        loaded.provider = provider = FunctionProvider(
-            loaded.name,
-            tools,
-            version=loaded.version,
-            # A module may have anything under that name.
-            description=description if isinstance(description := getattr(found, "description", ""), str) else "",
-            default_timeout_s=self._default_timeout_s,
-            threads=self._threads,
-            bare=bool(self._chosen),
-            services=services,
-        )
+        if not self._hooks.register(loaded.name, found):
+            raise PluginFailed(explain_no_plugin(found, loaded.reference))
+        self._hooks.check(found)
+        return self._maker.read(found, loaded)
+
+    def _finish(self, found: Any, loaded: LoadedPlugin, provider: FunctionProvider) -> None:
+        loaded.provider = provider
         self._contents = None
+        loaded.refuse_tools(provider)
         if isinstance(found, Plugin):
-            self._follow(found, loaded, provider, services)
-        for refusal, tool in zip(provider.refused, provider.refused_tools, strict=True):
-            loaded.state = "degraded"
-            place = place_of_function(tool.function)
-            reason = f"{refusal.message} ({place})" if place else refusal.message
-            loaded.problems.append(reason)
-            event(_log, logging.ERROR, "tool refused", plugin=loaded.name, reason=reason)
+            self._follow(found, loaded, provider)
 
-    def _check_hooks(self, found: Any) -> None:
-        known = [name for name, caller in vars(self._manager.hook).items() if getattr(caller, "spec", None) is not None]
-        for caller in self._manager.get_hookcallers(found) or ():
-            mine = next(each for each in caller.get_hookimpls() if each.plugin is found)
-            if caller.has_spec() or mine.optionalhook:
-                continue
-            near = nearest_name(caller.name, known)
-            raise PluginFailed(
-                f"unknown hook `{caller.name}`",
-                hint=f"did you mean `{near}`?" if near else f"known: {', '.join(sorted(known))}",
-            )
-
-    def _follow(
-        self, plugin: Plugin, loaded: LoadedPlugin, provider: FunctionProvider, services: PluginServices
-    ) -> None:
+    def _follow(self, plugin: Plugin, loaded: LoadedPlugin, provider: FunctionProvider) -> None:
         """Serve what a plugin adds and removes from now on, and notify clients."""
         changed = {"resources": RESOURCES_CHANGED, "prompts": PROMPTS_CHANGED, "updated": RESOURCE_UPDATED}
 
@@ -575,7 +403,7 @@ class Plugins:
                 key="",
                 method=changed[change],
                 params=encode({"uri": uri}) if uri else b"{}",
-                tags=services.tags,
+                tags=self.tags_of(loaded.name),
             )
             self._call_on_loop(lambda: self._notify(notification))
 
@@ -588,68 +416,11 @@ class Plugins:
         else:
             self._loop.call_soon_threadsafe(function)
 
-    def _hook(self, plugin: LoadedPlugin, name: str) -> Callable[[], Any]:
-        """Return one plugin's implementation of a hook. Not called through pluggy: the failure of one must not affect others."""
-        registered = self._manager.get_plugin(plugin.name)
-        is_implemented = self._manager.parse_hookimpl_opts(registered, name) is not None
-        return getattr(registered, name) if is_implemented else lambda: None
-
     async def _run_hook(self, plugin: LoadedPlugin, step: str, failure: str) -> bool:
         try:
-            with anyio.fail_after(STEP_LIMIT_S):
-                await _call_step(self._hook(plugin, step))
+            await call_step(self._hooks.hook_of(plugin.name, step))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
-            self._fail(plugin, failure, error)
+            plugin.fail(failure, error)
+            self._contents = None
             return False
         return True
-
-    def _fail(self, plugin: LoadedPlugin, what: str, error: Exception) -> None:
-        plugin.state = "failed"
-        self._contents = None
-        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
-        if (place := place_of_error(error)) is not None:
-            why = f"{why} ({place})"
-        if isinstance(error, ToolpostError) and error.hint:
-            why = f"{why.rstrip('.')}; {error.hint}"
-        plugin.problems.append(f"plugin `{plugin.name}` {what}: {why}")
-        event(_log, logging.ERROR, f"plugin {what}", plugin=plugin.name, reason=why, exception=error)
-
-
-def _unloaded(candidate: PluginCandidate) -> LoadedPlugin:
-    return LoadedPlugin(
-        name=candidate.name,
-        reference=candidate.name,
-        version=candidate.version,
-        contracts=candidate.contracts,
-        for_everyone=candidate.for_everyone,
-        problems=[],
-    )
-
-
-async def _call_step(step: Callable[[], Any]) -> None:
-    pending = step()
-    if inspect.isawaitable(pending):
-        await pending
-
-
-def _explain_no_plugin(found: Any, reference: str) -> str:
-    """Say what a reference leads to that is not a plugin, and what was probably meant."""
-    if inspect.ismodule(found):
-        meant = " or ".join(f"`{reference}:{name}`" for name in list_plugins(found))
-        return "the module is no plugin" + (f"; did you mean {meant}?" if meant else " and has none in it")
-    if inspect.isclass(found):
-        return f"`{reference}` is a class; name an object of it: `plugin = {found.__name__}()`"
-    return f"`{reference}` is neither a plugin nor a server, but of the type `{type(found).__name__}`"
-
-
-def _name_of(found: Any, candidate: PluginCandidate) -> str:
-    """Return the plugin's own name, else the last part of its reference."""
-    if isinstance(found, Plugin):
-        return found.name
-    module, attribute = split_reference(candidate.name)
-    return (attribute or module).rsplit(".", 1)[-1]
-
-
-def _name_of_server(found: Any, candidate: PluginCandidate) -> str:
-    """Return the name of a server object as a prefix of tools; of one without a name, the name of its module."""
-    return usable_name(find_given_name(found) or split_reference(candidate.name)[0].rsplit(".", 1)[-1])

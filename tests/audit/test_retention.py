@@ -1,27 +1,28 @@
 """Old records are removed in sealed segments: what is left, and what was archived, stays verifiable."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.parts.export.conftest import OpenStore, Receiver, add_entries
-from tests.parts.export.test_export import exporting_to, webhook
+from tests.audit.conftest import OpenStore, Receiver, add_entries
+from tests.audit.test_export import exporting_to, webhook
 from tests.waiting import until
-from toolpost.parts.export import PART, retention
-from toolpost.parts.export.exporter import read_floor
-from toolpost.parts.export.retention import apply_retention
-from toolpost.parts.export.settings import RetentionSettings
-from toolpost.store import AuditFilter, Store, open_part_store
-from toolpost.store.audit_file import find_archive_break
+from toolpost.audit import AuditFilter, retention
+from toolpost.audit.archive import find_archive_break
+from toolpost.audit.exporter import read_floor
+from toolpost.audit.retention import apply_retention
+from toolpost.audit.spec import RetentionLimits
+from toolpost.store import Store, open_store
 from toolpost.store.copying import copy_store
 from toolpost.store.scripts import Script, Statement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
 NEW = "2999-01-01T00:00:00.000Z"
-DAY = RetentionSettings(days=1)
+DAY = RetentionLimits(days=1)
 
 
 async def seqs(store: Store) -> list[int]:
@@ -36,7 +37,7 @@ async def test_old_records_are_sealed_archived_and_removed(
         await add_entries(store, 10)
         await add_entries(store, 3, at=NEW)
         before = await store.audit.verify()
-        assert await apply_retention(store, DAY, (), tmp_path / "archive") == 10
+        assert await apply_retention(store, replace(DAY, archive=tmp_path / "archive"), ()) == 10
         assert await seqs(store) == [11, 12, 13]
         after = await store.audit.verify()
         assert after.is_intact
@@ -47,7 +48,7 @@ async def test_old_records_are_sealed_archived_and_removed(
             assert find_archive_break(tmp_path / "archive", segment) is None
         await add_entries(store, 1, at=NEW)
         assert (await store.audit.verify()).checked == 14
-        assert await apply_retention(store, DAY, (), None) == 0
+        assert await apply_retention(store, DAY, ()) == 0
 
         archived = min((tmp_path / "archive").iterdir())
         lines = gzip.decompress(archived.read_bytes()).replace(b'"caller":"ada"', b'"caller":"eve"')
@@ -60,11 +61,11 @@ async def test_old_records_are_sealed_archived_and_removed(
 async def test_the_newest_stays_and_a_size_is_kept(open_export_store: OpenStore) -> None:
     async with open_export_store() as store:
         await add_entries(store, 40)
-        await apply_retention(store, RetentionSettings(mb=0.01), (), None)
+        await apply_retention(store, RetentionLimits(mb=0.01), ())
         left = await seqs(store)
         assert 5 < len(left) < 30
         assert left[-1] == 40
-        await apply_retention(store, DAY, (), None)
+        await apply_retention(store, DAY, ())
         assert await seqs(store) == [40]
         assert (await store.audit.verify()).is_intact
 
@@ -72,14 +73,14 @@ async def test_the_newest_stays_and_a_size_is_kept(open_export_store: OpenStore)
 async def test_what_was_not_delivered_stays(open_export_store: OpenStore, receiver: Receiver) -> None:
     async with open_export_store() as store:
         await add_entries(store, 6)
-        assert await apply_retention(store, DAY, ("siem",), None) == 0
+        assert await apply_retention(store, DAY, ("siem",)) == 0
         async with exporting_to(store, webhook(receiver)):
             with anyio.fail_after(30):
                 # What was received is noted a moment later.
                 while await store.scripts.run(lambda: read_floor(["siem"])) != 6:
                     await anyio.sleep(0.02)
         await add_entries(store, 3)
-        assert await apply_retention(store, DAY, ("siem",), None) == 6
+        assert await apply_retention(store, DAY, ("siem",)) == 6
         assert await seqs(store) == [7, 8, 9]
         async with exporting_to(store, webhook(receiver)):
             await until(lambda: len(receiver.records) == 9)
@@ -89,7 +90,7 @@ async def test_a_broken_chain_is_evidence_and_stays(open_export_store: OpenStore
     async with open_export_store() as store:
         await add_entries(store, 5)
         await store.scripts.run(_break_segments)
-        assert await apply_retention(store, DAY, (), None) == 0
+        assert await apply_retention(store, DAY, ()) == 0
         assert await seqs(store) == [1, 2, 3, 4, 5]
         verdict = await store.audit.verify()
         assert not verdict.is_intact
@@ -116,10 +117,10 @@ async def test_only_what_is_sealed_can_be_deleted(open_export_store: OpenStore) 
 
 async def test_a_store_with_sealed_segments_is_copied(open_export_store: OpenStore, tmp_path: Path) -> None:
     copy = f"sqlite:{tmp_path / 'copy.db'}"
-    async with open_export_store() as source, open_part_store(copy, "export", PART.migrations) as target:
+    async with open_export_store() as source, open_store(copy) as target:
         await add_entries(source, 6)
         await add_entries(source, 2, at=NEW)
-        await apply_retention(source, DAY, (), None)
+        await apply_retention(source, DAY, ())
         for written in (8, 0):  # the second time there is nothing to do
             copied = await copy_store(source, target, progress=lambda *_: None)
             assert copied.written["audit"] == written - (6 if written else 0)

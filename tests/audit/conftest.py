@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.postgres import Postgres
+from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
-from toolpost.parts.export import PART
-from toolpost.store import AuditEntry, Store, open_part_store
+from toolpost.store import Store, open_store
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 
@@ -36,8 +36,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_export_store(url: str) -> OpenStore:
-    """Open the store with the part's table; several of them are several gateways."""
-    return lambda: open_part_store(url, PART.name, PART.migrations)
+    """Open the store; several of them are several gateways."""
+    return lambda: open_store(url)
 
 
 _numbers = itertools.count(1)

@@ -11,14 +11,7 @@ ALTER INDEX deferred_calls_caller RENAME TO mcp_tasks_caller;
 -- Of a table that was made under another name.
 ALTER INDEX IF EXISTS approval_peers_new_pkey RENAME TO approval_peers_pkey;
 
--- A store that no gateway has opened has neither of these.
-CREATE TABLE IF NOT EXISTS export_cursors (
-    name       TEXT PRIMARY KEY,
-    seq        BIGINT NOT NULL,
-    hash       TEXT NOT NULL,
-    holder     TEXT,
-    held_until DOUBLE PRECISION NOT NULL
-);
+-- A store that no gateway has opened does not have it.
 CREATE TABLE IF NOT EXISTS part_migrations (
     part       TEXT NOT NULL,
     number     BIGINT NOT NULL,

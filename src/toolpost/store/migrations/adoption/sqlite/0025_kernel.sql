@@ -9,14 +9,7 @@ CREATE INDEX mcp_tasks_working ON mcp_tasks (owned_until) WHERE status = 'workin
 CREATE INDEX mcp_tasks_expiry ON mcp_tasks (expires_at);
 CREATE INDEX mcp_tasks_caller ON mcp_tasks (caller);
 
--- A store that no gateway has opened has neither of these.
-CREATE TABLE IF NOT EXISTS export_cursors (
-    name       TEXT PRIMARY KEY,
-    seq        INTEGER NOT NULL,
-    hash       TEXT NOT NULL,
-    holder     TEXT,
-    held_until REAL NOT NULL
-);
+-- A store that no gateway has opened does not have it.
 CREATE TABLE IF NOT EXISTS part_migrations (part, number, name, digest, applied_at);
 
 -- With the types of columns that other tables have.

@@ -1,23 +1,24 @@
-"""Records of the audit as files: JSON lines that are appended to, and archives of sealed segments.
+"""Records of the audit as JSON lines, and a file of them that is appended to.
 
 A line has the format of `toolpost audit --json`. Its fields are in the order in which they are hashed, so that a file can be
 verified without the store.
 """
 
-import gzip
 import os
-from collections.abc import Iterable, Sequence
-from hashlib import sha256
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import anyio.to_thread
 import msgspec
 
-from toolpost.base.ids import Digest
 from toolpost.base.state_folder import make_folder
-from toolpost.store.audit_values import AuditRecord
-from toolpost.store.chain import COLUMNS, ChainVerifier, Row
-from toolpost.store.segments import AuditSegment
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.store.audit import AuditLog
+from toolpost.store.audit_values import AuditFilter, AuditRecord
+from toolpost.store.chain import COLUMNS, Row
+
+_BATCH: Final = 1_000
 
 _TAIL_BYTES: Final = 1024 * 1024
 """Longer than the line of any record."""
@@ -89,48 +90,21 @@ def _last_seq(tail: bytes) -> int:
 _FOREIGN: Final = "it holds something else than records of an audit; name another file"
 
 
-def digest_lines(lines: Iterable[bytes]) -> Digest:
-    """Return the digest of the lines of a segment."""
-    found = sha256()
-    for line in lines:
-        found.update(line)
-    return Digest("sha256:" + found.hexdigest())
+async def append_log(path: Path, log: AuditLog) -> tuple[int, int]:
+    """Append what the file does not have yet; returns how many entries were added, and the seq of the last.
 
-
-def archive_name(segment: AuditSegment) -> str:
-    return f"audit-{segment.first:012}-{segment.last:012}.jsonl.gz"
-
-
-def write_archive(folder: Path, segment: AuditSegment, lines: Sequence[bytes]) -> Path:
-    """Write the lines of a segment into a file of its own, whole or not at all. Raises `OSError`."""
-    make_folder(folder, mode=0o700)
-    path = folder / archive_name(segment)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        # Without a time stamp, so that the same records make the same file.
-        with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-            packed.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    return path
-
-
-def find_archive_break(folder: Path, segment: AuditSegment) -> str | None:
-    """Return what is wrong with the archive of a segment, None if it is as it was written or is not there."""
-    path = folder / archive_name(segment)
-    if not path.exists():
-        return None
-    verifier = ChainVerifier(segment.first - 1, segment.previous)
-    digest = sha256()
+    Raises `BadConfiguration` if the file cannot be written, or would have a gap.
+    """
     try:
-        with gzip.open(path, "rb") as file:
-            for line in file:
-                digest.update(line)
-                if (verdict := verifier.check_rows([row_of_line(line)])) is not None:
-                    return f"{path.name}: entry {verdict.broken_seq}: {verdict.reason}"
-    except (OSError, EOFError, ValueError) as error:
-        return f"{path.name}: {error}"
-    if (verifier.seq, verifier.hash) != (segment.last, segment.hash) or digest.hexdigest() != segment.digest[7:]:
-        return f"{path.name}: it is not what was sealed"
-    return None
+        last, added = last_record(path), 0
+        while records := await log.entries(AuditFilter(), after=last, limit=_BATCH):
+            if last and records[0].seq != last + 1:
+                raise BadConfiguration(
+                    f"Entries {last + 1} to {records[0].seq - 1} were sealed and removed: {path} would have a gap.",
+                    hint="name another file; audit.archive keeps what is removed",
+                )
+            added += await anyio.to_thread.run_sync(append_records, path, records)
+            last = records[-1].seq
+    except OSError as error:
+        raise BadConfiguration(f"{path}: {error.strerror or error}.") from error
+    return added, last

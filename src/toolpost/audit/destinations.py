@@ -17,12 +17,14 @@ from typing import Any, Final, Protocol
 import anyio.to_thread
 import msgspec
 
-from toolpost import __version__
-from toolpost.base import conceal_known, event
-from toolpost.net import HttpClient, HttpFailed, Network, Response
-from toolpost.parts.export.settings import ExportSettings
-from toolpost.store import AuditRecord
-from toolpost.store.audit_file import append_records, record_line, row_of
+from toolpost.audit.file import append_records, record_line, row_of
+from toolpost.audit.spec import ExportSpec
+from toolpost.base.events import event
+from toolpost.base.redaction import conceal_known
+from toolpost.base.version import __version__
+from toolpost.net.client import HttpClient, HttpFailed, Response
+from toolpost.net.network import Network
+from toolpost.store.audit_values import AuditRecord
 
 TIMEOUT_S: Final = 15.0
 _log = logging.getLogger("toolpost.export")
@@ -47,14 +49,15 @@ class AuditDestination(Protocol):
     async def aclose(self) -> None: ...
 
 
-def open_destination(name: str, export: ExportSettings, *, project: Path, network: Network) -> AuditDestination:
-    """Make the destination that is configured; raises `BadConfiguration`."""
-    if export.kind == "file":
-        return FileDestination(project / export.path)
-    headers = export.read_headers(name, project)
-    if export.kind == "webhook":
-        return Webhook(export.url, secret=export.read_secret(name, project), headers=headers, network=network)
-    return OtlpLogs(export.url, headers=headers, network=network)
+def open_destination(export: ExportSpec, *, network: Network) -> AuditDestination:
+    """Make the destination that is configured."""
+    match export.kind:
+        case "file":
+            return FileDestination(export.path)
+        case "webhook":
+            return Webhook(export.url, secret=export.secret, headers=export.headers, network=network)
+        case "otlp":
+            return OtlpLogs(export.url, headers=export.headers, network=network)
 
 
 class FileDestination:

@@ -1,4 +1,4 @@
-"""`[export.NAME]`: where the audit is passed on to. `[retention]`: how much of it is kept."""
+"""`[audit]`: how much of the record is kept. `[export.NAME]`: where it is passed on to."""
 
 import base64
 import binascii
@@ -9,22 +9,61 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from toolpost.base import remember_secrets
-from toolpost.contracts import BadConfiguration
-from toolpost.parts import Section
-from toolpost.settings import ADVANCED, SECRET, read_secret
+from toolpost.audit.spec import ExportKind, ExportSpec, RetentionLimits
+from toolpost.base.redaction import remember_secrets
+from toolpost.contracts.errors import BadConfiguration
+from toolpost.settings.marks import ADVANCED, SECRET
+from toolpost.settings.variables import read_secret
 
 _STANDARD: Final = "whsec_"
 
-Kind = Literal["file", "webhook", "otlp"]
 ExportName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
+
+
+class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The record of calls: how much of it is kept, and contents of calls that are kept for review."""
+
+    days: Annotated[
+        Annotated[float, Meta(gt=0, le=36_500)] | None, Meta(description="remove entries that are older")
+    ] = None
+    mb: Annotated[
+        Annotated[float, Meta(gt=0, le=1_000_000)] | None,
+        Meta(description="remove the oldest entries beyond so many megabytes, as JSON", extra=ADVANCED),
+    ] = None
+    archive: Annotated[
+        str | None,
+        Meta(
+            description="folder for what is removed, relative to the project; without one it is not kept",
+            extra=ADVANCED,
+        ),
+    ] = None
+
+    sample: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="part of all calls whose arguments and results are kept for review, selected verifiably at random",
+            extra=ADVANCED,
+        ),
+    ] = 0.0
+    keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept", extra=ADVANCED)] = 30.0
+    keep: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="how many of them are kept; the oldest go first", extra=ADVANCED)
+    ] = 10_000
+
+    def resolve_retention(self, project: Path) -> RetentionLimits:
+        """Return the limits, with an absolute archive."""
+        return RetentionLimits(
+            days=self.days, mb=self.mb, archive=project / self.archive if self.archive is not None else None
+        )
 
 
 class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A destination of the audit."""
 
     kind: Annotated[
-        Kind, Meta(description="JSON lines in a file, a signed webhook, or log records by OTLP over HTTP")
+        ExportKind, Meta(description="JSON lines in a file, a signed webhook, or log records by OTLP over HTTP")
     ] = "file"
     path: Annotated[str, Meta(description="the file, relative to the project")] = ""
     url: Annotated[
@@ -43,8 +82,21 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "first"
     batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most", extra=ADVANCED)] = 500
 
-    def read_secret(self, name: str, project: Path) -> bytes:
-        """Read the key of the webhook's signatures; raises `BadConfiguration` if it is not set.
+    def resolve(self, name: str, project: Path) -> ExportSpec:
+        """Return the destination with its secrets; raises `BadConfiguration` for one that is missing."""
+        return ExportSpec(
+            name=name,
+            kind=self.kind,
+            path=project / self.path,
+            url=self.url,
+            secret=self._read_secret(name, project) if self.kind == "webhook" else b"",
+            headers=self._read_headers(name, project),
+            begin=self.begin,
+            batch=self.batch,
+        )
+
+    def _read_secret(self, name: str, project: Path) -> bytes:
+        """Read the key of the webhook's signatures.
 
         `whsec_` and base64 is how Standard Webhooks writes a secret, and how its libraries read one; any other is taken as it is.
         """
@@ -66,8 +118,7 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
                 hint=f"as in `echo {_STANDARD}$(openssl rand -base64 32)`",
             ) from error
 
-    def read_headers(self, name: str, project: Path) -> dict[str, str]:
-        """Read the headers of requests; raises `BadConfiguration` for one that is missing."""
+    def _read_headers(self, name: str, project: Path) -> dict[str, str]:
         found = {
             key: read_secret(text, project=project, place=f"export.{name}.headers.{key}")
             for key, text in self.headers.items()
@@ -76,7 +127,8 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return found
 
 
-def _check(name: str, export: ExportSettings) -> None:
+def check_export(name: str, export: ExportSettings) -> None:
+    """Raise `BadConfiguration` for settings that do not go together."""
     place = f"export.{name}"
     if export.kind == "file":
         if not export.path or export.url:
@@ -101,39 +153,3 @@ def _check(name: str, export: ExportSettings) -> None:
             f"{place}: a webhook needs `secret`.",
             hint='requests are signed with it: secret = "${WEBHOOK_SECRET}"',
         )
-
-
-EXPORTS: Final = Section[dict[str, ExportSettings]](
-    name="export",
-    struct=ExportSettings,
-    default={},
-    table=Annotated[dict[ExportName, ExportSettings], Meta(description="where the audit is passed on to, by name")],
-    check_entry=_check,
-)
-
-
-class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much of the audit is kept; without these settings all of it."""
-
-    days: Annotated[
-        Annotated[float, Meta(gt=0, le=36_500)] | None, Meta(description="remove entries that are older")
-    ] = None
-    mb: Annotated[
-        Annotated[float, Meta(gt=0, le=1_000_000)] | None,
-        Meta(description="remove the oldest entries beyond so many megabytes, as JSON", extra=ADVANCED),
-    ] = None
-    archive: Annotated[
-        str | None,
-        Meta(
-            description="folder for what is removed, relative to the project; without one it is not kept",
-            extra=ADVANCED,
-        ),
-    ] = None
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether anything is removed."""
-        return self.days is not None or self.mb is not None
-
-
-RETENTION: Final = Section[RetentionSettings](name="retention", struct=RetentionSettings, default=RetentionSettings())

@@ -13,14 +13,16 @@ from typing import Final
 
 import anyio
 
-from toolpost.base import event
+from toolpost.audit.destinations import AuditDestination, NotDelivered
+from toolpost.audit.spec import ExportSpec
+from toolpost.base.events import event
 from toolpost.base.ids import Digest
-from toolpost.contracts.errors import StoreUnavailable
+from toolpost.contracts import StoreUnavailable
 from toolpost.metrics import Counter
-from toolpost.parts.export.destinations import AuditDestination, NotDelivered
-from toolpost.parts.export.settings import ExportSettings
-from toolpost.store import NOW, AuditFilter, AuditRecord, Script, Statement, Store, change, lock_name, marks
+from toolpost.store.audit_values import AuditFilter, AuditRecord
+from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
+from toolpost.store.scripts import NOW, Script, Statement, change, lock_name, marks
 
 HOLD_S: Final = 20.0
 """How long a gateway may deliver without a sign of life, before another takes over; longer than a request may take."""
@@ -41,14 +43,12 @@ class DeliveryCursor:
 class AuditExporter:
     """Delivers to one destination while `run` runs."""
 
-    def __init__(
-        self, store: Store, name: str, settings: ExportSettings, destination: AuditDestination, failures: Counter
-    ) -> None:
-        self.name = name
+    def __init__(self, store: Store, export: ExportSpec, destination: AuditDestination, failures: Counter) -> None:
+        self.name = export.name
         self.waiting = 0
         """How many records the destination does not have yet, as far as is known."""
         self._store = store
-        self._settings = settings
+        self._export = export
         self._destination = destination
         self._failures = failures
         self._holder = secrets.token_hex(8)
@@ -83,12 +83,12 @@ class AuditExporter:
     async def _hold(self) -> DeliveryCursor | None:
         # Shielded, as all its transactions: to be cancelled in the middle of one costs the store its connection.
         with anyio.CancelScope(shield=True):
-            cursor = await self._store.scripts.run(lambda: hold(self.name, self._holder, self._settings.begin))
+            cursor = await self._store.scripts.run(lambda: hold(self.name, self._holder, self._export.begin))
         return cursor  # noqa: RET504 (mypy takes the scope for one that may swallow the return)
 
     async def _deliver_after(self, cursor: DeliveryCursor) -> DeliveryCursor | None:
         """Deliver the next records, and return the last; None if there are none, or they must not be delivered."""
-        records = await self._store.audit.entries(AuditFilter(), after=cursor.seq, limit=self._settings.batch)
+        records = await self._store.audit.entries(AuditFilter(), after=cursor.seq, limit=self._export.batch)
         if not records:
             self.waiting = 0
             return None

@@ -1,0 +1,100 @@
+"""A plugin that was loaded, or could not be: its state, and its problems."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolpost.authoring import Middleware
+from toolpost.base.author_code import place_of_error, place_of_function
+from toolpost.base.events import event
+from toolpost.base.ids import JsonObject
+from toolpost.contracts.errors import ToolpostError
+from toolpost.providers.contract_watch import Mode
+from toolpost.providers.functions import FunctionProvider
+from toolpost.providers.plugin_candidates import PluginCandidate
+from toolpost.providers.plugin_contents import PluginContents
+from toolpost.providers.quarantine import PinnedPlugin
+
+_log = logging.getLogger("toolpost.plugins")
+
+PROBLEMS_LIMIT: Final = 20
+"""How many different problems are kept for each plugin."""
+
+
+@dataclass(kw_only=True)
+class LoadedPlugin:
+    """A plugin and its state."""
+
+    name: str
+    reference: str = ""
+    """What it was loaded by: `package.module:attribute`, or the name of an entry point."""
+    version: str = ""
+    state: str = "healthy"
+    """`healthy`; `degraded` when some of its tools were refused; `failed` when none of it serves; `disabled`."""
+    problems: list[str]
+    provider: FunctionProvider | PinnedPlugin | None = None
+    contents: PluginContents | None = None
+    """Its resources and prompts."""
+    unwatch: Callable[[], None] | None = None
+    """Ends that its changes are followed."""
+    middleware: tuple[Middleware, ...] = ()
+    contracts: Mode | Literal["trusted"] = "trusted"
+    """As that of its candidate."""
+    for_everyone: bool = False
+    """As that of its candidate."""
+
+    @classmethod
+    def of(cls, candidate: PluginCandidate) -> "LoadedPlugin":
+        """Make a plugin of which nothing is loaded yet."""
+        return cls(
+            name=candidate.name,
+            reference=candidate.name,
+            version=candidate.version,
+            contracts=candidate.contracts,
+            for_everyone=candidate.for_everyone,
+            problems=[],
+        )
+
+    @property
+    def is_served(self) -> bool:
+        """Whether at least some of it serves."""
+        return self.state in ("healthy", "degraded")
+
+    def fail(self, what: str, error: Exception) -> None:
+        """Record and log why nothing of it serves."""
+        self.state = "failed"
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        if (place := place_of_error(error)) is not None:
+            why = f"{why} ({place})"
+        if isinstance(error, ToolpostError) and error.hint:
+            why = f"{why.rstrip('.')}; {error.hint}"
+        self.problems.append(f"plugin `{self.name}` {what}: {why}")
+        event(_log, logging.ERROR, f"plugin {what}", plugin=self.name, reason=why, exception=error)
+
+    def degrade(self, what: str, error: BaseException) -> None:
+        """Record a problem of a plugin that is served all the same."""
+        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
+        problem = f"plugin `{self.name}` {what}: {why}"
+        if self.state == "healthy":
+            self.state = "degraded"
+        if problem not in self.problems and len(self.problems) < PROBLEMS_LIMIT:
+            self.problems.append(problem)
+
+    def refuse_tools(self, provider: FunctionProvider) -> None:
+        """Record and log the tools whose contract was refused."""
+        for refusal, tool in zip(provider.refused, provider.refused_tools, strict=True):
+            self.state = "degraded"
+            place = place_of_function(tool.function)
+            reason = f"{refusal.message} ({place})" if place else refusal.message
+            self.problems.append(reason)
+            event(_log, logging.ERROR, "tool refused", plugin=self.name, reason=reason)
+
+    def as_object(self) -> JsonObject:
+        tools = len(self.provider.tools) if self.provider else 0
+        report: JsonObject = {"state": self.state, "version": self.version, "tools": tools}
+        if self.contents is not None:
+            resources, prompts = self.contents.counts
+            report |= {"resources": resources} if resources else {}
+            report |= {"prompts": prompts} if prompts else {}
+        return report | ({"problems": self.problems} if self.problems else {})
