@@ -156,7 +156,7 @@ def test_calls_come_as_they_end_and_can_be_shared(page: Page, gateway: Gateway, 
     page.get_by_role("link", name="time__current_time").click()
     expect(page.locator("main")).to_contain_text("sha256:")
     steps = page.get_by_role("list", name="Steps of this call").get_by_role("listitem")
-    expect(steps.locator("strong")).to_have_text(["Before the queue", "Queue", "Validation", "Function", "Audit"])
+    expect(steps.locator("strong")).to_have_text(["Before the queue", "Validation", "Function", "Audit"])
     expect(steps.nth(3)).to_contain_text(re.compile(r"\d+(\.\d+)? (µs|ms|s)"))
     expect(page.get_by_text("Trace id")).to_be_visible()
 

@@ -407,7 +407,7 @@ async def test_a_renewal_that_hangs_does_not_delay_a_client_that_begins() -> Non
     server = OAuthServer(ttl_s=1)
     async with serving_oauth(server) as url, opened(url) as (app, client, base):
         await log_in_first(app, base)
-        await anyio.sleep(1.1)
+        await anyio.sleep(1.1)  # the token has expired
         server.token_pause.clear()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(echo, client)

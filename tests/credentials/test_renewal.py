@@ -124,7 +124,7 @@ async def test_a_turn_that_comes_late_is_not_cut_short(tmp_path: Path, monkeypat
         async def hold() -> None:
             async with vault.lease("up", "", NAME, seconds=60):
                 is_held.set()
-                await anyio.sleep(1.5)
+                await anyio.sleep(1.5)  # it is slow on purpose
 
         tasks.start_soon(hold)
         await is_held.wait()

@@ -114,7 +114,7 @@ async def test_one_renews_at_a_time_and_a_killed_one_is_forgotten(url: str, keys
         assert await one.credentials.lease("s", "cyd", "oauth", holder="killed", seconds=1)
         async with second.lease("s", "cyd", "oauth", seconds=30) as early:
             assert not early
-        await anyio.sleep(1.1)
+        await anyio.sleep(1.1)  # the lease has expired
         async with second.lease("s", "cyd", "oauth", seconds=30) as later:
             assert later
             # The late one ends nothing that it does not have.

@@ -102,7 +102,7 @@ async def test_while_a_new_index_is_made_the_one_before_answers(monkeypatch: pyt
     may_go_on.set()
     prepared_by(monkeypatch, lambda _: may_go_on.wait(60))
     async with gateway(hostile(), config=BOTH) as (app, client):
-        await anyio.sleep(0.3)  # what was learnt at the start is indexed
+        await until(lambda: len(app.gateway.catalog) > 1 and app.finder.preparation._is_current())
         before = await ask(client, "echo", sessionId="a")
         may_go_on.clear()
         await client.call_tool("up__change")

@@ -332,12 +332,12 @@ async def test_an_agent_of_an_administrator_is_none(config: Config) -> None:
         await begun(company)
         await company.boss.ask("register_worker", name="b")
         boss = Caller(id=CallerId("boss"), transport="agent", thread=ThreadId("t-1"), is_admin=True)
-        door = company.app.tokens.issue(boss, ())
-        assert door is not None
-        async with client_of(door.url, door.token, STATELESS) as client:
-            agent = Member(client)
-            code = await agent.refused("reset_worker", worker_name="w")
-            own = await agent.ask("reset_worker", worker_name="b")
+        with company.app.tokens.lend(boss, ()) as door:
+            assert door is not None
+            async with client_of(door.url, door.token, STATELESS) as client:
+                agent = Member(client)
+                code = await agent.refused("reset_worker", worker_name="w")
+                own = await agent.ask("reset_worker", worker_name="b")
 
     assert code == "FORBIDDEN"
     assert own["success"]

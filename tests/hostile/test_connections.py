@@ -234,7 +234,7 @@ def test_the_server_survives_without_descriptors(tmp_path: Path) -> None:
                 break
         known.sendall(post({"text": "meanwhile"}))
         meanwhile = answer_of(known)
-        time.sleep(1)
+        time.sleep(1)  # a loop that spins would have logged by now
         log = gateway.log.read_text()
         resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -232,7 +232,7 @@ async def attacked(folder: Path) -> Seen:
         await until(lambda: all(read_pointer(home) for home in homes), limit_s=120)
         # With no call: something changes, and is looked at again.
         write(folder / "roots/clean-filter", {"src/more.py": "def marmalade(): ...\n"})
-        await anyio.sleep(1.0)
+        await anyio.sleep(1.0)  # what must not come would be here by now
         seen.watched = markers(folder)
         for tool, arguments in (
             ("check_status", {}),

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.store.test_processes import call_ids, start
+from tests.waiting import until
 from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.contracts.errors import GatewayError
 from toolpost.store import open_store
@@ -92,7 +93,7 @@ async def test_a_reader_does_not_wait_for_entries_that_come_after_it(path: Path,
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
                 tasks.start_soon(load)
-            await anyio.sleep(0.01)  # the load has begun
+            await until(lambda: store.audit.commits > 1)
             journaled = entry()
             await store.audit.append(journaled, is_only_call=True)
             with anyio.fail_after(20):

@@ -135,7 +135,7 @@ async def told_after_change(app: App, way: Way) -> tuple[int, set[str]]:
             await until(lambda: app.shares.streams.taken)
         await client.call_tool("up__change")
         await until(lambda: told)
-        await anyio.sleep(1.3)
+        await anyio.sleep(1.3)  # what must not come would be here by now
         return {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
 
     async def listened(client: Client) -> set[str]:

@@ -63,7 +63,7 @@ async def test_a_prompt_ends_by_the_time_limit_of_its_server(front: Way) -> None
             if front.mode == STATELESS:
                 asked = await client.session.get_prompt("up__greet", allow_input_required=True)
                 assert isinstance(asked, types.InputRequiredResult)
-                await anyio.sleep(2.2)
+                await anyio.sleep(2.2)  # longer than the time limit
                 options: Any = {"request_state": asked.request_state}
             else:
                 options = {}

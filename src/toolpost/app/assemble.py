@@ -16,6 +16,7 @@ from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
 from toolpost.discovery.reranker import Reranker
+from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.input_rounds import MultiRoundRequests
@@ -146,6 +147,7 @@ def make_app(
     servers: Servers,
     *,
     roster: Roster,
+    tokens: DelegatedTokens,
     changes: CatalogRefresher,
     reranker: Reranker | None,
     rounds: MultiRoundRequests,
@@ -234,7 +236,7 @@ def make_app(
         ),
         shares=shares,
         roster=roster,
-        tokens=host.tokens,
+        tokens=tokens,
         changes=changes,
         finder=finder,
     )

@@ -29,7 +29,7 @@ from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.fairness import Callers
 from toolpost.host.contributions import Background, Contributions
-from toolpost.host.host import Host, Notifications
+from toolpost.host.host import Host
 from toolpost.manifest import Part
 from toolpost.metrics import Metrics
 from toolpost.providers.configured_middleware import name_middleware
@@ -99,6 +99,7 @@ async def open_app(
     changes, notifications = CatalogRefresher(config), ServerNotifications()
     callers, subjects = Callers(config.limits.share), SubjectTokens()
     roster = Roster(callers=callers, on_verified=partial(_keep_token, subjects))
+    tokens = DelegatedTokens(roster)
     contributions, validators = Contributions(), Validators()
     loaded = make_plugins(config, callers, contributions, changes, notifications)
     if parts is None:
@@ -113,8 +114,7 @@ async def open_app(
             plugins=loaded,
             metrics=Metrics(),
             callers=callers,
-            tokens=DelegatedTokens(roster),
-            notifications=Notifications(notifications.note, config.plugins.tags),
+            token_for=tokens.lend,
             config_path=options.config_path,
             principal_of=partial(principal_of, roster, config),
             loads_bundled=bundled,
@@ -145,6 +145,7 @@ async def open_app(
             contributions,
             running,
             roster=roster,
+            tokens=tokens,
             changes=changes,
             reranker=reranker,
             rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),

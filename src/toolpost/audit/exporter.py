@@ -17,7 +17,7 @@ from toolpost.audit.destinations import AuditDestination, NotDelivered
 from toolpost.audit.spec import ExportSpec
 from toolpost.base.events import event
 from toolpost.base.ids import Digest
-from toolpost.contracts.errors import StoreUnavailable
+from toolpost.contracts import StoreUnavailable
 from toolpost.metrics import Counter
 from toolpost.store.audit_values import AuditFilter, AuditRecord
 from toolpost.store.base import Store

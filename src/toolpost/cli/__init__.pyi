@@ -1,6 +1,7 @@
 from toolpost.cli.call.command import show_answer_error as show_answer_error
 from toolpost.cli.call.in_process import RequestedCall as RequestedCall
 from toolpost.cli.call.in_process import call_in_process as call_in_process
+from toolpost.cli.doctor.servers import missing_command as missing_command
 from toolpost.cli.main import main as main
 from toolpost.cli.quiet_app import warn_of_problems as warn_of_problems
 from toolpost.cli.serve import ConfigSource as ConfigSource

@@ -6,15 +6,16 @@ A catalog never changes. When the tools of a provider do, the gateway makes anot
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
+from toolpost.authoring.context import Context
 from toolpost.base.caller import Scope
 from toolpost.base.ids import JsonObject, PluginName, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
-from toolpost.contracts.errors import UnknownTool
+from toolpost.contracts.errors import NotReadOnly, UnknownTool
 from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, is_complete, tags_of
-from toolpost.providers import ProvidedTool, Provider
-from toolpost.providers.quarantine import forbid
+from toolpost.providers import ProvidedTool, Provider, RawResult
 
 VIEWS_LIMIT = 32
 """How many narrowed catalogs are cached: callers choose the tags of a path, and can combine them in many ways."""
@@ -225,7 +226,7 @@ class Catalog:
                         selected[tool.provider][name] = tool
                     else:
                         # Not listed, and answers every call with the reason, which a name that is unknown would hide.
-                        quarantined[tool.provider][name] = forbid(tool)
+                        quarantined[tool.provider][name] = _forbid(tool)
         return Catalog(
             (
                 FilteredProvider(
@@ -265,3 +266,15 @@ class Catalog:
 def _trigrams(name: str) -> frozenset[str]:
     folded = f"  {name.lower()} "
     return frozenset(folded[start : start + 3] for start in range(len(folded) - 2))
+
+
+def _forbid(tool: ProvidedTool) -> ProvidedTool:
+    """Make the form of a tool that is not annotated read-only, where only such tools may be called."""
+
+    async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
+        raise NotReadOnly(
+            f"`{tool.contract.name}` is not marked as read-only, and only such tools may be called in the mode `readonly`.",
+            hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
+        )
+
+    return replace(tool, invoke=refuse, fast_request=None)

@@ -11,41 +11,19 @@ The order in which a gateway opens, and closes in reverse:
 4. the `Background` of each part: from here on tools can be called
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolpost.base.caller import Caller, Principal
-from toolpost.base.ids import CallerId, Json
+from toolpost.base.caller import Caller, GatewayAccess, Principal, Scope
 from toolpost.credentials.pending_logins import Logins
-from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
-from toolpost.protocol.rpc import encode
-from toolpost.providers.plugins import Plugins
+from toolpost.providers.plugins import HookImplementation, Plugins
 from toolpost.settings import Config
 from toolpost.store import Store
-from toolpost.upstreams.notifications import LOG_MESSAGE, Notification
-
-
-class Notifications:
-    """Sends log messages of plugins to clients."""
-
-    def __init__(self, note: Callable[[Notification], None], tags: Mapping[str, Iterable[str]]) -> None:
-        """Take what passes notifications on, and the tags of plugins: a client hears of what it sees."""
-        self._note = note
-        self._tags = tags
-
-    def log(self, plugin: str, level: str, data: Json, *, caller: CallerId | None = None) -> None:
-        """Send a log message of a plugin to clients that see it and want messages of this level, as in `"warning"`.
-
-        To those of `caller`; without one, to those that may see everything. Clients of the stateless era keep no session, and
-        hear nothing between their requests.
-        """
-        params = encode({"level": level, "logger": plugin, "data": data})
-        tags = frozenset(self._tags.get(plugin, ()))
-        self._note(Notification(server=plugin, key="", method=LOG_MESSAGE, params=params, caller=caller, tags=tags))
 
 
 @dataclass(kw_only=True)
@@ -57,15 +35,13 @@ class Host:
     store: Store
     """Scripts (transactions), key-values, wake-ups, keys, the clock."""
     plugins: Plugins
-    """Where plugins are, to run their hooks. They are loaded after all parts have opened."""
+    """Where plugins are. They are loaded after all parts have opened."""
     metrics: Metrics
     """Takes counters."""
     callers: Callers
     """Who shares the gateway, for fair shares of what a part limits."""
-    tokens: DelegatedTokens
-    """Tokens by which a process of the part reaches this gateway in the name of a caller."""
-    notifications: Notifications
-    """Sends log messages of plugins to clients."""
+    token_for: Callable[[Caller, Sequence[Scope]], AbstractContextManager[GatewayAccess | None]]
+    """Lends a token by which a process of the part reaches this gateway as a caller; None while HTTP is not served."""
     config_path: Path | None = None
     """The file that the settings were read from, or would be if it were there; None if a program gave them."""
     principal_of: Callable[[Caller], Principal | None]
@@ -96,7 +72,14 @@ class Host:
         assert self._gateway is None
         self._gateway, self._logins = gateway, logins
 
-    def wants_plugin(self, name: str) -> bool:
-        """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone."""
+    def wants_plugin(self, name: str, *, is_needed: bool = False) -> bool:
+        """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone.
+
+        A plugin that its part needs as it is configured is loaded unasked, unless bundled plugins are left out altogether.
+        """
         plugins = self.config.plugins
-        return self.loads_bundled and (name in plugins.bundled or bool(plugins.chosen))
+        return self.loads_bundled and (is_needed or name in plugins.bundled or bool(plugins.chosen))
+
+    def find_hooks(self, name: str) -> Sequence[HookImplementation]:
+        """Return the implementations of a hook that the part declares (`HookSpecs`), by plugins that are served."""
+        return self.plugins.implementations(name)

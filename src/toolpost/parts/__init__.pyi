@@ -1,6 +1,7 @@
 from toolpost.authoring.hookspecs import hookspec as hookspec
 from toolpost.base.attention import ActionItem as ActionItem
 from toolpost.base.attention import ActionItems as ActionItems
+from toolpost.base.caller import GatewayAccess as GatewayAccess
 from toolpost.base.lazy_names import lazy_names as lazy_names
 from toolpost.discovery.reranker import RerankingModel as RerankingModel
 from toolpost.endpoints.auth.roster import TokenIssuer as TokenIssuer
@@ -25,6 +26,7 @@ from toolpost.middleware.interface import ResultLimiter as ResultLimiter
 from toolpost.providers import ProviderFilter as ProviderFilter
 from toolpost.providers.plugin_candidates import PluginCandidate as PluginCandidate
 from toolpost.providers.plugin_hooks import HookSpecs as HookSpecs
+from toolpost.providers.plugins import HookImplementation as HookImplementation
 from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.section import Section as Section
 from toolpost.upstreams.server_requests import SamplingModel as SamplingModel

@@ -3,6 +3,7 @@ from toolpost.protocol.era import CLIENT_INFO as CLIENT_INFO
 from toolpost.protocol.era import PROTOCOL_VERSION as PROTOCOL_VERSION
 from toolpost.protocol.era import REVISIONS as REVISIONS
 from toolpost.protocol.era import STATELESS as STATELESS
+from toolpost.protocol.lines import OversizedLine as OversizedLine
 from toolpost.protocol.rpc import encode as encode
 from toolpost.protocol.shape import BadShape as BadShape
 from toolpost.protocol.shape import check_shape as check_shape

@@ -36,11 +36,6 @@ def candidates_from(references: Iterable[str]) -> list[PluginCandidate]:
     return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)) for reference in references]  # type: ignore[misc]
 
 
-def candidates_from_factories(references: Iterable[str]) -> list[PluginCandidate]:
-    """Make candidates from references to functions that make a plugin, so that each gateway has its own."""
-    return [PluginCandidate(name=reference, load=lambda r=reference: resolve(r)()) for reference in references]  # type: ignore[misc]
-
-
 def find_installed() -> list[PluginCandidate]:
     """Find the plugins that installed packages declare under the entry point group `toolpost`."""
     return [

@@ -42,13 +42,16 @@ _OTHER_KIND_HINT: Final = "start `toolpost serve --reload` again"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Implementation:
+class HookImplementation:
     """The implementation of a hook by one plugin."""
 
-    plugin: LoadedPlugin
+    plugin: str
+    """The name of the plugin."""
     function: Callable[..., Any]
     takes: tuple[str, ...]
     """The names of its parameters; a hook may offer more."""
+    degrade: Callable[[str, BaseException], None]
+    """Records a problem of the plugin, which is served all the same."""
 
 
 class Plugins:
@@ -189,11 +192,11 @@ class Plugins:
         """Let plugins implement these hooks; before plugins are loaded."""
         self._hooks.add(hooks)
 
-    def implementations(self, hook: str) -> list[Implementation]:
+    def implementations(self, hook: str) -> list[HookImplementation]:
         """Return the implementations of a hook by plugins that are served, in the order of their calls."""
         by_name = {plugin.name: plugin for plugin in self.plugins if plugin.is_served}
         return [
-            Implementation(plugin=by_name[name], function=function, takes=takes)
+            HookImplementation(plugin=name, function=function, takes=takes, degrade=by_name[name].degrade)
             for name, function, takes in self._hooks.list_implementations(hook)
             if name in by_name
         ]

@@ -12,7 +12,7 @@ from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.contract import Contract
-from toolpost.contracts.errors import ContractChanged, NotReadOnly
+from toolpost.contracts.errors import ContractChanged
 from toolpost.contracts.findings import DefinitionScan, Finding
 from toolpost.contracts.schema import compile_schema
 from toolpost.providers.contract_watch import SHOWN_RULES, ContractStatus, ContractWatch, Mode
@@ -182,18 +182,6 @@ def _quarantine(
         invoke=refuse,
         fast_request=None,
     )
-
-
-def forbid(tool: ProvidedTool) -> ProvidedTool:
-    """Make the form of a tool that is not annotated read-only, where only such tools may be called."""
-
-    async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
-        raise NotReadOnly(
-            f"`{tool.contract.name}` is not marked as read-only, and only such tools may be called in the mode `readonly`.",
-            hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
-        )
-
-    return replace(tool, invoke=refuse, fast_request=None)
 
 
 def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:

@@ -1,4 +1,7 @@
 from toolpost.settings.callers import PassphraseSetting as PassphraseSetting
+from toolpost.settings.callers import Tags as Tags
+from toolpost.settings.callers import Tools as Tools
+from toolpost.settings.callers import check_patterns as check_patterns
 from toolpost.settings.callers import is_trustworthy as is_trustworthy
 from toolpost.settings.effects import make_idle as make_idle
 from toolpost.settings.loader import convert_settings as convert_settings

@@ -1,12 +1,14 @@
 from toolpost.terminal.epilog import examples as examples
 from toolpost.terminal.event_loop import run_async as run_async
 from toolpost.terminal.exits import ExitCode as ExitCode
+from toolpost.terminal.exits import exit_code_of as exit_code_of
 from toolpost.terminal.failures import show_error as show_error
 from toolpost.terminal.failures import show_failure as show_failure
 from toolpost.terminal.failures import warn as warn
 from toolpost.terminal.findings import Diagnosis as Diagnosis
 from toolpost.terminal.findings import Finding as Finding
 from toolpost.terminal.findings import Group as Group
+from toolpost.terminal.findings import is_installed as is_installed
 from toolpost.terminal.findings import note as note
 from toolpost.terminal.findings import ok as ok
 from toolpost.terminal.findings import problem as problem
@@ -21,6 +23,7 @@ from toolpost.terminal.options import gateway_url as gateway_url
 from toolpost.terminal.options import is_debugging as is_debugging
 from toolpost.terminal.options import json_option as json_option
 from toolpost.terminal.options import load_cli_config as load_cli_config
+from toolpost.terminal.options import plugin_option as plugin_option
 from toolpost.terminal.options import url_option as url_option
 from toolpost.terminal.running_gateway import MCP_PATH as MCP_PATH
 from toolpost.terminal.running_gateway import NoGateway as NoGateway

@@ -4,8 +4,6 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, TextIO
 
 import click
@@ -43,21 +41,3 @@ def has_color(stream: TextIO) -> bool:
 
 def style_stderr(text: str, color: str, *, bold: bool = False) -> str:
     return click.style(text, fg=color, bold=bold) if has_color(sys.stderr) else text
-
-
-@contextmanager
-def suppress_echo() -> Iterator[None]:
-    """Turn off the terminal's echo while something is drawn; what is typed stays readable on stdin."""
-    if sys.platform == "win32" or not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin)
-    changed = [*before]
-    changed[3] &= ~termios.ECHO
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

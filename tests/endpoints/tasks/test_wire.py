@@ -276,7 +276,7 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
     async with asked(short) as (ask, app):
         handle = (await ask("tools/call", call("errands__echo", text="x")))["result"]
         await ending(ask, handle)
-        await anyio.sleep(2)
+        await anyio.sleep(2)  # as long as it lives
         gone = await ask("tasks/get", {"taskId": handle["taskId"]})
         table = next(table for table in TABLES if table.name == "deferred_calls")
         with anyio.fail_after(30):

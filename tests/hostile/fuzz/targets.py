@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import httptools
@@ -22,9 +21,9 @@ from tests.hostile.fuzz import CORPUS, Check
 from toolpost.contracts.errors import BadConfiguration, BadLock
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.schema import SchemaProblem, compile_schema
-from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.framing import HEAD_END, read_framing
 from toolpost.endpoints.http.head import split_head
+from toolpost.endpoints.http.plain_requests import PlainRequests
 from toolpost.endpoints.http.refusal import Refused
 from toolpost.net.events import EventReader, EventTooLarge
 from toolpost.parts.agents.settings import AGENTS, resolve_agent
@@ -144,9 +143,9 @@ def _check_plain_head(head: bytes) -> None:
 
 def _plain_head(head: bytes) -> bytes | None:
     """Return the head as the fast path reads it, None if it leaves the request to uvicorn."""
-    front: Any = SimpleNamespace(_endpoint=_Reader())
+    reader: Any = _Reader()
     try:
-        ServerConnection._read_plain_head(front, head)
+        PlainRequests(reader).read_head(head)
     except _Read as read:
         raw = read.args[0]
         assert isinstance(raw, bytes)

@@ -176,7 +176,7 @@ async def test_a_gateway_that_lives_keeps_its_call(tmp_path: Path, monkeypatch: 
     @plugin.tool
     async def pay(name: str) -> str:
         """Pay slowly."""
-        await asyncio.sleep(4)
+        await asyncio.sleep(4)  # longer than the lease
         return name
 
     from tests.parts.approvals import victim as module

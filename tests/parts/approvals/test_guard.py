@@ -193,7 +193,7 @@ async def test_a_call_may_wait_longer_than_its_tool_may_run(way: Way) -> None:
         while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
             await asyncio.sleep(0.01)
         (view,) = rounds
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(1.2)  # what must not come would be here by now
         assert paid == []
         await cast(app, str(view.round.id))
         done = data_of(await asyncio.wait_for(calling, 30))

@@ -77,7 +77,7 @@ async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_pa
         paused.request("tools/call", {"name": "submit_task", "arguments": {"bead_id": "a"}})
         paused.request("tools/call", {"name": "poll_task", "arguments": {"name": "paused"}})
         paused.request("tools/call", {"name": "ack_task", "arguments": {"name": "paused", "bead_id": "a"}})
-        await anyio.sleep(6)
+        await anyio.sleep(6)  # longer than the lease
         kept = project.json("tasks", "a")
         paused.process.send_signal(signal.SIGSTOP)
         async with project.client() as agent:

@@ -115,7 +115,7 @@ async def test_what_is_no_part_of_the_repository_starts_no_build(*, with_git: bo
         (home,) = (root / "kept").iterdir()
         before = read_pointer(home)
         write(root, {"made/b.py": "y = 1\n", "noise.log": "said\n"} if with_git else {"made/b.py": "y = 1\n"})
-        await anyio.sleep(1.5)
+        await anyio.sleep(1.5)  # what must not come would be here by now
 
         assert read_pointer(home) == before, "its own files are no change either"
         assert await paths(client, "generation files", path="kept") == []

@@ -54,14 +54,13 @@ def answer(version: str, method: str, params: dict[str, Any], key: str) -> dict[
 class WhoamiHttp:
     """The server over HTTP, as an ASGI application. A session belongs to the credential that opened it."""
 
-    def __init__(self, version: str = STATELESS, *, watches_connections: bool = True) -> None:
-        """A port is used for another connection some time later: `watches_connections` is for a few thousand calls."""
+    def __init__(self, version: str = STATELESS) -> None:
         self.version = version
-        self.watches_connections = watches_connections
         self.sessions: dict[str, str] = {}
         self.mixed: list[tuple[str, str]] = []
         """Credentials that came with the session, or on the connection, of another one."""
         self.connections: dict[Any, str] = {}
+        """The first credential on each; by their transports of uvicorn, for a port is soon used for another connection."""
         self.is_down = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -72,7 +71,7 @@ class WhoamiHttp:
             event = await receive()
             body, more = body + event.get("body", b""), event.get("more_body", False)
         key, session = headers.get("x-key", ""), headers.get("mcp-session-id")
-        first = self.connections.setdefault(tuple(scope["client"]), key) if self.watches_connections else key
+        first = self.connections.setdefault(receive.__self__.transport, key)
         for other in (first, self.sessions.get(session, key) if session else key):
             if other != key:
                 self.mixed.append((other, key))

@@ -61,12 +61,14 @@ BUDGET_S = 1.0
 QUICK_S = 0.05
 
 
-def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S) -> Judgement:
+def judge(old: Definition, new: Definition, *, budget_s: float = BUDGET_S, only_if_quick: bool = False) -> Judgement:
     """Return the changes, and their effect on current callers of the tool.
 
     Never `compatible` if a call that worked would be refused, or a result is possible that the old schema ruled out. If the
-    budget is spent first, the verdict is at least `review`.
+    budget is spent first, the verdict is at least `review`; with `only_if_quick`, also where a step might take long.
     """
+    if only_if_quick and not is_quick(old, new):
+        return make_cut_short_judgement()
     old_json, new_json = old.to_json(), new.to_json()
     if not is_small_enough(old_json) or not is_small_enough(new_json):
         return make_cut_short_judgement()

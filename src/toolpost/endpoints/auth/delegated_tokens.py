@@ -24,14 +24,15 @@ class DelegatedTokens:
         finally:
             self._url = None
 
-    def issue(self, caller: Caller, scopes: Sequence[Scope]) -> GatewayAccess | None:
-        """Make a token that acts for this caller, within these scopes; None while HTTP is not served."""
+    @contextmanager
+    def lend(self, caller: Caller, scopes: Sequence[Scope]) -> Iterator[GatewayAccess | None]:
+        """Make a token that acts for this caller, within these scopes; revoked at the end. None while HTTP is not served."""
         if self._url is None:
-            return None
+            yield None
+            return
         token = f"{DELEGATED_PREFIX}{secrets.token_urlsafe(24)}"
         self._roster.delegate(token.encode(), caller, tuple(scopes))
-        return GatewayAccess(url=self._url, token=token)
-
-    def revoke(self, access: GatewayAccess) -> None:
-        """Revoke a token."""
-        self._roster.revoke(access.token.encode())
+        try:
+            yield GatewayAccess(url=self._url, token=token)
+        finally:
+            self._roster.revoke(token.encode())

@@ -1,10 +1,12 @@
 from toolpost.app.callers import read_proven_callers as read_proven_callers
+from toolpost.endpoints.auth.access import LOCAL_HOSTS as LOCAL_HOSTS
 from toolpost.endpoints.auth.oauth import IdTokens as IdTokens
 from toolpost.endpoints.auth.roster import Admission as Admission
 from toolpost.endpoints.auth.roster import Claims as Claims
 from toolpost.endpoints.auth.roster import KnownCaller as KnownCaller
 from toolpost.endpoints.auth.roster import Login as Login
 from toolpost.endpoints.auth.roster import Roster as Roster
+from toolpost.endpoints.calls import write_call_result as write_call_result
 from toolpost.endpoints.http.connection_limits import address_key as address_key
 from toolpost.endpoints.http.cookies import read_cookies as read_cookies
 from toolpost.endpoints.http.exchange import SSE_HEADERS as SSE_HEADERS
@@ -24,3 +26,4 @@ from toolpost.endpoints.http.routes import Route as Route
 from toolpost.endpoints.http.routes import RouteRequest as RouteRequest
 from toolpost.endpoints.http.routes import Routes as Routes
 from toolpost.endpoints.http.statuses import STATUSES as STATUSES
+from toolpost.endpoints.tasks.polled_channel import PolledChannel as PolledChannel

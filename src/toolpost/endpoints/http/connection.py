@@ -1,13 +1,13 @@
-"""One HTTP connection: it frames every request, answers plain ones itself, and forwards every other to uvicorn.
+"""One HTTP connection: its phases, deadlines and end. Plain requests are answered here, every other is forwarded to uvicorn.
 
 Under load most requests are alike: the same head, a small body, a JSON answer. For those an ASGI cycle costs more than the
 call itself (docs/decisions/0012). Any other request is forwarded to uvicorn, one at a time: it gets the head, and the body as
 it arrives.
 
 A typical client opens a connection and sends `POST /mcp` with a `tools/call`. The head is parsed once (`_take_head`) and
-kept; the next request starts with the same bytes, so that only its body is parsed (`_take`), the endpoint starts the call
-(`start`), and `respond` writes its answer. A `GET`, or a call with a progress token, goes to uvicorn (`_forward`), on the
-same connection.
+kept (`plain_requests`); the next request starts with the same bytes, so that only its body is parsed (`_take`), the endpoint
+starts the call (`start`), and `respond` writes its answer (`responses`). A `GET`, or a call with a progress token, goes to
+uvicorn on the same connection (`_forward`, `forwarding`).
 
 The buffers of a client are bounded here (docs/decisions/0041): a head has 64 KiB and `head_timeout_s`, a body
 its limit and `body_timeout_s`, and a client that does not read its answers gets no more of them, and is cut off after a
@@ -16,36 +16,29 @@ in one piece sets none.
 """
 
 import asyncio
-import http
-import re
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
-from typing import Any, Final, Protocol, cast
-
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from toolpost.contracts.errors import ErrorCode
 from toolpost.endpoints.http.connection_limits import LINGER_LIMIT, Connections
 from toolpost.endpoints.http.event_log import EventLog
-from toolpost.endpoints.http.framing import (
-    HEAD_END,
-    HEAD_LIMIT,
-    LINE_LIMIT,
-    CountedBody,
-    Framing,
-    head_too_long,
-    line_too_long,
-    malformed,
-    read_framing,
-)
+from toolpost.endpoints.http.forwarding import Forwarding
+from toolpost.endpoints.http.framing import HEAD_LIMIT, head_too_long, read_framing
 from toolpost.endpoints.http.head import RequestHead
+from toolpost.endpoints.http.plain_requests import HeadReader, PlainRequests
 from toolpost.endpoints.http.refusal import Refused
-from toolpost.middleware.call import Call
+from toolpost.endpoints.http.responses import (
+    LAST_CHUNK,
+    write_chunk,
+    write_event,
+    write_refusal,
+    write_response,
+    write_stream_head,
+)
+from toolpost.middleware import Call
 
 KEEP_ALIVE_S: Final = 75.0
-PLAIN_HEAD_LIMIT: Final = 16_384
-PLAIN_BODY_LIMIT: Final = 262_144
 
 BODY_RATE: Final = 4_096
 """Bytes of a body for which its deadline moves by a second: 4 MiB may take 17 minutes, a byte a second half a minute."""
@@ -68,24 +61,6 @@ sends `LINGER_RATE` bytes a second; any other need not.
 """
 
 BUSY_S: Final = 1
-
-_PLAIN_HEAD: Final = re.compile(
-    rb"POST /mcp HTTP/1\.1(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*)+\r\n\r\n"
-)
-_EVENTS: Final = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
-    b"x-accel-buffering: no\r\nx-request-id: %b\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-_LAST_CHUNK: Final = b"0\r\n\r\n"
-_RESPONSE: Final = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: %b\r\ncontent-length: %d\r\n\r\n%b"
-)
-_OTHER_RESPONSE: Final = (
-    b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\nx-request-id: %b\r\ncontent-length: %d\r\n\r\n%b"
-)
-_REFUSAL: Final = (
-    b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n%b"
-)
 
 
 class Phase(Enum):
@@ -110,18 +85,12 @@ class Phase(Enum):
 _IDLE, _HEAD, _BODY, _ANSWERING, _FORWARDED, _QUEUED, _LEAVING = Phase
 
 
-class FastEndpoint(Protocol):
+class FastEndpoint(HeadReader, Protocol):
     """The endpoint as a connection uses it: it parses a head once, and starts the requests that need no ASGI."""
-
-    body_limit: int
 
     @property
     def requires_token(self) -> bool:
         """Whether a head that was admitted had a valid token."""
-        ...
-
-    def read_head(self, raw: bytes) -> RequestHead | None:
-        """Parse and authenticate the head of a request; None leaves it to uvicorn."""
         ...
 
     def start(self, connection: "ServerConnection", head: RequestHead, body: bytes) -> bool:
@@ -140,9 +109,7 @@ class ServerConnection(asyncio.Protocol):
         "_config",
         "_connections",
         "_endpoint",
-        "_framing",
-        "_head",
-        "_head_raw",
+        "_forwarding",
         "_is_authenticated",
         "_is_closing",
         "_is_lingering",
@@ -151,8 +118,8 @@ class ServerConnection(asyncio.Protocol):
         "_is_write_paused",
         "_limits",
         "_log",
-        "_needed",
         "_phase",
+        "_plain",
         "_received",
         "_stalled_at",
         "_state",
@@ -161,7 +128,6 @@ class ServerConnection(asyncio.Protocol):
         "_transport",
         "_unsent",
         "_used_at",
-        "_uvicorn",
         "buffered",
         "loop",
         "request_id",
@@ -177,13 +143,11 @@ class ServerConnection(asyncio.Protocol):
         self._connections = connections
         self._limits = connections.limits
         self._transport: asyncio.Transport | None = None
-        self._uvicorn: _UvicornProtocol | None = None
+        self._forwarding: Forwarding | None = None
         self._phase = _IDLE
-        self._buffer = bytearray()
-        self._framing: Framing = CountedBody(0)
-        self._head_raw = b""
-        self._head: RequestHead | None = None
-        self._needed = 0
+        self._plain = PlainRequests(self._endpoint)
+        self._buffer = self._plain.buffer
+        """What has arrived and is not used yet, in every phase."""
         self._call: Call | None = None
         self._log: EventLog | None = None
         self._is_streaming = False
@@ -226,27 +190,14 @@ class ServerConnection(asyncio.Protocol):
         self._buffer.clear()
         if self._call is not None:
             self._call.cancel("the client is gone")
-        if self._uvicorn is not None:
-            self._uvicorn.connection_lost(exc)
+        if self._forwarding is not None:
+            self._forwarding.lose_connection(exc)
 
     def data_received(self, data: bytes) -> None:
-        phase = self._phase
-        if phase is _IDLE:
+        if self._phase is _IDLE:  # nearly always: a look into the table takes longer
             self._take(data)
-        elif phase is _HEAD:
-            self._take_more_of_head(data)
-        elif phase is _BODY:
-            self._take_more_of_body(data)
-        elif phase is _FORWARDED:
-            self._forward_body(data)
-        elif phase is not _LEAVING:
-            self._keep_for_later(data)
         else:
-            self._received += len(data)
-            limit = LINGER_BYTES_ADMITTED if self._may_send_on else LINGER_BYTES
-            if self._received > limit and self._transport is not None:
-                # It is not closed yet: the client may still read its refusal.
-                self._transport.pause_reading()
+            self._receivers[self._phase](self, data)
 
     def pause_writing(self) -> None:
         """Start no further request for a client that does not read: its answers would pile up."""
@@ -254,31 +205,31 @@ class ServerConnection(asyncio.Protocol):
         self._stalled_at = self.loop.time()
         self._unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         self._watch(STALL_S)
-        if self._phase is _FORWARDED and self._uvicorn is not None:
-            self._uvicorn.pause_writing()
+        if self._phase is _FORWARDED and self._forwarding is not None:
+            self._forwarding.pause_writing()
         elif self._phase is _IDLE:
             self._next()
 
     def resume_writing(self) -> None:
         """Continue with a client that has read what was written."""
         self._is_write_paused = False
-        if self._uvicorn is not None:
-            self._uvicorn.resume_writing()
+        if self._forwarding is not None:
+            self._forwarding.resume_writing()
         if self._phase is _QUEUED:
             self._take_buffer()
 
     def shutdown(self) -> None:
         """Close, now or after the answer that is due."""
         self._is_closing = True
-        if self._phase is _FORWARDED and self._uvicorn is not None:
-            self._uvicorn.shutdown()
+        if self._phase is _FORWARDED and self._forwarding is not None:
+            self._forwarding.shutdown()
         elif self._phase in (_IDLE, _HEAD, _BODY, _QUEUED):
             self._close()
 
     def end_stream(self) -> None:
         """End a response of uvicorn's that has begun: to its handler the client has disconnected."""
-        if self._phase is _FORWARDED and self._uvicorn is not None and self._uvicorn.has_begun:
-            self._uvicorn.drop()
+        if self._phase is _FORWARDED and self._forwarding is not None and self._forwarding.has_begun:
+            self._forwarding.drop()
             self.leave()
 
     # -- connection limits -------------------------------------------------------------------------------------------------
@@ -296,7 +247,7 @@ class ServerConnection(asyncio.Protocol):
     @property
     def has_whole_request(self) -> bool:
         """Whether all of the request that uvicorn has was received."""
-        return self._phase is not _FORWARDED or self._framing.is_complete
+        return self._forwarding is None or self._phase is not _FORWARDED or self._forwarding.has_whole_request
 
     def authenticate(self) -> None:
         """Note that a request on this connection was admitted: others no longer displace it."""
@@ -348,11 +299,9 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._is_streaming:
             self._is_streaming = False
-            transport.write(_chunk(last or _event(body)) + _LAST_CHUNK)
-        elif status == 200:
-            transport.write(_RESPONSE % (self.request_id.encode(), len(body), body))
+            transport.write(write_chunk(last or write_event(body)) + LAST_CHUNK)
         else:
-            transport.write(_OTHER_RESPONSE % (status, _phrase(status), self.request_id.encode(), len(body), body))
+            transport.write(write_response(status, self.request_id, body))
         if self._buffer or self._is_write_paused or self._is_closing:
             self._next()
         else:  # the common case, without a call
@@ -381,8 +330,8 @@ class ServerConnection(asyncio.Protocol):
             return
         if not self._is_streaming:
             self._is_streaming = True
-            transport.write(_EVENTS % self.request_id.encode())
-        transport.write(_chunk(event))
+            transport.write(write_stream_head(self.request_id))
+        transport.write(write_chunk(event))
         if self._is_write_paused and transport.get_write_buffer_size() > EVENTS_LIMIT:
             self._connections.refused.add(of="stalled")
             self._cut_off()
@@ -391,23 +340,19 @@ class ServerConnection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         self._used_at = self.loop.time()
-        head = self._head
-        # The same bytes mean the same headers and the same caller, as long as its token has neither expired nor been removed.
-        if head is None or not data.startswith(self._head_raw) or not head.admission.is_valid:
-            self._begin_head(data)
-        else:
-            self._take_body(head, data)
-
-    def _begin_head(self, data: bytes) -> None:
+        plain = self._plain
+        if plain.is_same(data):
+            self._take_body(data)
+            return
         # Some clients send an empty line after a body, which is not part of it.
         data = data.lstrip(b"\r\n") if data[0] in b"\r\n" else data
-        if data and not data[:1].isalpha():
-            # Not HTTP at all, TLS for instance: an end of a head would never come.
-            self.refuse(malformed("The request is not HTTP/1.1"))
+        try:
+            end = plain.find_head(data)
+        except Refused as refusal:
+            self.refuse(refusal)
             return
-        end = data.find(HEAD_END)
-        if end >= 0:
-            self._take_head(data, end + len(HEAD_END))
+        if end is not None:
+            self._take_head(data, end)
             return
         self._phase = _HEAD
         self._begun_at = self._used_at
@@ -415,48 +360,33 @@ class ServerConnection(asyncio.Protocol):
         self._take_more_of_head(data)
 
     def _take_more_of_head(self, data: bytes) -> None:
-        # Only the new bytes are searched: a head may arrive byte by byte.
-        buffer, seen = self._buffer, len(self._buffer)
-        buffer += data
-        end = buffer.find(HEAD_END, max(0, seen - len(HEAD_END) + 1))
-        if end >= 0:
-            self._take_head(self._empty_buffer(), end + len(HEAD_END))
-        elif len(buffer) > HEAD_LIMIT:
-            self.refuse(head_too_long())
-        elif seen <= LINE_LIMIT < len(buffer) and buffer.find(b"\r\n", 0, LINE_LIMIT + 2) < 0:
-            self.refuse(line_too_long())
+        try:
+            end = self._plain.add_to_head(data)
+        except Refused as refusal:
+            self.refuse(refusal)
+            return
+        if end is None:
+            self._set_buffered(len(self._buffer))
         else:
-            self._set_buffered(len(buffer))
+            self._take_head(self._empty_buffer(), end)
 
     def _take_head(self, data: bytes, end: int) -> None:
         if end > HEAD_LIMIT:
             self.refuse(head_too_long())
-            return
-        raw = data[:end]
-        head = self._read_plain_head(raw)
-        if head is None:
+        elif self._plain.read_head(raw := data[:end]) is None:
             self._forward(raw, data[end:])
-            return
-        # A client's next head is mostly the same, and is recognized by its bytes.
-        self._head_raw, self._head = raw, head
-        if self._endpoint.requires_token:
-            self.authenticate()
-        self._take_body(head, data)
+        else:
+            if self._endpoint.requires_token:
+                self.authenticate()
+            self._take_body(data)
 
-    def _read_plain_head(self, raw: bytes) -> RequestHead | None:
-        if len(raw) > PLAIN_HEAD_LIMIT or not _PLAIN_HEAD.fullmatch(raw):
-            return None
-        head = self._endpoint.read_head(raw[: -len(HEAD_END)])
-        if head is None or head.length > min(PLAIN_BODY_LIMIT, self._endpoint.body_limit):
-            return None
-        return head
-
-    def _take_body(self, head: RequestHead, data: bytes) -> None:
-        start = len(self._head_raw)
-        total = start + head.length
+    def _take_body(self, data: bytes) -> None:
+        """Take a plain request whose head is the one that is kept; wait for the rest of its body if that is incomplete."""
+        plain = self._plain
+        total, head = plain.size, plain.head
+        assert head is not None
         if len(data) < total:
             self._phase = _BODY
-            self._needed = total
             self._begin_body()
             self._take_more_of_body(data)
             return
@@ -465,17 +395,17 @@ class ServerConnection(asyncio.Protocol):
             self._keep_for_later(data[total:])
         if not self._is_authenticated:
             self.authenticate()
-        if not self._endpoint.start(self, head, data[start:total]):
-            self._forward(self._head_raw, data[start:total])
+        body = data[plain.body_at : total]
+        if not self._endpoint.start(self, head, body):
+            self._forward(plain.head_bytes, body)
 
     def _take_more_of_body(self, data: bytes) -> None:
         self._buffer += data
         self._received = len(self._buffer)
-        if self._received < self._needed:
+        if self._received < self._plain.size:
             self._set_buffered(self._received)
-            return
-        assert self._head is not None
-        self._take_body(self._head, self._empty_buffer())
+        else:
+            self._take_body(self._empty_buffer())
 
     def _keep_for_later(self, data: bytes) -> None:
         assert self._transport is not None
@@ -483,8 +413,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def _empty_buffer(self) -> bytes:
-        data = bytes(self._buffer)
-        self._buffer.clear()
+        data = self._plain.take_buffer()
         self._set_buffered(0)
         return data
 
@@ -510,11 +439,9 @@ class ServerConnection(asyncio.Protocol):
         assert self._transport is not None
         self._phase = _IDLE
         if self._buffer:
-            data = bytes(self._buffer)
-            self._buffer.clear()
-            self._take(data)
+            self._take(self._plain.take_buffer())
         is_used_up = self._phase in (_HEAD, _BODY) or not self._buffer
-        if is_used_up and not (self._uvicorn is not None and self._uvicorn.flow.read_paused):
+        if is_used_up and not (self._forwarding is not None and self._forwarding.is_reading_paused):
             self._transport.resume_reading()
 
     # -- forwarding to uvicorn ---------------------------------------------------------------------------------------------
@@ -522,20 +449,20 @@ class ServerConnection(asyncio.Protocol):
     def _forward(self, head: bytes, rest: bytes) -> None:
         """Forward a request to uvicorn, with what has arrived of its body."""
         try:
-            self._framing = read_framing(head)
+            framing = read_framing(head)
         except Refused as refusal:
             self.refuse(refusal)
             return
         assert self._transport is not None
-        if self._uvicorn is None:
-            self._uvicorn = _UvicornProtocol(self, self._transport, self._config, self._state, self.loop)
+        if self._forwarding is None:
+            self._forwarding = Forwarding(self, self._transport, self._config, self._state, self.loop)
         self._phase = _FORWARDED
         self._received = 0
-        self._uvicorn.begin(head)
+        self._forwarding.begin(head, framing)
         if self._phase is not _FORWARDED:
             return  # the parser refused the head
-        if self._framing.is_complete:
-            self._uvicorn.complete()
+        if framing.is_complete:
+            self._forwarding.complete()
             if rest:
                 self._keep_for_later(rest)
             return
@@ -544,24 +471,17 @@ class ServerConnection(asyncio.Protocol):
             self._begin_body()
 
     def _forward_body(self, data: bytes) -> None:
-        uvicorn_protocol, framing = self._uvicorn, self._framing
-        assert uvicorn_protocol is not None
-        if framing.is_complete:
+        assert self._forwarding is not None
+        if self._forwarding.has_whole_request:
             self._keep_for_later(data)
             return
         try:
-            body, rest = framing.feed(data)
+            rest = self._forwarding.feed(data)
         except Refused as refusal:
             self._abort_forwarded(refusal)
             return
         self._received += len(data)
-        if body:
-            uvicorn_protocol.on_body(body)
-        if rest is None:
-            self._set_buffered(self._received)
-            return
-        self._set_buffered(0)
-        uvicorn_protocol.complete()
+        self._set_buffered(self._received if rest is None else 0)
         if rest:
             self._keep_for_later(rest)
 
@@ -569,7 +489,7 @@ class ServerConnection(asyncio.Protocol):
         """Continue after uvicorn has answered."""
         if self._phase is not _FORWARDED:
             return
-        if not self._framing.is_complete or self._is_closing:
+        if not self.has_whole_request or self._is_closing:
             self.leave()
             return
         self._used_at = self.loop.time()
@@ -578,9 +498,9 @@ class ServerConnection(asyncio.Protocol):
 
     def _abort_forwarded(self, refusal: Refused) -> None:
         """Refuse a request that uvicorn has: to its handler the client has disconnected."""
-        assert self._uvicorn is not None
-        self._uvicorn.drop()
-        if self._uvicorn.has_begun:
+        assert self._forwarding is not None
+        self._forwarding.drop()
+        if self._forwarding.has_begun:
             self.leave()
         else:
             self.refuse(refusal)
@@ -621,7 +541,7 @@ class ServerConnection(asyncio.Protocol):
     def _due(self) -> float:
         """Return when what the connection waits for must have arrived."""
         phase, limits, now = self._phase, self._limits, self.loop.time()
-        is_read_by_us = not (self._uvicorn is not None and self._uvicorn.flow.read_paused)
+        is_read_by_us = not (self._forwarding is not None and self._forwarding.is_reading_paused)
         due = now + KEEP_ALIVE_S
         if self._is_write_paused:
             due = self._stalled_at + STALL_S
@@ -629,7 +549,7 @@ class ServerConnection(asyncio.Protocol):
             due = self._used_at + (KEEP_ALIVE_S if self._is_authenticated else limits.head_timeout_s)
         elif phase is _HEAD:
             due = self._begun_at + limits.head_timeout_s
-        elif phase is _BODY or (phase is _FORWARDED and not self._framing.is_complete and is_read_by_us):
+        elif phase is _BODY or (phase is _FORWARDED and not self.has_whole_request and is_read_by_us):
             due = self._begun_at + limits.body_timeout_s + self._received / BODY_RATE
         elif phase is _LEAVING:
             has_more = self._transport is not None and self._transport.get_write_buffer_size() > 0
@@ -666,6 +586,14 @@ class ServerConnection(asyncio.Protocol):
             self._connections.refused.add(of="stalled")
         self._cut_off()
 
+    def _drop(self, data: bytes) -> None:
+        """Drop what a client still sends after its last response, up to a limit."""
+        self._received += len(data)
+        limit = LINGER_BYTES_ADMITTED if self._may_send_on else LINGER_BYTES
+        if self._received > limit and self._transport is not None:
+            # It is not closed yet: the client may still read its refusal.
+            self._transport.pause_reading()
+
     # -- closing -----------------------------------------------------------------------------------------------------------
 
     def refuse(self, refusal: Refused) -> None:
@@ -686,7 +614,7 @@ class ServerConnection(asyncio.Protocol):
         assert transport is not None
         if self._phase is _LEAVING or transport.is_closing():
             return
-        has_read_all = self._phase is _FORWARDED and self._framing.is_complete and not self._buffer
+        has_read_all = self._phase is _FORWARDED and self.has_whole_request and not self._buffer
         self._buffer.clear()
         self._connections.set_buffered(self, 0)
         if has_read_all or self._connections.lingering >= LINGER_LIMIT or not transport.can_write_eof():
@@ -717,23 +645,16 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-
-def write_refusal(refusal: Refused) -> bytes:
-    """Write a refusal as the last response of a connection."""
-    more = b"".join(b"%b: %b\r\n" % field for field in refusal.headers or ())
-    return _REFUSAL % (refusal.status, _phrase(refusal.status), len(refusal.body), more, refusal.body)
-
-
-def _event(raw: bytes) -> bytes:
-    return b"event: message\r\ndata: %b\r\n\r\n" % raw
-
-
-def _chunk(event: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(event), event)
-
-
-def _phrase(status: int) -> bytes:
-    return http.HTTPStatus(status).phrase.encode()
+    _receivers: ClassVar[dict[Phase, Callable[["ServerConnection", bytes], None]]] = {
+        _IDLE: _take,
+        _HEAD: _take_more_of_head,
+        _BODY: _take_more_of_body,
+        _ANSWERING: _keep_for_later,
+        _FORWARDED: _forward_body,
+        _QUEUED: _keep_for_later,
+        _LEAVING: _drop,
+    }
+    """What is done with what arrives, by what the connection waits for."""
 
 
 def _busy() -> Refused:
@@ -743,78 +664,3 @@ def _busy() -> Refused:
         "There are too many connections; try again in a moment",
         headers=[(b"retry-after", b"%d" % BUSY_S)],
     )
-
-
-class _UvicornTransport:
-    """The transport as uvicorn sees it: how the connection ends is decided by `ServerConnection`."""
-
-    def __init__(self, connection: ServerConnection, transport: asyncio.Transport) -> None:
-        self._connection = connection
-        self._transport = transport
-        self.get_extra_info = transport.get_extra_info
-        self.pause_reading = transport.pause_reading
-        self.resume_reading = transport.resume_reading
-
-    def is_closing(self) -> bool:
-        """Whether anything written now would be lost."""
-        return self._connection.is_leaving or self._transport.is_closing()
-
-    def write(self, data: bytes) -> None:
-        if not self.is_closing():
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close after what has been written."""
-        self._connection.leave()
-
-
-class _UvicornProtocol(HttpToolsProtocol):
-    """uvicorn's own protocol, for one request at a time: it is given the head, and the body without its framing."""
-
-    def __init__(
-        self, connection: ServerConnection, transport: asyncio.Transport, config: Any, state: Any, loop: Any
-    ) -> None:
-        super().__init__(config, state, {}, loop)
-        self._connection = connection
-        self.connection_made(_UvicornTransport(connection, transport))  # type: ignore[arg-type]
-        self.connections.discard(self)  # the connection itself is registered
-
-    def begin(self, head: bytes) -> None:
-        """Start answering a request; its body follows through `on_body` and `complete`."""
-        # A new parser for each request: it never sees bodies, so it could not find the next head.
-        self.parser = httptools.HttpRequestParser(self)
-        try:
-            self.parser.feed_data(head)
-        except httptools.HttpParserUpgrade:
-            pass  # There is nothing to upgrade to: it is answered as if the header were not there.
-        except httptools.HttpParserError:
-            self._connection.refuse(malformed("The request is not HTTP/1.1"))
-
-    def complete(self) -> None:
-        """Note that the body has ended."""
-        super().on_message_complete()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a part of the response has been written."""
-        is_started: bool = self.cycle.response_started
-        return is_started
-
-    def drop(self) -> None:
-        """Tell the handler that the client has disconnected."""
-        self.cycle.disconnected = True
-        self.cycle.message_event.set()
-        self.flow.resume_writing()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["connection"] = self._connection  # type: ignore[typeddict-unknown-key]
-
-    def on_message_complete(self) -> None:
-        """Ignore the parser: `ServerConnection` decides where a request ends."""
-
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
-            self._connection.finish_forwarded()

@@ -18,9 +18,10 @@ from uvicorn.server import ServerState
 from toolpost.base.events import event
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.http.app import HttpEndpoint
-from toolpost.endpoints.http.connection import ServerConnection, write_refusal
+from toolpost.endpoints.http.connection import ServerConnection
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.endpoints.http.descriptors import exhausted, is_out_of_descriptors, warn_exhausted
+from toolpost.endpoints.http.responses import write_refusal
 
 _log = logging.getLogger("toolpost.http")
 

@@ -45,6 +45,6 @@ PART = Part(
         "toolpost.parts.agents.settings:AGENTS",
         "toolpost.parts.agents.settings:ALL_AGENTS",
     ),
-    doctor="toolpost.parts.agents.doctor:ConversationsDoctor",
+    doctor="toolpost.parts.agents.doctor:AgentsDoctor",
     commands={"chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")},
 )

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from toolpost import UpstreamUnavailable
+from toolpost import ToolFailed, UpstreamUnavailable
 from toolpost.base import JsonObject, ThreadId
-from toolpost.base.caller import GatewayAccess
-from toolpost.contracts.errors import SourceError
+from toolpost.parts import GatewayAccess
 from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent
 
@@ -98,12 +97,12 @@ class AgentSpec:
 
 
 async def enforce_single_end(stream: AsyncGenerator[AgentEvent, None]) -> AsyncGenerator[AgentEvent, None]:
-    """Pass events on; raises `SourceError` for one after `AgentEnd`, and `AgentGone` for a stream without it."""
+    """Pass events on; raises `ToolFailed` for one after `AgentEnd`, and `AgentGone` for a stream without it."""
     has_ended = False
     async with aclosing(stream):
         async for event in stream:
             if has_ended:
-                raise SourceError("The agent went on after the end of its answer.")
+                raise ToolFailed("The agent went on after the end of its answer.")
             has_ended = isinstance(event, AgentEnd)
             yield event
     if not has_ended:

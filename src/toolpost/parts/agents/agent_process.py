@@ -9,7 +9,7 @@ import logging
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,8 @@ import msgspec
 
 from toolpost.base import JsonObject, conceal_known, event
 from toolpost.parts.agents.agent import AgentGone, AgentOutputTooLong, unwrap_group
-from toolpost.processes import tree as process_tree
-from toolpost.processes.tree import each_line, each_log_line
-from toolpost.protocol import BadShape, check_shape
-from toolpost.protocol.lines import OversizedLine
-from toolpost.upstreams.outbox import Outbox
+from toolpost.processes import Process, each_line, each_log_line, open_process
+from toolpost.protocol import BadShape, OversizedLine, check_shape
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -41,13 +38,13 @@ _decode = msgspec.json.Decoder().decode
 class AgentProcess:
     """A running agent: messages to and from it, and why it is gone."""
 
-    def __init__(self, name: str, process: process_tree.Process, on_gone: Callable[[str], None]) -> None:
+    def __init__(self, name: str, process: Process, on_gone: Callable[[str], None]) -> None:
         self.name = name
         self.process = process
         self.reason: str | None = None
         """Why it is gone; None while it runs."""
         self._on_gone = on_gone
-        self._outbox = Outbox()
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._inbox: asyncio.Queue[JsonObject | None] = asyncio.Queue()
         self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._invalid_lines = 0
@@ -58,7 +55,7 @@ class AgentProcess:
         """Queue a message; raises `AgentGone` if the process is gone."""
         if self.reason is not None:
             raise self.make_error()
-        self._outbox.put(raw)
+        self._outbox.put_nowait(raw)
 
     async def receive(self) -> JsonObject | None:
         """Return the next message; None once the process is gone and all of its messages were returned."""
@@ -79,7 +76,9 @@ class AgentProcess:
     async def write(self) -> None:
         """Write queued messages until the process closes its stdin."""
         assert self.process.stdin is not None
-        await self._outbox.write_all(self.process.stdin)
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                await self.process.stdin.send(await self._outbox.get() + b"\n")
         await self._mark_gone_unless_exiting("it closed its input")
 
     async def read(self) -> None:
@@ -140,7 +139,7 @@ async def open_agent_process(
     on_gone: Callable[[str], None],
 ) -> AsyncIterator[AgentProcess]:
     """Start an agent; leaving ends its whole process tree. Errors are raised as they are, not in an `ExceptionGroup`."""
-    async with process_tree.open_process(command, cwd=cwd, env=env, stdin=True, eof_s=EOF_S) as process:
+    async with open_process(command, cwd=cwd, env=env, stdin=True, eof_s=EOF_S) as process:
         agent = AgentProcess(name, process, on_gone)
         try:
             async with anyio.create_task_group() as tasks:

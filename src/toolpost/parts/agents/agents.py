@@ -3,23 +3,25 @@
 The modules of agents are imported when a session is first opened: their SDKs take a second to import.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from anyio import to_thread
 
 from toolpost import Caller, CapabilityMissing, Principal
-from toolpost.base import nearest_name
+from toolpost.base import Scope, nearest_name
 from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
+from toolpost.parts import GatewayAccess
 from toolpost.parts.agents.agent import Agent, AgentSession, AgentSpec, SessionOptions
-from toolpost.parts.agents.gateway_server import open_gateway_access
 from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.session_key import PoolKey, Profile, pool_key, profile_of
 from toolpost.parts.agents.session_pool import OnGone, OpenedSession, SessionOpener
 from toolpost.parts.agents.threads import Thread, Threads
 from toolpost.parts.agents.values import InvokeOptions
+
+TokenFor = Callable[[Caller, Sequence[Scope]], AbstractContextManager[GatewayAccess | None]]
+"""Lends a token of the gateway, as `Host.token_for` does."""
 
 
 class LazyAgent:
@@ -86,13 +88,13 @@ class AgentRegistry:
         agents: Mapping[str, ConfiguredAgent],
         threads: Threads,
         default: str | None = None,
-        tokens: DelegatedTokens | None = None,
+        token_for: TokenFor = lambda _caller, _scopes: nullcontext(),
     ) -> None:
-        """Without `default`, the first agent is the default; without `tokens`, agents get no tools of the gateway."""
+        """Without `default`, the first agent is the default; without `token_for`, agents get no tools of the gateway."""
         self.agents = agents
         self._threads = threads
         self.default = default or next(iter(agents), None)
-        self._tokens = tokens
+        self._token_for = token_for
 
     def find(self, name: str) -> ConfiguredAgent:
         """Return an agent; raises `InvalidRequest` with the nearest name, `CapabilityMissing` if no agent is configured."""
@@ -141,7 +143,7 @@ class AgentRegistry:
                 thread=thread.id if thread else None,
                 is_read_only=principal.caller.is_read_only,
             )
-            with open_gateway_access(self._tokens, caller, profile.scopes) as gateway:
+            with self._token_for(caller, profile.scopes) as gateway:
                 order = SessionOptions(
                     thread=thread.id if thread else None,
                     model=profile.model,

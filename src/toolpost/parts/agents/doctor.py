@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import anyio
 import msgspec
 
 from toolpost import ToolpostError
 from toolpost.base import nearest_name
-from toolpost.cli.doctor.servers import STDERR_LINES, missing_command
+from toolpost.cli import missing_command
 from toolpost.contracts import BadConfiguration
 from toolpost.parts import PartDoctor
 from toolpost.parts.agents import session_pool
@@ -16,12 +17,13 @@ from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.agents import LazyAgent
 from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, read_agent
 from toolpost.settings import Config, make_concealer
-from toolpost.terminal import Diagnosis, Group, note, ok, problem
-from toolpost.terminal.findings import is_installed
+from toolpost.terminal import Diagnosis, Group, is_installed, note, ok, problem
 from toolpost.upstreams import ServerSpec
 
+_STDERR_LINES: Final = 5
 
-class ConversationsDoctor(PartDoctor):
+
+class AgentsDoctor(PartDoctor):
     """Starts agents, one after the other."""
 
     def names(self, config: Config) -> Sequence[str]:
@@ -85,7 +87,7 @@ async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
         hint = "run its command in a shell, to see what it waits for"
         return problem("start", f"is not ready within {within_s:g} s", hint=hint)
     except ToolpostError as error:
-        stderr = str(error.as_object().get("stderr") or "").splitlines()[-STDERR_LINES:]
+        stderr = str(error.as_object().get("stderr") or "").splitlines()[-_STDERR_LINES:]
         return problem("start", error, lines=stderr)
 
 

@@ -1,16 +1,11 @@
 """The gateway as an MCP server of an agent: over HTTP with a token, or through `bridge.py` for agents that know only stdio."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolpost import Caller
-from toolpost.base import Scope
-from toolpost.base.caller import GatewayAccess
-from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
+from toolpost.parts import GatewayAccess
 
 NAME: Final = "toolpost"
 """The name of the gateway in an agent's list of MCP servers."""
@@ -30,21 +25,6 @@ class BridgeCommand:
     command: str
     args: tuple[str, ...]
     env: dict[str, str]
-
-
-@contextmanager
-def open_gateway_access(
-    tokens: DelegatedTokens | None, caller: Caller, scopes: Sequence[Scope]
-) -> Iterator[GatewayAccess | None]:
-    """Issue a token that acts as this caller, and revoke it when the block is left; None while HTTP is not served."""
-    access = tokens.issue(caller, scopes) if tokens is not None else None
-    if tokens is None or access is None:
-        yield None
-        return
-    try:
-        yield access
-    finally:
-        tokens.revoke(access)
 
 
 def make_auth_headers(access: GatewayAccess) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -11,8 +11,8 @@ import anyio.to_thread
 
 from toolpost import ToolFailed
 from toolpost.base import event
+from toolpost.parts import HookImplementation
 from toolpost.parts.agents.values import TurnInfo
-from toolpost.providers.plugins import Implementation, Plugins
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -37,30 +37,36 @@ _FAILED: Final = object()
 class Hooks:
     """Calls the hooks of all plugins. A failure is logged, and marks its plugin as degraded."""
 
-    def __init__(self, host: Plugins, *, limits_s: Mapping[str, float] = LIMITS_S, threads: int = 16) -> None:
-        self._host = host
+    def __init__(
+        self,
+        find: Callable[[str], Sequence[HookImplementation]],
+        *,
+        limits_s: Mapping[str, float] = LIMITS_S,
+        threads: int = 16,
+    ) -> None:
+        self._find = find
         self._limits_s = {**LIMITS_S, **limits_s}
         self._threads = anyio.CapacityLimiter(threads)
 
     def has(self, hook: str) -> bool:
         """Whether any plugin implements a hook."""
-        return bool(self._host.implementations(hook))
+        return bool(self._find(hook))
 
     async def notify(self, hook: str, *, turn: TurnInfo | None = None, **arguments: Any) -> None:
         """Call the hook of every plugin, one after the other; results are ignored."""
-        for implementation in self._host.implementations(hook):
+        for implementation in self._find(hook):
             await self._run(hook, implementation, turn, arguments)
 
     async def chain(self, hook: str, name: str, value: str, *, turn: TurnInfo) -> str:
         """Pass a text through the hook of each plugin; one that fails or returns no text leaves it unchanged."""
-        for implementation in self._host.implementations(hook):
+        for implementation in self._find(hook):
             changed = await self._run(hook, implementation, turn, {name: value})
             value = changed if isinstance(changed, str) else value
         return value
 
     async def first(self, hook: str, *, turn: TurnInfo, **arguments: Any) -> str | None:
         """Return the text of the first plugin that returns one, None if none does; later plugins are not called."""
-        for implementation in self._host.implementations(hook):
+        for implementation in self._find(hook):
             answer = await self._run(hook, implementation, turn, arguments)
             if isinstance(answer, str):
                 return answer
@@ -68,11 +74,11 @@ class Hooks:
 
     async def require(self, hook: str, *, turn: TurnInfo, **arguments: Any) -> str | None:
         """Return the text of the first plugin that returns one, None if none does; raises `ToolFailed` if a plugin fails."""
-        for implementation in self._host.implementations(hook):
+        for implementation in self._find(hook):
             answer = await self._run(hook, implementation, turn, arguments)
             if answer is _FAILED:
                 raise ToolFailed(
-                    f"The plugin `{implementation.plugin.name}` could not check whether the turn may end.",
+                    f"The plugin `{implementation.plugin}` could not check whether the turn may end.",
                     hint=f"the server's log has more under trace id {turn.trace_id}",
                 )
             if isinstance(answer, str):
@@ -80,7 +86,7 @@ class Hooks:
         return None
 
     async def _run(
-        self, hook: str, implementation: Implementation, turn: TurnInfo | None, arguments: Mapping[str, Any]
+        self, hook: str, implementation: HookImplementation, turn: TurnInfo | None, arguments: Mapping[str, Any]
     ) -> Any:
         # A hook may leave out parameters that it does not need.
         offered = {"turn": turn, **arguments}
@@ -88,12 +94,12 @@ class Hooks:
         try:
             return await _run_within(self._limits_s[hook], self._call(implementation, taken))
         except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
-            implementation.plugin.degrade(f"failed in `{hook}`", error)
+            implementation.degrade(f"failed in `{hook}`", error)
             event(
                 _log,
                 logging.ERROR,
                 "hook failed",
-                plugin=implementation.plugin.name,
+                plugin=implementation.plugin,
                 hook=hook,
                 thread=turn.thread if turn is not None else None,
                 trace=turn.trace_id if turn is not None else None,
@@ -102,7 +108,7 @@ class Hooks:
             )
             return _FAILED
 
-    async def _call(self, implementation: Implementation, arguments: list[Any]) -> Any:
+    async def _call(self, implementation: HookImplementation, arguments: list[Any]) -> Any:
         function = implementation.function
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)

@@ -1,5 +1,6 @@
 """Conversations as a part of a gateway: settings, HTTP API and chat page, plugins for agents, gauges, checks."""
 
+import importlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, read_agent
 if TYPE_CHECKING:
     from toolpost.endpoints.http import HttpContext, Routes
     from toolpost.metrics import GaugeValues
-    from toolpost.parts import Host
+    from toolpost.parts import Host, PluginCandidate
     from toolpost.parts.agents.agent import Agent, AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent
     from toolpost.parts.agents.service import Conversations
@@ -20,14 +21,8 @@ if TYPE_CHECKING:
 CHAT_PATH: Final = "/chat"
 _CHAT_FOLDER: Final = Path(__file__).parent / "chat_page"
 
-PLUGINS: Final = (
-    "toolpost.parts.agents.plugins.history:make",
-    "toolpost.parts.agents.plugins.tasks:make",
-    "toolpost.parts.agents.plugins.schedule:make",
-    "toolpost.parts.agents.plugins.delegate:make",
-    "toolpost.parts.agents.plugins.logs:make",
-)
-"""Loaded where an agent is configured."""
+PLUGINS: Final = ("history", "tasks", "schedule", "delegate", "logs")
+"""Modules of `plugins`, loaded where an agent is configured."""
 
 
 @asynccontextmanager
@@ -38,7 +33,6 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
     """
     from toolpost.parts import Api, Background, Gauges, HookSpecs, Page, Service
     from toolpost.parts.agents import hookspecs
-    from toolpost.providers.plugin_candidates import candidates_from_factories
 
     service = _make_service(host, agents or {})
 
@@ -50,7 +44,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
     has_agents = bool(agents) or bool(AGENTS.of(host.config))
     yield [
-        *(candidates_from_factories(PLUGINS) if has_agents and host.loads_bundled else ()),
+        *(_make_candidate(name) for name in PLUGINS if has_agents and host.wants_plugin(name, is_needed=True)),
         Api(lambda http: _make_routes(http, service)),
         HookSpecs(hookspecs),
         Page("Chat", CHAT_PATH),
@@ -59,6 +53,13 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
         Service(service),
         Background(run),
     ]
+
+
+def _make_candidate(name: str) -> "PluginCandidate":
+    from toolpost.parts import PluginCandidate
+
+    reference = f"toolpost.parts.agents.plugins.{name}"
+    return PluginCandidate(name=f"{reference}:make", load=lambda: importlib.import_module(reference).make())
 
 
 def _make_routes(http: "HttpContext", service: "Conversations") -> "Sequence[Routes]":
@@ -99,8 +100,8 @@ def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversa
     )
     return Conversations(
         threads,
-        AgentRegistry(ready, threads, settings.default, host.tokens),
-        Hooks(host.plugins),
+        AgentRegistry(ready, threads, settings.default, host.token_for),
+        Hooks(host.find_hooks),
         limits=limits,
         metrics=AgentMetrics(host.metrics),
         key_values=store.key_values,

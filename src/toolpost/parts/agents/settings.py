@@ -12,8 +12,7 @@ from msgspec import Meta
 
 from toolpost.contracts import BadConfiguration
 from toolpost.parts import Section
-from toolpost.settings import ADVANCED, LATE, Config, Seconds, expand_variables
-from toolpost.settings.callers import Tags, Tools, check_patterns
+from toolpost.settings import ADVANCED, LATE, Config, Seconds, Tags, Tools, check_patterns, expand_variables
 
 AgentKind = Literal["acp", "claude"]
 AgentPermissions = Literal["deny", "read", "allow"]

@@ -15,7 +15,7 @@ import click
 
 from toolpost import NotFound
 from toolpost.base import STATE_FOLDER, make_folder
-from toolpost.endpoints.auth.access import LOCAL_HOSTS
+from toolpost.endpoints.http import LOCAL_HOSTS
 from toolpost.parts.console.gateway_id import port_of, read_gateway_id
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.settings import Config

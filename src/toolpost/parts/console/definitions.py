@@ -19,8 +19,7 @@ from anyio import to_thread
 
 from toolpost.base import event
 from toolpost.contracts import Contract, Definition, Judgement, judge
-from toolpost.contracts.apps import SEPARATOR
-from toolpost.contracts.compatibility import is_quick, make_cut_short_judgement
+from toolpost.discovery import SEPARATOR
 from toolpost.store import NOW, Many, Row, Script, Statement, Store
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ def _judge_rows(rows: Sequence[Row]) -> list[Version]:
         definition = Definition.from_json(msgspec.json.decode(text))
         judgement = None
         if before is not None:
-            judgement = judge(before, definition) if is_quick(before, definition) else make_cut_short_judgement()
+            judgement = judge(before, definition, only_if_quick=True)
         versions.append(Version(number=number, seen_at=seen_at, definition=definition, judgement=judgement))
         before = definition
     return versions[::-1]

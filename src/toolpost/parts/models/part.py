@@ -44,7 +44,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
     config = host.config
     used = enabled_models(config) or GROUPS.of(config) or config.discovery.reranker.models
     is_configured = bool(used) and not config.plugins.chosen
-    if not host.wants_plugin("models") and not (host.loads_bundled and is_configured):
+    if not host.wants_plugin("models", is_needed=is_configured):
         yield ()
         return
     from toolpost.parts import Api, Background, Gauges, ProviderFilter, SamplingModel, Service

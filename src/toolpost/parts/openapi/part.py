@@ -15,7 +15,7 @@ async def open_apis(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Bring a plugin for each API. One whose document cannot be read is named as failed, and the others are served."""
     apis = enabled_apis(host.config)
     # Where APIs can be added later, all of it is loaded; a single command needs none of it.
-    if not host.loads_bundled or (host.for_one_command and not apis):
+    if not host.wants_plugin("openapi", is_needed=True) or (host.for_one_command and not apis):
         yield ()
         return
     from toolpost.credentials.oauth import Authorizations

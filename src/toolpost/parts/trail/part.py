@@ -37,8 +37,7 @@ async def open_trail(host: "Host") -> AsyncIterator[Sequence[object]]:
     """Bring the plugin."""
     settings = TRAIL.of(host.config)
     # Where a decision is required, agents need the tool to record it.
-    is_needed = settings.requires_decisions and host.loads_bundled and not host.config.plugins.chosen
-    if not host.wants_plugin("trail") and not is_needed:
+    if not host.wants_plugin("trail", is_needed=settings.requires_decisions):
         yield ()
         return
     from toolpost.parts import Api, Background, CallMiddleware, Gauges, PluginCandidate, Service

@@ -162,7 +162,7 @@ class ConversationsApi:
     )
     async def send_message(self, request: RouteRequest, body: values.NewMessage) -> None:
         http = request.http
-        stream = TurnStream(http.receive, http.send)
+        stream = TurnStream(http)
         options = InvokeOptions(agent=body.agent, model=body.model, timeout_s=body.timeout_s, on_event=stream.put)
         is_streamed = b"text/event-stream" in http.headers.get(b"accept", b"")
         with self._streams.held(request.principal.caller.id) if is_streamed else nullcontext():
@@ -192,7 +192,7 @@ class ConversationsApi:
     )
     async def follow(self, request: RouteRequest) -> None:
         await self._conversations.find_thread(request.principal, _thread_of(request))
-        stream = TurnStream(request.http.receive, request.http.send)
+        stream = TurnStream(request.http)
         held = self._streams.held(request.principal.caller.id)
         with held, self._conversations.open_listener(_thread_of(request), stream.put):
             await stream.serve(until_end=False, on_gone=lambda: None)
@@ -222,7 +222,7 @@ def _thread_of(request: RouteRequest) -> ThreadId:
 async def _send_end(http: HttpRequest, turn: RunningTurn, on_gone: Callable[[], None]) -> None:
     """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch_disconnect, http.receive, on_gone)
+        tasks.start_soon(watch_disconnect, http, on_gone)
         await turn.done.wait()
         tasks.cancel_scope.cancel()
     ended = turn.ended

@@ -6,8 +6,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.endpoints.http import SSE_HEADERS
-from toolpost.endpoints.http.request import Receive, Send
+from toolpost.endpoints.http import SSE_HEADERS, HttpRequest
 from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
 
 KEEP_ALIVE_S: Final = 15.0
@@ -18,9 +17,8 @@ WAITING_LIMIT: Final = 50_000
 class TurnStream:
     """Sends events in order. `put` never waits: a slow client must not delay the turn or its other listeners."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
+    def __init__(self, http: HttpRequest) -> None:
+        self._http = http
         self._waiting: deque[TurnEvent] = deque()
         self._has_events = anyio.Event()
         self._has_fallen_behind = anyio.Event()
@@ -49,9 +47,9 @@ class TurnStream:
                 await self._has_fallen_behind.wait()
                 leave()
 
-            tasks.start_soon(watch_disconnect, self._receive, leave)
+            tasks.start_soon(watch_disconnect, self._http, leave)
             tasks.start_soon(watch_backlog)
-            await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            await self._http.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
             await self._send_events(until_end=until_end)
             tasks.cancel_scope.cancel()
 
@@ -68,15 +66,15 @@ class TurnStream:
                 assert isinstance(kind, str)
                 await self._send_chunk(b"event: %b\ndata: %b\n\n" % (kind.encode(), encode_event(event)))
                 if until_end and isinstance(event, TurnEnded):
-                    await self._send({"type": "http.response.body", "body": b""})
+                    await self._http.send({"type": "http.response.body", "body": b""})
                     return
 
     async def _send_chunk(self, data: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._http.send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-async def watch_disconnect(receive: Receive, on_gone: Callable[[], None]) -> None:
+async def watch_disconnect(http: HttpRequest, on_gone: Callable[[], None]) -> None:
     """Wait until the client disconnects, and call `on_gone`."""
-    while (await receive())["type"] != "http.disconnect":
+    while (await http.receive())["type"] != "http.disconnect":
         continue
     on_gone()

@@ -22,10 +22,10 @@ from toolpost.terminal import (
     is_debugging,
     json_option,
     load_cli_config,
+    plugin_option,
     show_failure,
     url_option,
 )
-from toolpost.terminal.options import plugin_option
 
 
 class ChatGroup(SuggestingGroup):

@@ -10,12 +10,11 @@ import click
 from toolpost import CapabilityMissing, NotFound, ToolpostError
 from toolpost.base import JsonObject, nearest_name
 from toolpost.parts.agents.commands.client import ChatClient
+from toolpost.parts.agents.commands.echo import suppress_echo
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
 from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
-from toolpost.terminal import ExitCode, printable, show_failure
-from toolpost.terminal.exits import exit_code_of
-from toolpost.terminal.text import suppress_echo
+from toolpost.terminal import ExitCode, exit_code_of, printable, show_failure
 
 RECALLED: Final = 6
 """How many messages are printed when a conversation is resumed."""

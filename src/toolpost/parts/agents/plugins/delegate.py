@@ -10,8 +10,7 @@ import anyio
 from pydantic import Field
 from pydantic import dataclasses as checked
 
-from toolpost import ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ToolpostError, __version__
-from toolpost.authoring.context import Context
+from toolpost import Context, ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ToolpostError, __version__
 from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle

@@ -6,8 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost import ErrorCode, Plugin, __version__
-from toolpost.authoring.context import Context
+from toolpost import Context, ErrorCode, Plugin, __version__
 from toolpost.base import ThreadId
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 from toolpost.parts.agents.threads import ThreadMessage

@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost import Plugin, __version__
-from toolpost.authoring.context import Context
+from toolpost import Context, Plugin, __version__
 from toolpost.base import Json
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 

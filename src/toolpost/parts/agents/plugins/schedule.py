@@ -21,6 +21,7 @@ from toolpost import (
     Caller,
     CallerId,
     CapabilityMissing,
+    Context,
     ErrorCode,
     Item,
     NotFound,
@@ -30,7 +31,6 @@ from toolpost import (
     ToolpostError,
     __version__,
 )
-from toolpost.authoring.context import Context
 from toolpost.base import JsonObject, Scope, ThreadId, event, steady_s
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle

@@ -1,7 +1,6 @@
 """What the plugins for agents share: access to the conversations of the server, and in whose name a call may act."""
 
-from toolpost import CapabilityMissing, Plugin, Principal
-from toolpost.authoring.context import Context
+from toolpost import CapabilityMissing, Context, Plugin, Principal
 from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.service import Conversations

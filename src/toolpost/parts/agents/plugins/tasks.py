@@ -13,8 +13,7 @@ import anyio
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from toolpost import CallerId, ErrorCode, Item, NotFound, Plugin, QueueOverloaded, __version__
-from toolpost.authoring.context import Context
+from toolpost import CallerId, Context, ErrorCode, Item, NotFound, Plugin, QueueOverloaded, __version__
 from toolpost.base import JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.agents.plugins.service import ConversationsHandle

@@ -30,10 +30,16 @@ from anyio import to_thread
 from toolpost import CallerId, NotFound
 from toolpost.base import CallId, Json, JsonObject, event
 from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.calls import write_call_result
-from toolpost.endpoints.http import SSE_HEADERS, STREAMED, EventSchema, HttpRequest, Route, RouteRequest
-from toolpost.endpoints.http.exchange import KEEP_ALIVE_S
-from toolpost.endpoints.tasks.polled_channel import PolledChannel
+from toolpost.endpoints.http import (
+    SSE_HEADERS,
+    STREAMED,
+    EventSchema,
+    HttpRequest,
+    PolledChannel,
+    Route,
+    RouteRequest,
+    write_call_result,
+)
 from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.console.api.callers import act_as
@@ -43,6 +49,7 @@ from toolpost.upstreams import ServerRefused
 
 _log = logging.getLogger("toolpost.console")
 
+KEEP_ALIVE_S: Final = 15.0
 WAITING_LIMIT: Final = 1_000
 """Progress notifications that wait for a slow browser; older ones are dropped."""
 

@@ -12,10 +12,8 @@ from typing import Final
 from anyio import to_thread
 
 from toolpost.base import Json, JsonObject, Scope, ToolName
-from toolpost.contracts import InvalidRequest
-from toolpost.contracts.contract import describe_concurrency
-from toolpost.discovery import View, estimate_tokens
-from toolpost.discovery.snapshot import ToolEntry, VisibleTools
+from toolpost.contracts import Definition, InvalidRequest
+from toolpost.discovery import ToolEntry, View, VisibleTools, estimate_tokens
 from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.middleware import ProvidedTool
 from toolpost.parts.console.api.callers import act_as, list_callers
@@ -120,7 +118,7 @@ def _describe(tool: ProvidedTool, visible: VisibleTools) -> JsonObject:
         "annotations": dict(contract.annotations),
         "digest": contract.digest,
         "timeoutSeconds": contract.timeout_s,
-        "concurrency": describe_concurrency(contract.terms.concurrency),
+        "concurrency": Definition.from_contract(contract).concurrency,
         "errorCodes": [code.value for code in contract.terms.errors],
         "aliases": list(contract.aliases),
         "schemaVersion": contract.terms.schema_version,

@@ -13,7 +13,7 @@ export function FormFields({ form, tree, value, issues, onChange }) {
   const props = tree.kind === "choice" ? { field: tree, context } : null;
   return html`<div class="form">
     <${Issues} found=${issues.get("")} context=${context} />
-    ${props ? html`<${Choice} ...${props} />` : html`<${CallerTable} field=${tree} context=${context} />`}
+    ${props ? html`<${Choice} ...${props} />` : html`<${Members} field=${tree} context=${context} />`}
   </div>`;
 }
 
