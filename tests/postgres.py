@@ -58,6 +58,11 @@ class Postgres:
         ran = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=60)
         return ran.stdout.strip()
 
+    def load(self, url: str, dump: str) -> None:
+        """Run what `pg_dump` wrote."""
+        command = [str(self._server.bin_path / "psql"), url.rpartition("&schema=")[0], "-qAt", "-v", "ON_ERROR_STOP=1"]
+        subprocess.run(command, input=dump, capture_output=True, text=True, check=True, timeout=60)
+
     def stop(self, mode: str = "fast") -> None:
         """`fast` says goodbye to its clients, `immediate` is a crash."""
         self._ctl("-w", "-D", str(self._data), "-m", mode, "stop")

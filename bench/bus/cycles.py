@@ -12,10 +12,11 @@ import uvloop
 
 from bench.load import BenchError
 from toolpost.base.caller import OPERATOR
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TaskId, WorkerName
-from toolpost.store import open_store
+from toolpost.store.part_migrations import open_part_store
 
 WORKERS = 8
 BACKLOG = 64
@@ -23,7 +24,7 @@ BACKLOG = 64
 
 @asynccontextmanager
 async def _opened(url: str) -> AsyncIterator[Bus]:
-    async with open_store(url, pool=2 * WORKERS) as store:
+    async with open_part_store(url, PART.name, PART.migrations, pool=2 * WORKERS) as store:
         bus = Bus(store)
         async with bus.open_sweeping():
             yield bus
@@ -110,7 +111,7 @@ async def latency_ms(url: str, rate: float, seconds: float) -> tuple[float, floa
 
 async def fill(url: str, finished: int) -> None:
     """Write tasks that are over, with their history, behind the store's back."""
-    async with open_store(url):
+    async with open_part_store(url, PART.name, PART.migrations):
         pass
     path = url.partition(":")[2]
     await asyncio.to_thread(_fill, path, finished)

@@ -29,6 +29,7 @@ from toolpost.parts.agents import TurnId, recorder
 from toolpost.parts.agents.plugins import schedule
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 from toolpost.parts.agents.threads import Turn
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
@@ -36,6 +37,7 @@ from toolpost.processes.tree import is_alive, this_process
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
+from toolpost.store.part_migrations import open_part_store
 from toolpost.store.postgres import scripts as postgres_scripts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
@@ -77,7 +79,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: Jump) -> None:
     policy = BusPolicy(run_s=30, stuck_s=30, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
-    async with open_store(url) as store, open_store(url) as second:
+    async with (
+        open_part_store(url, PART.name, PART.migrations) as store,
+        open_part_store(url, PART.name, PART.migrations) as second,
+    ):
         bus, other = Bus(store, policy=policy), Bus(second, policy=policy)
         async with bus.open_sweeping(), other.open_sweeping():
             names = [await bus.register(name, name, by=ME) for name in ("ada", "bob")]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from tests.store.conftest import url_of
 from toolpost.audit import AuditEntry, AuditFilter
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
+from toolpost.manifest import bundled_parts
 from toolpost.store import Store, open_store
 from toolpost.store.copying import CopyResult, copy_store
 from toolpost.store.known_tools import KnownServer
-from toolpost.store.migrate import list_migrations
-from toolpost.store.part_migrations import find_part_tables
+from toolpost.store.migrate import read_migrations
+from toolpost.store.part_migrations import find_part_tables, migrate_part
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 
@@ -252,10 +254,28 @@ async def test_both_kinds_of_store_have_the_same_tables_and_all_are_copied(postg
     assert in_list == {name for name, _ in in_sqlite if name.partition(".")[0] not in NOT_COPIED}
 
 
-def test_both_kinds_of_store_have_the_same_migrations() -> None:
-    steps = [[(step.number, step.name) for step in list_migrations(kind)] for kind in ("sqlite", "postgres")]
+async def test_both_kinds_of_store_have_the_same_tables_of_parts(postgres: Postgres, path: Path) -> None:
+    found = []
+    for url in (f"sqlite:{path}", postgres.new_url()):
+        async with open_store(url) as store:
+            for part in bundled_parts():
+                if part.migrations is not None:
+                    await migrate_part(store, url, part.name, part.migrations)
+            found.append({table.name: (table.key, sorted(table.columns)) for table in await find_part_tables(store)})
 
-    assert steps[0] == steps[1]
+    assert found[0] == found[1]
+    assert {"bus_tasks", "threads", "trail_records", "approval_rounds"} <= found[0].keys()
+
+
+def test_both_kinds_of_store_have_the_same_migrations() -> None:
+    parts = [part.migrations for part in bundled_parts() if part.migrations is not None]
+    for folder in (files("toolpost.store.migrations"), *map(files, parts)):
+        steps = [
+            [(step.number, step.name) for step in read_migrations(folder.joinpath(kind))]
+            for kind in ("sqlite", "postgres")
+        ]
+        assert steps[0] == steps[1]
+        assert [number for number, _ in steps[0]] == list(range(1, len(steps[0]) + 1))
 
 
 async def test_the_copied_audit_is_searched_alike(ways: tuple[str, str], entry: Make) -> None:

@@ -138,7 +138,7 @@ async def test_a_migration_that_was_edited_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE migrations SET digest = 'other' WHERE number = 1")
 
-    assert "another migration 1 (audit)" in (await refusal_of(path)).message
+    assert "another migration 1 (kernel)" in (await refusal_of(path)).message
 
 
 def test_a_failing_migration_leaves_nothing_behind() -> None:

@@ -7,6 +7,7 @@ clock          the time that all processes of a store share, without jumps
 wakeups        wakes listeners in every process after a commit
 migrate        migrations/KIND/*.sql: which there are, which are missing
 part_migrations  the same for tables of parts, and which there are
+adoption       stores from before each part had its own tables
 
 audit          AuditLog: appends, finds and verifies entries (what else is done with them is in `toolpost.audit`, above)
 audit_values   an entry, a record, a filter, a verdict
@@ -24,7 +25,7 @@ seen           which definitions each session has been sent
 key_values     small values of plugins, for each caller
 verdicts       verdicts about the definitions of each server
 
-tables         every table, for copying
+tables         the kernel's tables, for copying
 rows           rows read and written whole
 copying        one store copied into another, of either kind
 

@@ -1,4 +1,4 @@
-"""The key-value store of plugins: small JSON values by plugin, caller and id. Its table has an older name, `shelf`."""
+"""The key-value store of plugins: small JSON values by plugin, caller and id."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,9 +8,9 @@ import msgspec
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.store.scripts import NOW, Row, Script, Statement, TableAccess, change, reads, writes
 
-_COLUMNS: Final = "SELECT owner, id, value FROM shelf WHERE plugin = ?1"
+_COLUMNS: Final = "SELECT owner, id, value FROM key_values WHERE plugin = ?1"
 _PUT: Final = (
-    "INSERT INTO shelf (plugin, owner, id, changed_at, value) VALUES (?1, ?2, ?3, ?4, ?5)"
+    "INSERT INTO key_values (plugin, owner, id, changed_at, value) VALUES (?1, ?2, ?3, ?4, ?5)"
     " ON CONFLICT (plugin, owner, id) DO UPDATE SET changed_at = excluded.changed_at, value = excluded.value"
 )
 _THIS: Final = "WHERE plugin = ?1 AND owner = ?2 AND id = ?3 AND value = ?4"
@@ -55,10 +55,10 @@ class KeyValueStore(TableAccess):
         """
         this = (plugin, item.owner, item.id, _encode(item.value))
         if value is None:
-            changed = yield change(f"DELETE FROM shelf {_THIS}", this)  # noqa: S608 - constants
+            changed = yield change(f"DELETE FROM key_values {_THIS}", this)  # noqa: S608 - constants
         else:
             ((now,),) = yield NOW
-            sql = f"UPDATE shelf SET changed_at = ?5, value = ?6 {_THIS}"  # noqa: S608 - constants
+            sql = f"UPDATE key_values SET changed_at = ?5, value = ?6 {_THIS}"  # noqa: S608 - constants
             changed = yield change(sql, (*this, now, _encode(value)))
         return bool(changed)
 

@@ -1,27 +1,23 @@
 """Tables of parts: numbered migrations of their own, forward only, each applied once and recorded under the part's name.
 
 They are applied in one script when a part opens. Which tables there are is read from the database itself, so that no part has to
-list them to have them copied. The tables of the oldest bundled parts are among the migrations of the kernel
-(`migrate.py`), where they were before parts could have their own.
+list them to have them copied.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
-from toolpost.store.base import Store, open_store
+from toolpost.store.base import POOL, RETRY_S, Store, open_store
 from toolpost.store.migrate import Kind, Migration, read_migrations, split_statements
 from toolpost.store.rows import Table
 from toolpost.store.scripts import NOW, Row, Script, Statement, lock_name
 from toolpost.store.tables import AUDIT, KEYS, NOT_COPIED, TABLES
 from toolpost.store.urls import PostgresLocation, parse_store_url
 
-_CREATE_TABLE: Final = Statement(
-    "CREATE TABLE IF NOT EXISTS part_migrations (part TEXT NOT NULL, number BIGINT NOT NULL, name TEXT NOT NULL,"
-    " digest TEXT NOT NULL, applied_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (part, number))"
-)
 _APPLIED: Final = "SELECT number, digest FROM part_migrations WHERE part = ?1"
 _RECORD: Final = "INSERT INTO part_migrations (part, number, name, digest, applied_at) VALUES (?1, ?2, ?3, ?4, ?5)"
 
@@ -41,26 +37,21 @@ _POSTGRES: Final = """
     ORDER BY t.oid, coalesce(array_position(k.conkey, c.attnum), 0) = 0, array_position(k.conkey, c.attnum), c.attnum
 """
 
-_RENAMED: Final = {"login": "authorization_server"}
-"""Parts that had another name when a store was written."""
-
-_TAKEN_IN: Final = frozenset({"export"})
-"""Parts that are the kernel's now, and their tables with them."""
-
-_LEDGER: Final = "part_migrations"
-_KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, _LEDGER, *(table.name for table in TABLES)}
+_KERNEL: Final = NOT_COPIED | {AUDIT.name, KEYS.name, *(table.name for table in TABLES)}
 
 
 @asynccontextmanager
-async def open_part_store(url: str, part: str, package: str | None) -> AsyncIterator[Store]:
+async def open_part_store(
+    url: str | Path, part: str, package: str | None, *, pool: int = POOL, retry_s: float = RETRY_S
+) -> AsyncIterator[Store]:
     """Open a store and bring the tables of one part up to date: for a command that uses them without a gateway."""
-    async with open_store(url) as store:
+    async with open_store(url, pool=pool, retry_s=retry_s) as store:
         if package is not None:
             await migrate_part(store, url, part, package)
         yield store
 
 
-async def migrate_part(store: Store, url: str, part: str, package: str) -> None:
+async def migrate_part(store: Store, url: str | Path, part: str, package: str) -> None:
     """Apply the missing migrations of a part, all of them or none.
 
     `package` has the folders `sqlite` and `postgres`. Raises `CapabilityMissing` if a newer version of the part, or another part
@@ -74,9 +65,6 @@ async def migrate_part(store: Store, url: str, part: str, package: str) -> None:
 def _migrate(part: str, known: Sequence[Migration]) -> Script[None]:
     # Two gateways that start together must not both find a step missing.
     yield lock_name("migrations of parts")
-    yield _CREATE_TABLE
-    for earlier, name in _RENAMED.items():
-        yield Statement("UPDATE part_migrations SET part = ?1 WHERE part = ?2", (name, earlier))
     applied = {int(row[0]): str(row[1]) for row in (yield Statement(_APPLIED, (part,)))}
     _check_applied(part, applied, known)
     ((now,),) = yield NOW
@@ -112,11 +100,8 @@ async def find_part_tables(store: Store) -> list[Table]:
 
 async def parts_with_tables(store: Store) -> list[str]:
     """Return the names of the parts whose migrations were applied to a store."""
-    sql = _SQLITE if (await store.facts()).kind == "sqlite" else _POSTGRES
-    if _LEDGER not in {row[0] for row in await store.scripts.read(lambda: _select(sql))}:
-        return []
     rows = await store.scripts.read(lambda: _select("SELECT DISTINCT part FROM part_migrations ORDER BY part"))
-    return [_RENAMED.get(name, name) for name in (str(row[0]) for row in rows) if name not in _TAKEN_IN]
+    return [row[0] for row in rows]
 
 
 def _select(sql: str) -> Script[Sequence[Row]]:

@@ -1,7 +1,7 @@
-"""Every table of a store, in the order in which they are copied.
+"""The kernel's tables, in the order in which they are copied. Those of parts are found in the database (`part_migrations.py`).
 
 Both databases have the same tables and columns, and return the same values: texts, integers, floats and bytes. A test compares
-this list with the tables that the migrations create.
+this list with the tables that the kernel's migrations create.
 """
 
 from typing import Final
@@ -16,27 +16,6 @@ AUDIT: Final = Table(name="audit", key=("seq",), columns=COLUMNS)
 KEYS: Final = Table(name="keys", key=("name",), columns=("name", "made_at", "secret"))
 """Copied too, because what was signed with them must stay verifiable, but no sign of foreign data: any gateway makes some."""
 
-_TASK: Final = (
-    "id",
-    "state",
-    "priority",
-    "payload",
-    "dedupe_key",
-    "submitted_by",
-    "submitted_at",
-    "rank",
-    "not_before",
-    "attempt",
-    "leases",
-    "worker",
-    "token",
-    "is_fetched",
-    "expires_at",
-    "reason",
-    "result",
-    "changed_at",
-)
-
 TABLES: Final = (
     Table(
         name="known_tools",
@@ -45,28 +24,8 @@ TABLES: Final = (
     ),
     Table(name="pins", key=("server", "tool"), columns=("server", "tool", "pinned_at", "definition", "seen_at")),
     Table(name="seen_tools", key=("caller", "session"), columns=("caller", "session", "used_at", "tools")),
-    Table(name="bus_tasks", key=("id",), columns=_TASK),
-    Table(name="bus_archive", key=("id",), columns=(*_TASK, "ended_by")),
-    Table(name="bus_needs", key=("task", "needs"), columns=("task", "needs")),
     Table(
-        name="bus_workers",
-        key=("name",),
-        columns=(
-            "name",
-            "owner",
-            "registered_at",
-            "seen_at",
-            "idle_since",
-            "task",
-            "poll",
-            "poll_until",
-            "resets",
-            "caller",
-        ),
-    ),
-    Table(name="bus_events", key=("task", "seq"), columns=("task", "seq", "at", "kind", "worker", "attempt", "detail")),
-    Table(
-        name="deferred_calls",
+        name="mcp_tasks",
         key=("id",),
         columns=(
             "id",
@@ -89,46 +48,6 @@ TABLES: Final = (
             "expires_at",
         ),
     ),
-    Table(name="bus_outbox", key=("seq",), columns=("seq", "task", "kind", "detail", "tries", "not_before")),
-    Table(
-        name="threads",
-        key=("id",),
-        columns=(
-            "id",
-            "caller",
-            "title",
-            "agent",
-            "model",
-            "created_at",
-            "changed_at",
-            "last_seq",
-            "session",
-            "session_profile",
-            "session_told",
-        ),
-    ),
-    Table(
-        name="thread_messages",
-        key=("thread", "seq"),
-        columns=("thread", "seq", "turn", "role", "text", "at_utc", "details"),
-    ),
-    Table(
-        name="thread_turns",
-        key=("id",),
-        columns=(
-            "id",
-            "thread",
-            "state",
-            "trace_id",
-            "runner",
-            "started_at",
-            "alive_at",
-            "ended_at",
-            "partial",
-            "error",
-            "stop_asked",
-        ),
-    ),
     AUDIT_CONTENTS,
     Table(
         name="credentials",
@@ -136,10 +55,18 @@ TABLES: Final = (
         columns=("server", "owner", "name", "changed_at", "value"),
     ),
     Table(name="export_cursors", key=("name",), columns=("name", "seq", "hash", "holder", "held_until")),
-    Table(name="shelf", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
+    Table(name="key_values", key=("plugin", "owner", "id"), columns=("plugin", "owner", "id", "changed_at", "value")),
 )
 
 NOT_COPIED: Final = frozenset(
-    {"migrations", "audit_head", "audit_segments", "store_clock", "bus_watches", "credential_leases", "verdicts"}
+    {
+        "migrations",
+        "part_migrations",
+        "audit_head",
+        "audit_segments",
+        "store_clock",
+        "credential_leases",
+        "verdicts",
+    }
 )
 """Tables whose rows belong to one store alone, can be made again, or are copied with the audit."""

@@ -206,7 +206,7 @@ def header(name: str) -> str:
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 async def test_an_unknown_task_is_refused(method: str) -> None:
     async with asked() as (ask, _):
-        for name in ("nope", "", "x" * 5_000, "'; DROP TABLE deferred_calls; --", "\u00e9\n\u0000"):
+        for name in ("nope", "", "x" * 5_000, "'; DROP TABLE mcp_tasks; --", "\u00e9\n\u0000"):
             answer = await ask(method, {"taskId": name, "inputResponses": {}}, **{"Mcp-Name": header(name)})
 
             assert answer["error"]["code"] == -32602
@@ -278,7 +278,7 @@ async def test_a_task_is_forgotten_when_its_time_is_over(config: Config, monkeyp
         await ending(ask, handle)
         await anyio.sleep(2)  # as long as it lives
         gone = await ask("tasks/get", {"taskId": handle["taskId"]})
-        table = next(table for table in TABLES if table.name == "deferred_calls")
+        table = next(table for table in TABLES if table.name == "mcp_tasks")
         with anyio.fail_after(30):
             while await app.store.tables.count(table):
                 await anyio.sleep(0.05)

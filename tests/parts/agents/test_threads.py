@@ -11,10 +11,10 @@ import pytest
 
 from tests.store.conftest import url_of
 from toolpost.base.ids import CallerId, ThreadId, TraceId
-from toolpost.parts.agents import TurnId
+from toolpost.parts.agents import PART, TurnId
 from toolpost.parts.agents.ids import AgentSessionId, new_thread_id, new_turn_id
 from toolpost.parts.agents.threads import Resumable, Thread, Threads, Turn, TurnEndRecord
-from toolpost.store import open_store
+from toolpost.store import open_part_store
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def open_threads(url: str) -> AsyncIterator[Threads]:
-    async with open_store(url) as store:
+    async with open_part_store(url, PART.name, PART.migrations) as store:
         yield Threads(store.scripts)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from tests.parts.bus.projects import Project
 from tests.postgres import Postgres
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.service import Bus
-from toolpost.store import open_store
+from toolpost.store.part_migrations import open_part_store
 
 OpenBus = Callable[..., AbstractAsyncContextManager[Bus]]
 
@@ -35,7 +36,7 @@ def open_bus(url: str) -> OpenBus:
 
     @asynccontextmanager
     async def opened(**options: Any) -> AsyncIterator[Bus]:
-        async with open_store(url) as store:
+        async with open_part_store(url, PART.name, PART.migrations) as store:
             bus = Bus(store, **options)
             async with bus.open_sweeping():
                 yield bus

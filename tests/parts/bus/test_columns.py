@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.tasks import (
     ENDED_TASK_COLUMNS,
     LEASE_COLUMNS,
@@ -17,7 +18,7 @@ from toolpost.parts.bus.tasks import (
     Worker,
     WorkerTask,
 )
-from toolpost.store.tables import TABLES
+from toolpost.store.part_migrations import find_part_tables, open_part_store
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,10 @@ def test_fields_stand_as_columns_do(kind: type[msgspec.Struct], columns: str) ->
     assert list(kind.__struct_fields__) == columns.split(", ")
 
 
-def test_a_task_has_every_column() -> None:
-    for name, columns in (("bus_tasks", TASK_COLUMNS), ("bus_archive", ENDED_TASK_COLUMNS)):
-        (table,) = (one for one in TABLES if one.name == name)
-        assert set(table.columns) == set(columns.split(", "))
+@pytest.mark.anyio
+async def test_a_task_has_every_column() -> None:
+    async with open_part_store("sqlite::memory:", PART.name, PART.migrations) as store:
+        tables = {table.name: set(table.columns) for table in await find_part_tables(store)}
+
+    assert tables["bus_tasks"] == set(TASK_COLUMNS.split(", "))
+    assert tables["bus_archive"] == set(ENDED_TASK_COLUMNS.split(", "))

@@ -15,10 +15,11 @@ import pytest
 
 from tests.parts.bus.test_bus import LOST, ME, given, keep_leases, wish, worked
 from toolpost.contracts.errors import GatewayError
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy
-from toolpost.store import open_store
+from toolpost.store.part_migrations import migrate_part, open_part_store
 from toolpost.store.scripts import Script, Statement
 from toolpost.store.sqlite.store import SqliteStore
 
@@ -29,7 +30,8 @@ import asyncio, json, resource, signal, sys
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.store import open_store
+from toolpost.parts.bus import PART
+from toolpost.store.part_migrations import open_part_store
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
@@ -37,7 +39,7 @@ def wish(number):
     return Submission(task=TaskId(f"t-{number}"), priority=2, payload=json.dumps("x" * 4000))
 
 async def main():
-    async with open_store(sys.argv[1]) as store:
+    async with open_part_store(sys.argv[1], PART.name, PART.migrations) as store:
         bus = Bus(store)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
         kept = 0
@@ -57,7 +59,7 @@ asyncio.run(main())
 
 @asynccontextmanager
 async def opened(path: Path, policy: BusPolicy = LOST) -> AsyncIterator[Bus]:
-    async with open_store(path) as store:
+    async with open_part_store(path, PART.name, PART.migrations) as store:
         bus = Bus(store, policy=policy)
         async with bus.open_sweeping():
             yield bus
@@ -97,7 +99,7 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
         file.seek((root - 1) * size)
         file.write(b"\xff" * size)
 
-    async with open_store(path) as store:
+    async with open_part_store(path, PART.name, PART.migrations) as store:
         bus = Bus(store)
         for asked in (lambda: bus.submit(wish("new")), bus.overview):
             with pytest.raises(GatewayError, match="is damaged") as caught:
@@ -107,6 +109,7 @@ async def test_a_damaged_page_is_told(path: Path) -> None:
 
 async def test_a_locked_database_is_told_and_the_step_was_not_taken(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path, busy_timeout_s=0.2)) as store:
+        await migrate_part(store, path, PART.name, "toolpost.parts.bus.migrations")
         bus = Bus(store)
         await bus.submit(wish("before"))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -151,7 +154,7 @@ async def test_a_clock_that_was_set_back_while_no_server_ran_keeps_no_lease_for_
     def set_back() -> Script[None]:
         yield Statement("UPDATE bus_tasks SET expires_at = expires_at + 1e8")
 
-    async with open_store(path) as store:
+    async with open_part_store(path, PART.name, PART.migrations) as store:
         bus = Bus(store, policy=LOST)
         names = [await bus.register("ada", "me", by=ME), await bus.register("bob", "me", by=ME)]
         await bus.submit(wish("a-1"))

@@ -15,12 +15,13 @@ from tests.postgres import Postgres
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import Forbidden, InvalidRequest, NotFound, ToolpostError
-from toolpost.parts.bus import leases
+from toolpost.parts.bus import PART, leases
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission
 from toolpost.parts.bus.tasks import TASK_COLUMNS, BusPolicy, BusTask, TaskId, WorkerName, parse_tasks
-from toolpost.store import Store, open_store
+from toolpost.store import Store
+from toolpost.store.part_migrations import open_part_store
 from toolpost.store.scripts import Script, Statement
 
 TASKS = st.sampled_from(["t1", "t2", "t3"])
@@ -323,7 +324,7 @@ def test_whatever_is_done_the_bus_is_as_the_model_says(
         stack = AsyncExitStack()
 
         async def opened() -> Store:
-            return await stack.enter_async_context(open_store(url))
+            return await stack.enter_async_context(open_part_store(url, PART.name, PART.migrations))
 
         BusMachine.store = runner.run(opened())
         BusMachine.loop = runner.get_loop()

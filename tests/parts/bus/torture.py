@@ -24,12 +24,13 @@ import anyio
 from tests.loaded import forked
 from tests.postgres import Postgres, open_postgres
 from tests.ways import TOOLPOST, server_environment
-from toolpost.store import open_store
-from toolpost.store.tables import TABLES
+from toolpost.parts.bus import PART
+from toolpost.store.part_migrations import open_part_store
+from toolpost.store.rows import Table
 
 WORKER = str(Path(__file__).with_name("torture_worker.py"))
 LEASE_S = 1.0
-ARCHIVE = next(table for table in TABLES if table.name == "bus_archive")
+ARCHIVE = Table(name="bus_archive", key=("id",), columns=("id", "state", "token"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,15 +291,15 @@ def _count(folder: Path, url: str, toll: Toll) -> None:
 
 
 async def _over(url: str) -> int:
-    async with open_store(url) as store:
+    async with open_part_store(url, PART.name, PART.migrations) as store:
         return await store.tables.count(ARCHIVE)
 
 
 async def _archive(url: str) -> dict[str, tuple[str, str]]:
     """Read what the store itself says: state and token of every task that is over."""
-    state, token = ARCHIVE.columns.index("state"), ARCHIVE.columns.index("token")
-    async with open_store(url) as store:
-        return {row[0]: (row[state], row[token]) for row in await store.tables.up_to(ARCHIVE, None, None)}
+    async with open_part_store(url, PART.name, PART.migrations) as store:
+        rows = await store.tables.up_to(ARCHIVE, None, None)
+    return {task: (state, token) for task, state, token in rows}
 
 
 def main() -> None:

@@ -13,5 +13,5 @@ api              `/tasks` and `/api/tasks`, for people
 
 A client that declares the extension on a `tools/call` gets a handle instead of the result. Clients poll with `tasks/get`; there
 is no list of tasks, so an id is known only to the caller that was given it, and answers to that caller alone. A task passes the
-same gateway as any other call; only its answer is stored instead of sent. The table is called `deferred_calls`.
+same gateway as any other call; only its answer is stored instead of sent. The table is `mcp_tasks`.
 """

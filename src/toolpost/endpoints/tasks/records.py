@@ -89,13 +89,13 @@ def begin(
 ) -> Script[TaskRecord]:
     """Store a task that is about to run. Raises `QueueOverloaded` over `limit`, or over the caller's share of it."""
     ((now,),) = yield NOW
-    ((own,),) = yield Statement("SELECT count(*) FROM deferred_calls WHERE caller = ?1", (task.caller,))
+    ((own,),) = yield Statement("SELECT count(*) FROM mcp_tasks WHERE caller = ?1", (task.caller,))
     total = own
     if callers.are_several and own < callers.share_of(limit):
-        ((total,),) = yield Statement("SELECT count(*) FROM deferred_calls")
+        ((total,),) = yield Statement("SELECT count(*) FROM mcp_tasks")
     if own >= callers.share_of(limit) or total >= limit:
         ((expires_at,),) = yield Statement(
-            "SELECT min(expires_at) FROM deferred_calls WHERE caller = ?1 OR ?2 = 0", (task.caller, own)
+            "SELECT min(expires_at) FROM mcp_tasks WHERE caller = ?1 OR ?2 = 0", (task.caller, own)
         )
         raise over_limit(
             "MCP tasks",
@@ -106,7 +106,7 @@ def begin(
             hint="wait until some expire (tasks.ttl_s), or call without the tasks extension",
         )
     rows = yield Statement(
-        f"INSERT INTO deferred_calls ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'working', NULL, NULL, NULL, 0, 1,"
+        f"INSERT INTO mcp_tasks ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'working', NULL, NULL, NULL, 0, 1,"
         f" ?8, ?9, ?10, ?10, ?11) ON CONFLICT (id) DO UPDATE SET owned_until = excluded.owned_until RETURNING {COLUMNS}",
         (
             task.id,
@@ -129,7 +129,7 @@ def end(task_id: McpTaskId, owner: OwnerId, outcome: TaskOutcome, *, keep_s: flo
     """Store the outcome of a task; return False, and store nothing, if it is no longer this owner's."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        "UPDATE deferred_calls SET status = ?3, status_message = ?4, result = ?5, error = ?6, arguments = NULL, meta = NULL,"
+        "UPDATE mcp_tasks SET status = ?3, status_message = ?4, result = ?5, error = ?6, arguments = NULL, meta = NULL,"
         " owned_until = 0, updated_at = ?7, expires_at = ?8"
         " WHERE id = ?1 AND owner = ?2 AND (status = 'working' OR status = ?3) RETURNING id",
         (task_id, owner, outcome.status, outcome.message, outcome.result, outcome.error, now, now + keep_s),
@@ -141,7 +141,7 @@ def release(task_id: McpTaskId, owner: OwnerId) -> Script[None]:
     """End the ownership of a task, so that another process adopts it."""
     ((now,),) = yield NOW
     yield Statement(
-        "UPDATE deferred_calls SET owner = ?3, owned_until = 0, updated_at = ?4"
+        "UPDATE mcp_tasks SET owner = ?3, owned_until = 0, updated_at = ?4"
         " WHERE id = ?1 AND owner = ?2 AND status = 'working'",
         (task_id, owner, NO_OWNER, now),
     )
@@ -151,7 +151,7 @@ def find(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
     """Return a task of this caller; None if there is none, or it has expired."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        f"SELECT {COLUMNS} FROM deferred_calls WHERE id = ?1 AND caller = ?2 AND expires_at > ?3",
+        f"SELECT {COLUMNS} FROM mcp_tasks WHERE id = ?1 AND caller = ?2 AND expires_at > ?3",
         (task_id, caller, now),
     )
     return _records_of(rows)[0] if rows else None
@@ -162,7 +162,7 @@ def read_one(task_id: McpTaskId, caller: CallerId | None) -> Script[TaskRecord |
     if caller is not None:
         return (yield from find(task_id, caller))
     ((now,),) = yield NOW
-    rows = yield Statement(f"SELECT {COLUMNS} FROM deferred_calls WHERE id = ?1 AND expires_at > ?2", (task_id, now))
+    rows = yield Statement(f"SELECT {COLUMNS} FROM mcp_tasks WHERE id = ?1 AND expires_at > ?2", (task_id, now))
     return _records_of(rows)[0] if rows else None
 
 
@@ -182,7 +182,7 @@ def list_newest(
     # A list shows no results, and they may be large.
     columns = COLUMNS.replace("result, error", "NULL, NULL").replace("arguments, meta", "NULL, NULL")
     rows = yield Statement(
-        f"SELECT {columns} FROM deferred_calls WHERE {' AND '.join(where)} ORDER BY created_at DESC, id DESC LIMIT {limit}",
+        f"SELECT {columns} FROM mcp_tasks WHERE {' AND '.join(where)} ORDER BY created_at DESC, id DESC LIMIT {limit}",
         tuple(values),
     )
     return _records_of(rows)
@@ -191,7 +191,7 @@ def list_newest(
 def request_cancel(task_id: McpTaskId, caller: CallerId) -> Script[TaskRecord | None]:
     """Mark a running task as cancelled by its client; return it, None if this caller has no such task."""
     yield Statement(
-        "UPDATE deferred_calls SET is_cancelled = 1 WHERE id = ?1 AND caller = ?2 AND status = 'working'",
+        "UPDATE mcp_tasks SET is_cancelled = 1 WHERE id = ?1 AND caller = ?2 AND status = 'working'",
         (task_id, caller),
     )
     return (yield from find(task_id, caller))
@@ -201,7 +201,7 @@ def renew(owner: OwnerId, *, hold_s: float) -> Script[dict[McpTaskId, bool]]:
     """Extend the ownership of all running tasks of an owner; return them, each with whether it was cancelled."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        "UPDATE deferred_calls SET owned_until = ?2 WHERE owner = ?1 AND status = 'working' RETURNING id, is_cancelled",
+        "UPDATE mcp_tasks SET owned_until = ?2 WHERE owner = ?1 AND status = 'working' RETURNING id, is_cancelled",
         (owner, now + hold_s),
     )
     return {McpTaskId(name): bool(is_cancelled) for name, is_cancelled in rows}
@@ -209,7 +209,7 @@ def renew(owner: OwnerId, *, hold_s: float) -> Script[dict[McpTaskId, bool]]:
 
 def list_owners(but: OwnerId) -> Script[list[OwnerId]]:
     """Return the other owners of running tasks."""
-    rows = yield Statement("SELECT DISTINCT owner FROM deferred_calls WHERE status = 'working' AND owner <> ?1", (but,))
+    rows = yield Statement("SELECT DISTINCT owner FROM mcp_tasks WHERE status = 'working' AND owner <> ?1", (but,))
     return [OwnerId(owner) for (owner,) in rows]
 
 
@@ -217,7 +217,7 @@ def disown(owner: OwnerId) -> Script[None]:
     """End the ownership of all tasks of a process that has ended."""
     ((now,),) = yield NOW
     yield Statement(
-        "UPDATE deferred_calls SET owner = ?2, owned_until = 0, updated_at = ?3 WHERE owner = ?1 AND status = 'working'",
+        "UPDATE mcp_tasks SET owner = ?2, owned_until = 0, updated_at = ?3 WHERE owner = ?1 AND status = 'working'",
         (owner, NO_OWNER, now),
     )
 
@@ -226,7 +226,7 @@ def list_orphans(but: OwnerId, *, hold_s: float) -> Script[tuple[float, list[Tas
     """Return the time, and running tasks whose ownership has ended."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        f"SELECT {COLUMNS} FROM deferred_calls WHERE status = 'working' AND {_ABANDONED} AND owner <> ?3"
+        f"SELECT {COLUMNS} FROM mcp_tasks WHERE status = 'working' AND {_ABANDONED} AND owner <> ?3"
         f" ORDER BY owned_until LIMIT {AT_ONCE}",
         (now, now + 2 * hold_s, but),
     )
@@ -237,7 +237,7 @@ def adopt(orphan: TaskRecord, owner: OwnerId, *, hold_s: float) -> Script[bool]:
     """Become the owner of an orphan; return False if another process was faster."""
     ((now,),) = yield NOW
     rows = yield Statement(
-        "UPDATE deferred_calls SET owner = ?4, owned_until = ?5, attempts = ?6"
+        "UPDATE mcp_tasks SET owner = ?4, owned_until = ?5, attempts = ?6"
         f" WHERE id = ?7 AND status = 'working' AND ((owner = ?3 AND {_ABANDONED}) OR owner = ?4) RETURNING id",
         (now, now + 2 * hold_s, orphan.owner, owner, now + hold_s, orphan.attempts + 1, orphan.id),
     )
@@ -247,7 +247,7 @@ def adopt(orphan: TaskRecord, owner: OwnerId, *, hold_s: float) -> Script[bool]:
 def delete_expired() -> Script[None]:
     """Delete tasks whose time to live has ended."""
     ((now,),) = yield NOW
-    yield Statement("DELETE FROM deferred_calls WHERE expires_at <= ?1", (now,))
+    yield Statement("DELETE FROM mcp_tasks WHERE expires_at <= ?1", (now,))
 
 
 def _records_of(rows: Iterable[Row]) -> list[TaskRecord]:

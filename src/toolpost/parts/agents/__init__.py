@@ -45,6 +45,7 @@ PART = Part(
         "toolpost.parts.agents.settings:AGENTS",
         "toolpost.parts.agents.settings:ALL_AGENTS",
     ),
+    migrations="toolpost.parts.agents.migrations",
     doctor="toolpost.parts.agents.doctor:AgentsDoctor",
     commands={"chat": Command("toolpost.parts.agents.commands.chat:chat", "Talk to an agent, or list its schedules.")},
 )

@@ -31,6 +31,7 @@ PART = Part(
     summary="Tasks for agent workers, with leases.",
     opens="toolpost.parts.bus.part:open_bus",
     settings=("toolpost.parts.bus.settings:BUS",),
+    migrations="toolpost.parts.bus.migrations",
     doctor="toolpost.parts.bus.doctor:BusDoctor",
     plugins=("bus",),
     commands={

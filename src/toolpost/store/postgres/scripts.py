@@ -180,10 +180,10 @@ async def _run_script(connection: Connection, script: Script[Result], clock: Sto
 
 async def _rows(connection: Connection, step: Step) -> list[Row]:
     if isinstance(step, Many):
-        await connection.executemany(_translate(step.sql), step.values)
+        await connection.executemany(translate(step.sql), step.values)
         return []
     if isinstance(step, Statement):
-        sql, values = _translate(_text_of(step)), step.values
+        sql, values = translate(_text_of(step)), step.values
     else:
         sql = _merge(tuple(map(_text_of, step.statements)))
         values = tuple(value for statement in step.statements for value in statement.values)
@@ -195,7 +195,8 @@ def _text_of(statement: Statement) -> str:
 
 
 @lru_cache(maxsize=512)
-def _translate(sql: str, after: int = 0) -> str:
+def translate(sql: str, after: int = 0) -> str:
+    """Return the SQL of a statement as PostgreSQL takes it; its parameters are numbered past the first `after`."""
     if sql == LOCK_NAME:
         return _LOCK_NAME
     sql = sql.replace("/*skip locked*/", "FOR UPDATE SKIP LOCKED").replace("/*lock*/", "FOR UPDATE")
@@ -209,7 +210,7 @@ def _merge(statements: tuple[str, ...]) -> str:
     """Combine statements into one, which takes one round trip."""
     parts, after = [], 0
     for sql in statements:
-        parts.append(_translate(sql, after))
+        parts.append(translate(sql, after))
         after += len(set(re.findall(r"\?\d+", sql)))
     first, *others = parts
     also = ", ".join(f"also_{number} AS ({sql})" for number, sql in enumerate(others))

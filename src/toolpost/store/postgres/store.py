@@ -11,6 +11,7 @@ import anyio
 
 from toolpost.contracts.errors import BadConfiguration, GatewayError, StoreUnavailable
 from toolpost.metrics import Durations
+from toolpost.store.adoption import adopt
 from toolpost.store.audit import AuditLog, append_missing
 from toolpost.store.base import POOL, RETRY_S, Store, StoreFacts
 from toolpost.store.call_journal import AbandonedCalls, CallJournal
@@ -31,8 +32,9 @@ from toolpost.store.postgres.connection import (
     is_transient,
     retry_transient,
 )
-from toolpost.store.postgres.scripts import PostgresScripts, synchronize_clock
+from toolpost.store.postgres.scripts import PostgresScripts, synchronize_clock, translate
 from toolpost.store.postgres.wakeups import PostgresWakeups
+from toolpost.store.scripts import Statement
 from toolpost.store.urls import PostgresLocation
 
 Result = TypeVar("Result")
@@ -224,6 +226,7 @@ async def _migrate(database: Database) -> None:
             if tables and not {"number", "digest"} <= columns:
                 raise make_foreign_tables(tables)
             await connection.execute(_CREATE_MIGRATIONS)
+            await _adopt(connection)
             applied = {row[0]: row[1] for row in await connection.fetch("SELECT number, digest FROM migrations")}
             for migration in find_missing(applied, list_migrations("postgres")):
                 await connection.execute(migration.sql, timeout=MIGRATION_S)
@@ -231,6 +234,15 @@ async def _migrate(database: Database) -> None:
         await connection.close(timeout=CONNECT_S)
     finally:
         connection.terminate()
+
+
+async def _adopt(connection: Connection) -> None:
+    script = adopt("postgres")
+    with suppress(StopIteration):
+        step = next(script)
+        while isinstance(step, Statement):
+            rows = await connection.fetch(translate(step.sql), *step.values, timeout=MIGRATION_S)
+            step = script.send([tuple(row) for row in rows])
 
 
 @contextmanager

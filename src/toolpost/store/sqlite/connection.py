@@ -4,13 +4,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from toolpost.base.state_folder import make_folder
 from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.store.adoption import adopt
 from toolpost.store.migrate import Migration, find_missing, make_foreign_tables, split_statements
+from toolpost.store.scripts import Statement
 from toolpost.store.urls import MEMORY
 
 _CREATE_MIGRATIONS: Final = """
@@ -117,9 +119,18 @@ def migrate(connection: sqlite3.Connection, known: Sequence[Migration]) -> None:
         if tables and not {"number", "digest"} <= columns:
             raise make_foreign_tables(tables)
         connection.execute(_CREATE_MIGRATIONS)
+        _adopt(connection)
         applied = dict(connection.execute("SELECT number, digest FROM migrations").fetchall())
         for migration in find_missing(applied, known):
             # Not with `executescript`, which would commit the transaction that is the lock.
             for statement in split_statements(migration.sql):
                 connection.execute(statement)
             connection.execute(_RECORD_MIGRATION, (migration.number, migration.name, migration.digest))
+
+
+def _adopt(connection: sqlite3.Connection) -> None:
+    script = adopt("sqlite")
+    with suppress(StopIteration):
+        step = next(script)
+        while isinstance(step, Statement):
+            step = script.send(connection.execute(step.sql, step.values).fetchall())

@@ -24,12 +24,13 @@ import msgspec
 from toolpost import CapabilityMissing, NotFound, UpstreamUnavailable, __version__
 from toolpost.base import STATE_FOLDER, make_folder
 from toolpost.contracts import BadConfiguration
+from toolpost.parts.bus import PART
 from toolpost.parts.bus.connection import ServerAddress
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
 from toolpost.processes import Daemon, end_daemon, is_alive, start_daemon
 from toolpost.settings import CONFIG_NAME, Config, load_config, state_folder
-from toolpost.store import open_store, shown_url, store_exists
+from toolpost.store import open_part_store, shown_url, store_exists
 
 if sys.platform == "win32":
     import msvcrt
@@ -143,7 +144,8 @@ async def open_bus(project: Path, *, make: bool = False) -> AsyncIterator[Bus]:
             f"There is no store at {shown_url(config.store_url)} yet, and so no task.",
             hint="`toolpost bus submit TASK` creates both; --project names another project",
         )
-    async with open_store(config.store_url, pool=config.store.pool) as store:
+    pool = config.store.pool
+    async with open_part_store(config.store_url, PART.name, PART.migrations, pool=pool) as store:
         yield make_bus(config, store)
 
 

@@ -20,12 +20,18 @@ CREATE TABLE approval_rounds (
     owner TEXT,
     owned_until DOUBLE PRECISION,
     ended_at DOUBLE PRECISION,
-    outcome TEXT
+    outcome TEXT,
+    -- How large the contents are while nobody has voted; each caller has a limit for all of them together.
+    unvoted_bytes BIGINT NOT NULL DEFAULT 0
 );
 CREATE INDEX approval_rounds_by_key ON approval_rounds (key, id);
 CREATE INDEX approval_rounds_by_status ON approval_rounds (status, expires_at);
+CREATE INDEX approval_rounds_by_caller ON approval_rounds (caller, kind, created_at);
+CREATE INDEX approval_rounds_by_unvoted_bytes ON approval_rounds (caller, unvoted_bytes);
 
--- Two rows of one voter in one round are an equivocation, kept as evidence.
+-- Two rows of one voter in one round are an equivocation, kept as evidence. `seq` is the order of the commits: peers continue after
+-- the last number that they have, which times cannot promise. `cast_by` is the administrator who cast a vote for its voter at the
+-- command line.
 CREATE TABLE approval_votes (
     round BIGINT NOT NULL,
     voter TEXT NOT NULL,
@@ -34,10 +40,13 @@ CREATE TABLE approval_votes (
     public_key TEXT NOT NULL,
     signature TEXT NOT NULL,
     at DOUBLE PRECISION NOT NULL,
+    seq BIGINT NOT NULL DEFAULT 0,
+    cast_by TEXT COLLATE "C",
     PRIMARY KEY (round, voter, choice)
 );
+CREATE INDEX approval_votes_by_seq ON approval_votes (seq);
 
--- What was received from peers, and how far each of them and we have read.
+-- Received from peers.
 CREATE TABLE approval_peer_events (
     peer TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -47,9 +56,14 @@ CREATE TABLE approval_peer_events (
     received_at DOUBLE PRECISION NOT NULL,
     PRIMARY KEY (peer, id)
 );
+CREATE INDEX approval_peer_events_by_age ON approval_peer_events (peer, kind, received_at);
+
+-- How far each peer and we have sent and received: an exchange that either side starts continues from there.
 CREATE TABLE approval_peers (
     peer TEXT PRIMARY KEY,
     sent_round BIGINT NOT NULL,
-    sent_vote_at DOUBLE PRECISION NOT NULL,
+    sent_vote BIGINT NOT NULL,
+    got_round BIGINT NOT NULL,
+    got_vote BIGINT NOT NULL,
     fork TEXT
 );

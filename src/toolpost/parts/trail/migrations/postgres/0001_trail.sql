@@ -17,6 +17,8 @@ CREATE TABLE trail_sessions (
     seal       TEXT COLLATE "C",
     signature  TEXT COLLATE "C",
     public_key TEXT COLLATE "C",
+    -- When the records of a finalized session were removed; this row stays.
+    removed_at TEXT COLLATE "C",
     UNIQUE (owner, id)
 );
 CREATE INDEX trail_sessions_name ON trail_sessions (owner, name, number);
@@ -53,6 +55,9 @@ CREATE TABLE trail_nodes (
 
 -- A speed bump against accidents. The chain is the proof.
 CREATE FUNCTION trail_is_only_added_to() RETURNS trigger LANGUAGE plpgsql AS
-'BEGIN RAISE EXCEPTION ''the trail is only ever added to''; END';
+'BEGIN
+    IF TG_OP = ''DELETE'' AND EXISTS (
+        SELECT 1 FROM trail_sessions WHERE number = OLD.session AND seal IS NOT NULL AND removed_at IS NOT NULL
+    ) THEN RETURN OLD; END IF; RAISE EXCEPTION ''the trail is only ever added to''; END';
 CREATE TRIGGER trail_records_are_never_changed BEFORE UPDATE OR DELETE ON trail_records
 FOR EACH ROW EXECUTE FUNCTION trail_is_only_added_to();

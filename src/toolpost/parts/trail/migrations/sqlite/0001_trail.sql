@@ -17,6 +17,8 @@ CREATE TABLE trail_sessions (
     seal       TEXT,
     signature  TEXT,
     public_key TEXT,
+    -- When the records of a finalized session were removed; this row stays.
+    removed_at TEXT,
     UNIQUE (owner, id)
 );
 CREATE INDEX trail_sessions_name ON trail_sessions (owner, name, number);
@@ -57,6 +59,7 @@ BEGIN
     SELECT RAISE(ABORT, 'the trail is only ever added to');
 END;
 CREATE TRIGGER trail_records_are_never_deleted BEFORE DELETE ON trail_records
+WHEN NOT EXISTS (SELECT 1 FROM trail_sessions WHERE number = OLD.session AND seal IS NOT NULL AND removed_at IS NOT NULL)
 BEGIN
     SELECT RAISE(ABORT, 'the trail is only ever added to');
 END;

@@ -1,2 +1,0 @@
--- Which version the server gave itself when its tools were last seen: each of them is listed with it.
-ALTER TABLE known_tools ADD COLUMN build TEXT COLLATE "C" NOT NULL DEFAULT '';

@@ -1,4 +1,0 @@
--- Whose a worker is, and who ended a task. `owner` is the caller, a space, and a key that is one word.
-ALTER TABLE bus_workers ADD COLUMN caller TEXT COLLATE "C";
-UPDATE bus_workers SET caller = regexp_replace(owner, ' [^ ]*$', '');
-ALTER TABLE bus_archive ADD COLUMN ended_by TEXT COLLATE "C";

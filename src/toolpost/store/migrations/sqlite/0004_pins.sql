@@ -1,8 +1,0 @@
--- The tools of each server as they were first seen: what they are held to where no lock names them.
-CREATE TABLE pins (
-    server     TEXT NOT NULL,
-    tool       TEXT NOT NULL,
-    pinned_at  REAL NOT NULL,
-    definition TEXT NOT NULL,
-    PRIMARY KEY (server, tool)
-);
