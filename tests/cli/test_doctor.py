@@ -464,3 +464,19 @@ def test_a_client_file_that_is_not_used_is_mentioned(invoke: Run, tmp_path: Path
 
     assert ".mcp.json is here, and its servers are not used" in ended.out
     assert ".mcp.json" not in invoke("doctor").out
+
+
+def test_exports_and_retention_of_the_audit(invoke: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text(
+        '[audit]\ndays = 30\n[export.file]\npath = "audit.jsonl"\n'
+        '[export.open]\nkind = "otlp"\nurl = "http://collector.example/v1/logs"\nheaders = {X-Key = "token-of-it"}\n'
+        '[export.hook]\nkind = "webhook"\nurl = "https://siem.example/in"\nsecret = "${NOT_SET_ANYWHERE}"\n'
+    )
+    found = [each for each in invoke("doctor", "--json").json["groups"][0]["findings"] if each["check"] == "export"]
+    (tmp_path / "toolpost.toml").write_text("[audit]\ndays = 30\n")
+    alone = [each["check"] for each in invoke("doctor", "--json").json["groups"][0]["findings"]]
+
+    assert [each["level"] for each in found] == ["ok", "warning", "problem"]
+    assert "without encryption" in found[1]["message"]
+    assert "NOT_SET_ANYWHERE" in found[2]["message"]
+    assert "retention" in alone
