@@ -19,21 +19,21 @@ from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
-_ADD = "INSERT INTO bus_needs (task, needs) VALUES (?1, ?2) ON CONFLICT DO NOTHING"
+_ADD = "INSERT INTO verdicts (server, kind, rules, found) VALUES (?1, ?2, '', '') ON CONFLICT DO NOTHING"
 
 
-def added(task: str, *, fails: bool = False) -> Callable[[], Script[str]]:
+def added(server: str, *, fails: bool = False) -> Callable[[], Script[str]]:
     def script() -> Script[str]:
-        yield Statement(_ADD, (task, "x"))
+        yield Statement(_ADD, (server, "x"))
         if fails:
-            raise InvalidRequest(task)
-        return task
+            raise InvalidRequest(server)
+        return server
 
     return script
 
 
 def names() -> Script[list[str]]:
-    rows = yield Statement("SELECT task FROM bus_needs ORDER BY task")
+    rows = yield Statement("SELECT server FROM verdicts ORDER BY server")
     return [row[0] for row in rows]
 
 
@@ -62,8 +62,8 @@ async def test_what_is_asked_together_is_done_together(url: str) -> None:
         yield lock_name("the only one")
         found = yield Batch(
             (
-                Statement("SELECT task FROM bus_needs WHERE needs = ?1 ORDER BY task", ("x",)),
-                Statement("DELETE FROM bus_needs WHERE task = ?1", ("d",)),
+                Statement("SELECT server FROM verdicts WHERE kind = ?1 ORDER BY server", ("x",)),
+                Statement("DELETE FROM verdicts WHERE server = ?1", ("d",)),
             )
         )
         return len(first), len(again), len(rows), [row[0] for row in found]
@@ -78,7 +78,7 @@ async def test_what_is_asked_together_is_done_together(url: str) -> None:
 
 
 def emptied() -> Script[None]:
-    yield Statement("DELETE FROM bus_needs")
+    yield Statement("DELETE FROM verdicts")
 
 
 async def test_the_time_is_the_store_s_and_goes_on(url: str) -> None:

@@ -26,22 +26,22 @@ from toolpost.store.sqlite.transactions import LONG_COMMITS, Group, Transactions
 pytestmark = pytest.mark.anyio
 
 
-def added(task: str) -> Callable[[], Script[str]]:
+def added(server: str) -> Callable[[], Script[str]]:
     def script() -> Script[str]:
-        yield Statement("INSERT INTO bus_needs (task, needs) VALUES (?1, 'x')", (task,))
-        return task
+        yield Statement("INSERT INTO verdicts (server, kind, rules, found) VALUES (?1, 'x', '', '')", (server,))
+        return server
 
     return script
 
 
 def names() -> Script[list[str]]:
-    rows = yield Statement("SELECT task FROM bus_needs ORDER BY task")
+    rows = yield Statement("SELECT server FROM verdicts ORDER BY server")
     return [row[0] for row in rows]
 
 
 def seen_by_others(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as other:
-        return [row[0] for row in other.execute("SELECT task FROM bus_needs ORDER BY task")]
+        return [row[0] for row in other.execute("SELECT server FROM verdicts ORDER BY server")]
 
 
 def open_files() -> int:
@@ -241,7 +241,9 @@ async def test_others_may_move_the_log_and_begin_it_anew_meanwhile(path: Path) -
                 ]
                 await asyncio.sleep(0)
                 other.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-                other.execute("INSERT INTO bus_needs (task, needs) VALUES (?, 'y')", (f"{number:02}other",))
+                other.execute(
+                    "INSERT INTO verdicts (server, kind, rules, found) VALUES (?, 'y', '', '')", (f"{number:02}other",)
+                )
                 with anyio.fail_after(20):
                     await asyncio.gather(*asked)
         kept = await store.scripts.read(names)
