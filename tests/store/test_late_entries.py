@@ -15,6 +15,7 @@ import pytest
 from tests.hostile.attacks import attack
 from tests.store.test_call_journal import draft
 from tests.upstreams.behind import HOSTILE
+from tests.waiting import until
 from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, Way, plugin_of
 from toolpost.app import open_app
 from toolpost.audit import AuditEntry, AuditFilter, AuditRecord
@@ -40,8 +41,19 @@ def fill_the_disk() -> Script[None]:
     yield Statement(f"PRAGMA max_page_count = {pages}")
 
 
-def free_the_disk() -> Script[None]:
-    yield Statement("PRAGMA max_page_count = 1000000")
+async def free_the_disk(store: Store) -> None:
+    """Make room again. On a full disk SQLite ends a transaction with all its scripts, so that this may fail with late entries."""
+
+    def allow_pages() -> Script[None]:
+        yield Statement("PRAGMA max_page_count = 1000000")
+
+    async def is_allowed() -> bool:
+        with suppress(GatewayError):
+            await store.scripts.run(allow_pages)
+            return True
+        return False
+
+    await until(is_allowed)
 
 
 async def records_of(store: Store, holds: Callable[[list[AuditRecord]], bool]) -> list[AuditRecord]:
@@ -76,7 +88,7 @@ async def test_acknowledged_entries_are_written_once_there_is_room(path: Path, e
         await store.audit.append(entry())
         await store.scripts.run(fill_the_disk)
         acknowledged = await append_until_refused(store, entry)
-        await store.scripts.run(free_the_disk)
+        await free_the_disk(store)
         found = await records_of(store, lambda records: len(records) > len(acknowledged))
         # The journal is in use again: an entry that comes alone waits for no commit.
         commits = store.audit.commits
@@ -139,7 +151,7 @@ async def test_a_call_that_could_not_be_recorded_is_recorded_later(tool: str, tm
                 )
         made = app.gateway.admitted
         assert len(await app.store.audit.entries(AuditFilter(), limit=10_000)) < made
-        await app.store.scripts.run(free_the_disk)
+        await free_the_disk(app.store)
         found = await records_of(app.store, lambda records: len(records) == made)
         journals = list(tmp_path.glob("*-calls-*"))
 
