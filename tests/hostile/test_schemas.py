@@ -30,7 +30,7 @@ from toolpost.upstreams.spec import ServerSpec
 
 SERVER = Path(__file__).parent / "servers" / "definitions.py"
 ANY: dict[str, Any] = {"type": "object"}
-LIMIT_S = 3.0
+LIMIT_S = 1.5
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
