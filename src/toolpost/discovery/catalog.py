@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from toolpost.authoring.context import Context
-from toolpost.base.caller import Scope
-from toolpost.base.ids import JsonObject, PluginName, ToolName
+from toolpost.base import JsonObject, PluginName, Scope, ToolName
 from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import NotReadOnly, UnknownTool
 from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, is_complete, tags_of

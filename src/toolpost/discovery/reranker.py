@@ -14,11 +14,9 @@ from typing import Final
 import anyio
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject, event
 from toolpost.metrics import Metrics
-from toolpost.net.client import HttpClient, HttpFailed
-from toolpost.net.network import DIRECT, Network
+from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 
 _log = logging.getLogger("toolpost.reranker")
 

@@ -11,9 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from toolpost.base.caller import Scope
-from toolpost.base.ids import PluginName, ToolName
-from toolpost.base.nearest import nearest_name
+from toolpost.base import PluginName, Scope, ToolName, nearest_name
 from toolpost.contracts.errors import ContractRefused, NotFound
 from toolpost.providers import ProvidedTool, Provider
 
