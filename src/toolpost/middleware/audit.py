@@ -9,9 +9,8 @@ from functools import lru_cache, partial
 from typing import Final
 
 from toolpost.audit import AuditEntry, Outcome
-from toolpost.base.caller import Scope
+from toolpost.base import Scope, redact
 from toolpost.base.ids import CallerId, Digest
-from toolpost.base.redaction import redact
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import (
     CallCancelled,

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from toolpost.authoring.middleware import CallRequest, CallResult, NamedMiddleware, Next, ToolInfo, may_apply
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, PluginName, ToolName
+from toolpost.base import JsonObject, PluginName, ToolName, event
 from toolpost.contracts.errors import Forbidden, GatewayError, ToolpostError
 from toolpost.middleware.interface import Guard
 from toolpost.upstreams.transport import ServerRefused

@@ -6,8 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json
+from toolpost.base import Json, event
 from toolpost.contracts.errors import InvalidResult
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult

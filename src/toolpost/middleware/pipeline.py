@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.authoring.middleware import NamedMiddleware, may_apply
-from toolpost.base.caller import Scope
-from toolpost.base.events import event
+from toolpost.base import Scope, event
 from toolpost.contracts.contract import Contract
 from toolpost.fairness import Callers, Shares
 from toolpost.middleware.audit import AuditEnter, AuditExit
