@@ -16,16 +16,14 @@ from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.base.trace_context import parse_traceparent
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
-from toolpost.discovery import EVERYTHING, View
-from toolpost.discovery.automatic import AUTOMATIC_NAMES
+from toolpost.discovery import AUTOMATIC_NAMES, EVERYTHING, View
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import declares_tasks
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware.call import Call
-from toolpost.middleware.progress import ProgressNotification
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required

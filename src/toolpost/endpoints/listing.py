@@ -6,8 +6,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final, Literal
 
-from toolpost.base.caller import Scope
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, Scope
 from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, Catalog, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions

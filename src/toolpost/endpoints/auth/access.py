@@ -11,9 +11,8 @@ from typing import Final
 from toolpost.contracts.errors import BadConfiguration, ErrorCode
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, Roster
-from toolpost.endpoints.http.paths import MCP_PATH, view_of
+from toolpost.endpoints.http import MCP_PATH, HttpRequest, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, misdirected, unauthorized
-from toolpost.endpoints.http.request import HttpRequest
 
 __all__ = ["LOCAL_HOSTS", "Access", "Refused", "check_exposure", "find_proxy_setting"]
 

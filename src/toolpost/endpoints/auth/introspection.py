@@ -15,8 +15,7 @@ import anyio
 import httpx2
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, event
 from toolpost.contracts.errors import ErrorCode, UpstreamUnavailable
 from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth_rules import IssuerRules

@@ -15,10 +15,9 @@ from urllib.parse import parse_qs
 import anyio
 import msgspec
 
+from toolpost.base import Json, JsonObject, nearest_name
 from toolpost.base.attention import ActionItem
 from toolpost.base.caller import Principal
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest, ToolpostError
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.access import Access

@@ -32,8 +32,7 @@ from toolpost.providers.unknown_name import UnknownName
 from toolpost.refusals import NAME_LIMIT, Refusals
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_values import AuditDraft
-from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.transport import ServerRefused
+from toolpost.upstreams import ClientChannel, ServerRefused
 
 _COMPLETE: Final[JsonObject] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 

@@ -24,9 +24,8 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
+from toolpost.base import JsonObject, event
 from toolpost.base.caller import Caller, Scope, owner_of
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import QueueOverloaded, ToolpostError
 from toolpost.discovery.views import View, tags_of
 from toolpost.endpoints.sdk.client import SEND_LIMIT_S
@@ -46,6 +45,7 @@ from toolpost.providers.relay import Relay, Subscription
 from toolpost.providers.requester import Requester
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.refusals import NAME_LIMIT
+from toolpost.upstreams import ClientChannel, ServerRefused
 from toolpost.upstreams.notifications import (
     ELICITATION_COMPLETE,
     LOG_LEVELS,
@@ -58,8 +58,6 @@ from toolpost.upstreams.notifications import (
     is_level_at_least,
     parse_level,
 )
-from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.transport import ServerRefused
 
 _log = logging.getLogger("toolpost.endpoints")
 

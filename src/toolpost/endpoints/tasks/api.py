@@ -13,8 +13,7 @@ import msgspec
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http.pages import Pages
-from toolpost.endpoints.http.routes import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
 from toolpost.endpoints.tasks import records
 from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
 from toolpost.store.base import Store

@@ -15,8 +15,7 @@ from toolpost.endpoints.tasks.extension import check_declared, task_id
 from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
 from toolpost.endpoints.tasks.runner import TaskClientChannel, TaskRunner
 from toolpost.gateway import Answer
-from toolpost.middleware.call import Call
-from toolpost.middleware.progress import ProgressNotification
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

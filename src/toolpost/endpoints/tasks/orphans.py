@@ -21,10 +21,8 @@ from toolpost.endpoints.tasks.owners import OwnerId, is_gone
 from toolpost.endpoints.tasks.records import McpTaskId, TaskOutcome, TaskRecord
 from toolpost.endpoints.tasks.results import CANCELLED, make_failure, make_interruption
 from toolpost.gateway import Gateway
-from toolpost.middleware.call import Call
-from toolpost.middleware.progress import ProgressNotification
-from toolpost.store.base import Store
-from toolpost.store.scripts import Script
+from toolpost.middleware import Call, ProgressNotification
+from toolpost.store import Script, Store
 
 _log = logging.getLogger("toolpost.endpoints.tasks")
 

@@ -17,9 +17,8 @@ from typing import Final, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from toolpost.base.events import event
+from toolpost.base import event, redact
 from toolpost.base.ids import META_KEY, CallerId, JsonObject
-from toolpost.base.redaction import redact
 from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
 from toolpost.endpoints.tasks import records
 from toolpost.endpoints.tasks.orphans import HOLD_S, Orphans, task_topic
@@ -29,12 +28,9 @@ from toolpost.endpoints.tasks.records import McpTaskId, NewTask, TaskOutcome, Ta
 from toolpost.endpoints.tasks.results import CANCELLED, encode_text, make_interruption, may_be_repeated, refusal_of
 from toolpost.fairness import Callers
 from toolpost.gateway import Answer, Gateway
-from toolpost.middleware.call import Call
-from toolpost.middleware.progress import ProgressNotification
+from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES
-from toolpost.store.base import Store
-from toolpost.store.scripts import Script
-from toolpost.store.wakeups import Listener
+from toolpost.store import Listener, Script, Store
 from toolpost.upstreams.server_requests import select_capabilities
 
 _log = logging.getLogger("toolpost.endpoints.tasks")
