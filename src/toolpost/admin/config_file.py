@@ -28,8 +28,7 @@ from toolpost.admin.toml_text import (
     render_server,
     set_server_key,
 )
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject, event
 from toolpost.contracts.errors import (
     BadConfiguration,
     InvalidRequest,

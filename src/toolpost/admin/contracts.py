@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from anyio import to_thread
 
 from toolpost.admin.lock_file import LockFile, accept_changes, list_tools, read_pins
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, ToolName
+from toolpost.base import JsonObject, ToolName, event
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.providers.contract_watch import ContractStatus

@@ -9,9 +9,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.nearest import nearest_name
+from toolpost.base import Json, JsonObject, event, nearest_name
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import ContractRefused, NotFound, UpstreamUnavailable
 from toolpost.contracts.findings import Finding
