@@ -35,11 +35,10 @@ from toolpost.metrics import Metrics
 from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.server_context import ServerAccess
-from toolpost.settings import Config
+from toolpost.settings import Config, read_secret
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
 from toolpost.settings.model import check_bundled
-from toolpost.settings.variables import read_secret
 from toolpost.store import Store, open_store, store_exists
 from toolpost.upstreams.in_process import ServerObject
 from toolpost.upstreams.spec import ServerSpec

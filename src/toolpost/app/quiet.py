@@ -11,8 +11,7 @@ import msgspec
 from toolpost.app.app import App
 from toolpost.app.open import OpenOptions, open_app
 from toolpost.settings import Config, StoreSettings
-from toolpost.terminal.logging import set_up_logging
-from toolpost.terminal.options import is_debugging
+from toolpost.terminal import is_debugging, set_up_logging
 from toolpost.upstreams.spec import ServerSpec
 
 _IN_MEMORY: Final = StoreSettings(url="sqlite::memory:")

@@ -15,8 +15,7 @@ from toolpost.admin.specs import specs_of
 from toolpost.app.app import App
 from toolpost.app.callers import note_needs, read_callers
 from toolpost.app.refresh import EVERY_SERVER
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, event
 from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import BadLock, ToolpostError, first_error
 from toolpost.endpoints.auth.access import check_exposure

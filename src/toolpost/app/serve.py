@@ -20,13 +20,12 @@ from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, TokenIssuer
+from toolpost.endpoints.http import MCP_PATH, HttpRequest
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
 from toolpost.endpoints.http.page_kit import make_page_kit
-from toolpost.endpoints.http.paths import MCP_PATH
-from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
