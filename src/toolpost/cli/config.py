@@ -10,8 +10,7 @@ import click
 import msgspec
 
 from toolpost.admin.toml_text import non_default_values, render_key, render_server, render_value
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.redaction import REDACTED, conceal_known, is_secret_name
+from toolpost.base import REDACTED, Json, JsonObject, conceal_known, is_secret_name
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.callers import CallerSettings, IssuerSettings, OAuthSettings
 from toolpost.settings.client_files import read_client_file
@@ -22,11 +21,8 @@ from toolpost.settings.secrets import redact_server
 from toolpost.settings.section import find_idle_sections, plain_values
 from toolpost.settings.variables import split_references
 from toolpost.store.urls import shown_url
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option
+from toolpost.terminal import SuggestingGroup, config_option, examples, json_option, printable
 from toolpost.terminal.tables import print_json, print_json_line
-from toolpost.terminal.text import printable
 
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
 

@@ -15,10 +15,7 @@ import msgspec
 from toolpost.contracts.contract import check_plugin_name
 from toolpost.contracts.errors import ContractRefused, InvalidRequest
 from toolpost.processes import tree as process_tree
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import warn
+from toolpost.terminal import ExitCode, examples, run_async, warn
 
 FILES: Final[Mapping[str, str]] = {
     "pyproject.toml": """\

@@ -12,9 +12,7 @@ from toolpost.providers import ProvidedTool
 from toolpost.providers.tool_names import tool_names
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import warn
+from toolpost.terminal import ExitCode, run_async, warn
 from toolpost.terminal.options import load_cli_config, named_plugins
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec

@@ -23,13 +23,21 @@ from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.settings import CONFIG_NAME, Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
+from toolpost.terminal import (
+    LEVELS,
+    LogFormat,
+    config_option,
+    examples,
+    is_debugging,
+    json_option,
+    load_cli_config,
+    plugin_option,
+    print_json_line,
+    run_async,
+    set_up_logging,
+)
 from toolpost.terminal.failures import tell, warn
-from toolpost.terminal.logging import LEVELS, LogFormat, set_up_logging
-from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
 from toolpost.terminal.signals import on_hangup, on_signals
-from toolpost.terminal.tables import print_json_line
 
 _log = logging.getLogger("toolpost.serve")
 

@@ -11,20 +11,25 @@ import click
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
 from toolpost.manifest import bundled_parts, installed_part
-from toolpost.settings import Config
+from toolpost.settings import Config, expand_variables
 from toolpost.settings.credentials import key_place_of
-from toolpost.settings.variables import expand_variables
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import CopyResult, Progress, copy_store
 from toolpost.store.part_migrations import find_part_tables, migrate_part, parts_with_tables
 from toolpost.store.tables import AUDIT, TABLES
 from toolpost.store.urls import parse_store_url, shown_url
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
+from toolpost.terminal import (
+    SuggestingGroup,
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
+)
 
 
 @click.group(

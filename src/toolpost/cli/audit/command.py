@@ -18,12 +18,8 @@ from toolpost.settings import Config
 from toolpost.store import open_store
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import CallContent
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.group import SuggestingGroup
+from toolpost.terminal import ExitCode, SuggestingGroup, examples, on_signals, run_async
 from toolpost.terminal.options import TimeParameter, config_option, json_option, load_cli_config
-from toolpost.terminal.signals import on_signals
 
 POLL_S: Final = 0.5
 _BATCH: Final = 1_000

@@ -7,10 +7,8 @@ import click
 from toolpost.audit.file import append_log
 from toolpost.cli.audit.records import make_printer, open_log
 from toolpost.settings import Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
+from toolpost.terminal import config_option, examples, json_option, load_cli_config, run_async
 from toolpost.terminal.group import outer_options
-from toolpost.terminal.options import config_option, json_option, load_cli_config
 
 
 @click.command(

@@ -13,14 +13,11 @@ import msgspec
 from toolpost.audit import AuditRecord
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
-from toolpost.store import open_store, store_exists
+from toolpost.store import open_store, shown_url, store_exists
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.store.audit_values import AuditVerdict
-from toolpost.store.urls import shown_url
-from toolpost.terminal.failures import show_error
-from toolpost.terminal.tables import print_table, table
-from toolpost.terminal.text import printable
+from toolpost.terminal import print_table, printable, show_error, table
 
 _COLUMNS: Final = ("SEQ", "TIME (UTC)", "OUTCOME", "CODE", "DURATION", "CALLER", "CALL", "TOOL")
 

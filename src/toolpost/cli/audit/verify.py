@@ -8,11 +8,8 @@ from toolpost.audit.verification import verify_audit
 from toolpost.cli.audit.records import make_printer, refuse_without_store
 from toolpost.settings import Config
 from toolpost.store.audit_values import AuditVerdict
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import ExitCode, config_option, examples, json_option, load_cli_config, run_async
 from toolpost.terminal.group import outer_options
-from toolpost.terminal.options import config_option, json_option, load_cli_config
 
 
 @click.command(

@@ -13,8 +13,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
+from toolpost.base import JsonObject, nearest_name
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.credentials.grant import NAME as LOGIN_KEY
@@ -27,12 +26,18 @@ from toolpost.settings.credentials import key_place_of
 from toolpost.settings.section import credential_users
 from toolpost.settings.variables import split_own_values
 from toolpost.store import open_store, store_exists
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
+)
 from toolpost.terminal.failures import suggest, warn
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _LONGEST: Final = 64 * 1024

@@ -11,11 +11,15 @@ from toolpost.credentials.login_flow import is_pending_login
 from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.store import store_exists
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    printable,
+    run_async,
+)
 
 
 @click.command(

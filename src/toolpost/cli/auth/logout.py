@@ -8,11 +8,15 @@ from toolpost.cli.login.command import caller_option, open_authorization
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    printable,
+    run_async,
+)
 
 
 @click.command(

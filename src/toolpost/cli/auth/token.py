@@ -9,8 +9,7 @@ import click
 
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.settings.callers import CallerSettings, check_caller
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import ExitCode, examples
 
 
 @click.command(

@@ -19,9 +19,7 @@ from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.call.questions import NO_TERMINAL
 from toolpost.cli.quiet_app import complete_tool_names
 from toolpost.contracts.errors import ErrorCode
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode, exit_code_of
+from toolpost.terminal import ExitCode, RunningGateway, examples, exit_code_of, printable, run_async
 from toolpost.terminal.failures import as_clause, issues_in, show_error, tell
 from toolpost.terminal.options import (
     config_option,
@@ -32,9 +30,7 @@ from toolpost.terminal.options import (
     plugin_option,
     refuse_plugins_beside_url,
 )
-from toolpost.terminal.running_gateway import RunningGateway
 from toolpost.terminal.tables import format_size, print_encoded, print_json
-from toolpost.terminal.text import printable
 
 BLOCKS_LIMIT: Final = 100
 """Blocks shown of one answer: a server may send tens of thousands of tiny images."""

@@ -34,11 +34,9 @@ from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VER
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers.input_required import Fields, answer_input_requests, is_input_required, write_resumption
-from toolpost.terminal.logging import set_up_logging
-from toolpost.terminal.options import is_debugging
+from toolpost.terminal import is_debugging, set_up_logging
 from toolpost.terminal.running_gateway import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
-from toolpost.upstreams.handshake import CLIENT
-from toolpost.upstreams.http.transport import HttpTransport
+from toolpost.upstreams import CLIENT, HttpTransport
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode
 

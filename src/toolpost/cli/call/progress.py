@@ -9,8 +9,7 @@ from typing import Final
 import click
 
 from toolpost.middleware.progress import ProgressNotification
-from toolpost.terminal.tables import cut
-from toolpost.terminal.text import printable
+from toolpost.terminal import cut, printable
 
 _BAR_WIDTH: Final = 20
 _OTHERS_WIDTH: Final = 18

@@ -15,13 +15,9 @@ from toolpost.cli.clients.known import CLIENTS, list_client_files
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import CONFIG_NAME, ServerSettings
 from toolpost.settings.client_files import FoundServer, read_client_file
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import ExitCode, examples, json_option, print_json_line, print_table, printable, table
 from toolpost.terminal.failures import suggest, tell, warn
 from toolpost.terminal.group import ImporterGroup
-from toolpost.terminal.options import json_option
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
 
 ImportOutcome = Literal["written", "replaced", "already there", "left out"]
 

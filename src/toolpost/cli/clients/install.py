@@ -18,11 +18,8 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.client_files import OWN_NAME, is_toolpost
 from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
-from toolpost.terminal.epilog import examples
+from toolpost.terminal import config_option, examples, gateway_url, json_option, print_json_line, printable
 from toolpost.terminal.failures import tell, warn
-from toolpost.terminal.options import config_option, gateway_url, json_option
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import Config
-from toolpost.settings.callers import is_trustworthy
+from toolpost.settings import Config, is_trustworthy
 from toolpost.terminal.findings import Diagnosis, ok, problem, warning
 
 

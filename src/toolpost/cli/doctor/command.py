@@ -20,9 +20,20 @@ from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_parts, installed_parts, resolve
 from toolpost.settings import Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import (
+    ExitCode,
+    config_option,
+    examples,
+    is_debugging,
+    json_option,
+    load_cli_config,
+    on_signals,
+    plugin_option,
+    print_json_line,
+    printable,
+    run_async,
+    set_up_logging,
+)
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import (
     Diagnosis,
@@ -35,11 +46,6 @@ from toolpost.terminal.findings import (
     total,
     warning,
 )
-from toolpost.terminal.logging import set_up_logging
-from toolpost.terminal.options import config_option, is_debugging, json_option, load_cli_config, plugin_option
-from toolpost.terminal.signals import on_signals
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
 
 AT_ONCE: Final = 4
 """How many servers are started in parallel."""

@@ -10,9 +10,8 @@ from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import NameIndex, inspect_change, inspect_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
 from toolpost.providers.pinned_names import RENAMES_LIMIT, RENAMES_S
-from toolpost.settings import Config
+from toolpost.settings import Config, make_concealer
 from toolpost.settings.lock import read_lock
-from toolpost.settings.masking import make_concealer
 from toolpost.settings.section import credential_users
 from toolpost.terminal.findings import Diagnosis, Group, problem, warning
 

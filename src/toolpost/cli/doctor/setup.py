@@ -37,9 +37,8 @@ from toolpost.settings import CONFIG_NAME, Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
-from toolpost.store import Store, open_store, store_exists
+from toolpost.store import Store, open_store, shown_url, store_exists
 from toolpost.store.audit import AuditLog
-from toolpost.store.urls import shown_url
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
 

@@ -13,14 +13,19 @@ from toolpost.cli.lock.options import lock_option, only_option
 from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
 from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.lockfile import Drift, count_tools, drifts
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import warn
+from toolpost.terminal import (
+    ExitCode,
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    plugin_option,
+    print_json_line,
+    printable,
+    run_async,
+    warn,
+)
 from toolpost.terminal.findings import pluralize
-from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
 
 FORMATS: Final = ("text", "json", "github", "markdown")
 

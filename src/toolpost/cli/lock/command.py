@@ -12,13 +12,18 @@ from toolpost.cli.lock.output import print_drifts
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import (
+    ExitCode,
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    plugin_option,
+    print_json_line,
+    printable,
+    run_async,
+)
 from toolpost.terminal.findings import pluralize
-from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
 
 
 @click.command(

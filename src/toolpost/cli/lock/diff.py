@@ -19,12 +19,17 @@ from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock_text
 from toolpost.settings.section import credential_users
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import (
+    ExitCode,
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    plugin_option,
+    print_json_line,
+    run_async,
+)
 from toolpost.terminal.failures import suggest, warn
-from toolpost.terminal.options import config_option, json_option, load_cli_config, plugin_option
-from toolpost.terminal.tables import print_json_line
 
 LIVE: Final = "live"
 PINS: Final = "pins"

@@ -24,18 +24,21 @@ from toolpost.credentials.login_flow import PENDING_S, LoginAttempt, LoginFailed
 from toolpost.credentials.oauth import Authorization
 from toolpost.credentials.probe import find_challenge
 from toolpost.credentials.vault import Vault
-from toolpost.settings import Config
+from toolpost.settings import Config, make_concealer
 from toolpost.settings.credentials import key_place_of
-from toolpost.settings.masking import make_concealer
 from toolpost.settings.section import SERVERS, credential_users
 from toolpost.settings.servers import resolve_server
 from toolpost.store import open_store
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
+from toolpost.terminal import (
+    config_option,
+    examples,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    printable,
+    run_async,
+)
 from toolpost.terminal.failures import suggest
-from toolpost.terminal.options import config_option, json_option, load_cli_config
-from toolpost.terminal.tables import print_json_line
-from toolpost.terminal.text import printable
 from toolpost.upstreams.spec import ServerSpec
 
 _LATE: Final = "begin the login again; `--timeout` sets how long it may take"

@@ -12,12 +12,9 @@ import click
 from toolpost.base.events import OUTPUT_EVENT
 from toolpost.cli.logs.files import LogReader
 from toolpost.contracts.errors import NotFound
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
+from toolpost.terminal import examples, on_signals, printable, run_async
 from toolpost.terminal.logging import LEVELS, format_event
 from toolpost.terminal.options import TimeParameter, config_option, json_option, load_cli_config
-from toolpost.terminal.signals import on_signals
-from toolpost.terminal.text import printable
 
 POLL_S: Final = 0.3
 

@@ -9,15 +9,25 @@ from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.settings import Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.exits import ExitCode
-from toolpost.terminal.failures import show_failure
+from toolpost.terminal import (
+    ExitCode,
+    NoGateway,
+    RunningGateway,
+    SuggestingGroup,
+    base_url,
+    config_option,
+    examples,
+    gateway_url,
+    json_option,
+    load_cli_config,
+    print_json_line,
+    print_table,
+    printable,
+    show_failure,
+    table,
+    url_option,
+)
 from toolpost.terminal.findings import pluralize
-from toolpost.terminal.group import SuggestingGroup
-from toolpost.terminal.options import config_option, gateway_url, json_option, load_cli_config, url_option
-from toolpost.terminal.running_gateway import NoGateway, RunningGateway, base_url
-from toolpost.terminal.tables import print_json_line, print_table, table
-from toolpost.terminal.text import printable
 
 _COLUMNS: Final = ("NAME", "STATE", "PID", "MEMORY", "RESTARTS", "TOOLS", "LAST ERROR")
 _SHOWN_LINES: Final = 5

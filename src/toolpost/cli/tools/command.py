@@ -9,8 +9,7 @@ import click
 
 from toolpost.app.callers import scopes_of
 from toolpost.app.quiet import open_quiet_app, without_store
-from toolpost.base.ids import META_KEY, Json, JsonObject
-from toolpost.base.nearest import nearest_name
+from toolpost.base import META_KEY, Json, JsonObject, nearest_name
 from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
 from toolpost.cli.quiet_app import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
@@ -20,9 +19,7 @@ from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
-from toolpost.terminal.epilog import examples
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import ExitCode, RunningGateway, examples, printable, run_async
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.options import (
     config_option,
@@ -31,9 +28,7 @@ from toolpost.terminal.options import (
     plugin_option,
     refuse_plugins_beside_url,
 )
-from toolpost.terminal.running_gateway import RunningGateway
 from toolpost.terminal.tables import heading, print_json, print_json_line, print_table, table
-from toolpost.terminal.text import printable
 
 _WHAT_ROOM: Final = 48
 """Width at which most descriptions take one or two lines."""

@@ -14,11 +14,8 @@ from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult
 from toolpost.discovery.search import Match, RankedTool
 from toolpost.settings import Config
-from toolpost.terminal.event_loop import run_async
-from toolpost.terminal.exits import ExitCode
+from toolpost.terminal import ExitCode, console, cut, print_json_line, print_table, printable, run_async, table
 from toolpost.terminal.failures import tell
-from toolpost.terminal.tables import console, cut, print_json_line, print_table, table
-from toolpost.terminal.text import printable
 
 WHAT_LIMIT: Final = 60
 """Columns of a description in a pipe; on a terminal, what fits."""
