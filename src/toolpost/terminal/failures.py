@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from toolpost.base.nearest import nearest_name
-from toolpost.base.redaction import conceal_known
+from toolpost.base import conceal_known, nearest_name
 from toolpost.contracts.errors import SourceError, ToolpostError
 from toolpost.terminal.exits import ExitCode, exit_code_of_error
 from toolpost.terminal.text import printable, style_stderr
