@@ -44,8 +44,10 @@ class AuditEnter:
             return
         if not call.took_fast_path:
             call.checked_ns = time.monotonic_ns()
+        contract = call.tool.contract
         if self._call_journal is not None and (
-            self._unjournaled is None or not self._leaves_out(self._unjournaled, call)
+            self._unjournaled is None
+            or not self._unjournaled.allows(call.tool.provider, contract.annotations, is_upstream=contract.is_upstream)
         ):
             # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
@@ -55,10 +57,6 @@ class AuditEnter:
             if before is not None:
                 self._call_journal.leave(before)
         call.has_entered = True
-
-    def _leaves_out(self, scope: Scope, call: Call) -> bool:
-        contract = call.tool.contract
-        return scope.allows(call.tool.provider, contract.annotations, is_upstream=contract.is_upstream)
 
     def undo(self, call: Call) -> None:
         """Take back that a call has entered: it was not dispatched after all."""

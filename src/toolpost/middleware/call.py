@@ -12,7 +12,7 @@ import anyio
 from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId
-from toolpost.contracts.errors import CallCancelled, ToolpostError, ToolTimedOut
+from toolpost.contracts.errors import CallCancelled, ToolTimedOut
 from toolpost.middleware.deadline import LightCancelScope
 from toolpost.middleware.progress import ProgressShaper
 from toolpost.protocol.rpc import Resumption
@@ -202,22 +202,19 @@ class Call:
         if self._cancel_reason is not None:
             raise CallCancelled(f"The call was cancelled: {self._cancel_reason}.")
         if self.scope.cancel_called:
-            raise self._timeout_error()
+            limit_s = self.tool.contract.timeout_s
+            raise ToolTimedOut(
+                f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",
+                timeout_ms=round(limit_s * 1000),
+                hint="ask for less at once, or raise the tool's time limit"
+                if self.running_middleware is None
+                else f"the middleware `{self.running_middleware}` did not return in time",
+            )
 
     def detach_progress(self) -> None:
         """Stop sending progress: the round is over, and the next one may attach a new receiver."""
         if self.progress is not None:
             self.progress.redirect(None)
-
-    def _timeout_error(self) -> ToolpostError:
-        limit_s = self.tool.contract.timeout_s
-        return ToolTimedOut(
-            f"`{self.tool.contract.name}` did not answer within {limit_s:g} s.",
-            timeout_ms=round(limit_s * 1000),
-            hint="ask for less at once, or raise the tool's time limit"
-            if self.running_middleware is None
-            else f"the middleware `{self.running_middleware}` did not return in time",
-        )
 
     def report_failure(self, reason: str) -> None:
         """Count a failure against the provider of the tool."""

@@ -104,17 +104,12 @@ class ProgressShaper:
             return
         self._waiting = report
         if self._timer is None:
-            delay_s = self._wait_s()
+            # Until the third last notification is a second old.
+            delay_s = self._sent_at[0] + WINDOW_S - self._loop.time() if len(self._sent_at) >= MOST_IN_WINDOW else 0.0
             if delay_s <= 0:
                 self._flush()
             else:
                 self._timer = self._loop.call_later(delay_s, self._flush)
-
-    def _wait_s(self) -> float:
-        """Return the seconds until the third last notification is a second old."""
-        if len(self._sent_at) < MOST_IN_WINDOW:
-            return 0.0
-        return self._sent_at[0] + WINDOW_S - self._loop.time()
 
     def _flush(self) -> None:
         self._timer = None

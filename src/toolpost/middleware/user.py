@@ -6,9 +6,9 @@ the chain.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -46,7 +46,20 @@ class UserMiddleware:
         chain: Next = run.proceed
         for middleware in reversed(applying):
             chain = partial(run.enter, middleware, proceed=chain)
-        result = await chain(_request_of(call))
+        contract = call.tool.contract
+        request = CallRequest(
+            id=call.id,
+            trace_id=call.trace_id,
+            caller=call.caller,
+            tool=contract.name,
+            provider=call.tool.provider,
+            arguments=call.arguments,
+            via=call.via,
+            annotations=contract.annotations,
+            meta=call.context.meta,
+            outcome_of=partial(outcome_of, call),
+        )
+        result = await chain(request)
         for checked in run.checked_results:
             if result.origin is checked and not result.replaced:
                 return checked
@@ -144,41 +157,24 @@ class _MiddlewareRun:
         )
 
 
-def _request_of(call: Call) -> CallRequest:
-    contract = call.tool.contract
-    return CallRequest(
-        id=call.id,
-        trace_id=call.trace_id,
-        caller=call.caller,
-        tool=contract.name,
-        provider=call.tool.provider,
-        arguments=call.arguments,
-        via=call.via,
-        annotations=contract.annotations,
-        meta=call.context.meta,
-        outcome_of=partial(outcome_of, call),
-    )
-
-
 def _error_of(middleware: NamedMiddleware, error: BaseException) -> GatewayError:
     return GatewayError(f"The middleware `{middleware.name}` raised {type(error).__name__}: {error}", cause=error)
 
 
 def _decode_checked_result(call: Call, checked: CheckedResult) -> tuple[Json, Sequence[JsonObject]]:
     try:
-        if checked.upstream_fields is None:
+        fields = checked.upstream_fields
+        if fields is None:
             return msgspec.json.decode(checked.encoded), checked.content
-        data, content = (_decode_field(checked.upstream_fields, key) for key in ("structuredContent", "content"))
+        data, content = (
+            decode(bytes(fields[key])) if key in fields else None for key in ("structuredContent", "content")
+        )
         if not call.tool.contract.is_upstream:
             data = msgspec.json.decode(read_data(checked, call.tool.contract.terms.style))
     except (BadShape, msgspec.DecodeError) as error:
         name = call.tool.contract.name
         raise InvalidResult(f"The result of `{name}` cannot be shown to a middleware: it {error}") from error
     return data, content if isinstance(content, list) else []
-
-
-def _decode_field(fields: Mapping[str, msgspec.Raw], key: str) -> Any:
-    return decode(bytes(fields[key])) if key in fields else None
 
 
 def _keeps_own_data(result: CallResult) -> bool:

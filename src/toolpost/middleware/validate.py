@@ -14,6 +14,9 @@ from toolpost.contracts.schema import Schema
 from toolpost.middleware.call import Call
 from toolpost.upstreams.validation.pool import Validators
 
+RESULT_LIMIT_BYTES: Final = 20_000
+"""What an error shows of a result that breaks its schema."""
+
 _ANY_TEXT: Final = {"type": "string"}
 
 
@@ -106,16 +109,16 @@ def _invalid_arguments(contract: Contract, issues: list[Issue]) -> InvalidArgume
 
 
 def _invalid_result(contract: Contract, issues: list[Issue], result: object, content: Sequence[Json]) -> InvalidResult:
+    encoded = msgspec.json.encode(result)
+    if len(encoded) > RESULT_LIMIT_BYTES:
+        result = encoded[:RESULT_LIMIT_BYTES].decode(errors="ignore") + "…"
     return InvalidResult(
         _describe("The result breaks the output schema", contract, issues),
         hint="this is an error of the tool, not of the call; its result is under details.result",
         issues=_issue_objects(issues),
-        result=_truncate(result),
+        result=result,
         content=content,
     )
-
-
-RESULT_LIMIT_BYTES = 20_000
 
 
 def _describe(what: str, contract: Contract, issues: list[Issue]) -> str:
@@ -124,8 +127,3 @@ def _describe(what: str, contract: Contract, issues: list[Issue]) -> str:
 
 def _issue_objects(issues: list[Issue]) -> list[JsonObject]:
     return [issue.as_object() for issue in issues]
-
-
-def _truncate(result: object) -> object:
-    encoded = msgspec.json.encode(result)
-    return result if len(encoded) <= RESULT_LIMIT_BYTES else encoded[:RESULT_LIMIT_BYTES].decode(errors="ignore") + "…"
