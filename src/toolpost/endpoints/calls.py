@@ -341,7 +341,8 @@ def write_call_result(answer: Answer, revision: Revision) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.upstream_fields is not None:
         return write_passthrough_result(answer, answer.upstream_fields, revision)
-    if _is_simple_envelope(answer) and revision.is_stateless:
+    is_bare = not answer.is_error and not answer.content and answer.call.requested_name is None
+    if is_bare and answer.style is ResultStyle.ENVELOPE and revision.is_stateless:
         # Nearly every answer of a function: written from one template.
         payload = answer.payload
         return _ENVELOPE_SUCCESS % (encode(payload.decode()), payload, answer.call.id.encode())
@@ -357,11 +358,6 @@ def write_call_result(answer: Answer, revision: Revision) -> bytes:
         fields.append(b'"resultType":"complete"')
     fields.append(b'"_meta":%b' % _meta(answer, revision))
     return b"{%b}" % b",".join(fields)
-
-
-def _is_simple_envelope(answer: Answer) -> bool:
-    is_bare = not answer.is_error and not answer.content and answer.call.requested_name is None
-    return is_bare and answer.style is ResultStyle.ENVELOPE
 
 
 def write_passthrough_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:

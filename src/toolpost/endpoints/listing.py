@@ -37,7 +37,11 @@ class Listing:
     ) -> None:
         self.mode = mode
         self._catalog = catalog
-        self._definitions = _list_definitions(catalog, mode)
+        listed = [] if mode == "all" else automatic_definitions(catalog)
+        if mode != "automatic":
+            listed += [catalog.listed_definition(tool) for tool in catalog]
+        # The catalog is ordered by full names: without the server's part, and with the automatic tools, the order differs.
+        self._definitions = sorted(listed, key=lambda definition: str(definition["name"]))
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._scope = scope
         self._by_owner: dict[str, Listing] = {}
@@ -118,15 +122,6 @@ class Listing:
             # Before 2026-07-28 an output schema must describe an object; the text content has the result in any case.
             unknown.add("outputSchema")
         return encode({k: v for k, v in definition.items() if k not in unknown} if unknown else definition)
-
-
-def _list_definitions(catalog: Catalog, mode: Mode) -> list[JsonObject]:
-    """Choose the definitions to list, ordered by name."""
-    listed = [] if mode == "all" else automatic_definitions(catalog)
-    if mode != "automatic":
-        listed += [catalog.listed_definition(tool) for tool in catalog]
-    # The catalog is ordered by full names: without the server's part, and with the automatic tools, the order differs.
-    return sorted(listed, key=lambda definition: str(definition["name"]))
 
 
 def encode_cursor(name: str) -> str:

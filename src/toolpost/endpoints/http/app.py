@@ -325,7 +325,9 @@ class HttpEndpoint:
             if message.method == "logging/setLevel":
                 session.client.set_log_level(rpc.params_object(message))
         if message.method in TASK_METHODS and session is None and message.id is not None:
-            await self._answer_task_method(message, request, caller)
+            meta = rpc.params_object(message).get("_meta")
+            _check_revision(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
+            await send_json(request.send, await self._handler.tasks.answer(message, caller))
             return True
         if message.method not in METHODS or message.id is None:
             return False
@@ -336,11 +338,6 @@ class HttpEndpoint:
         else:
             await self._call(message, session, request, caller)
         return True
-
-    async def _answer_task_method(self, message: Message, request: HttpRequest, caller: Caller) -> None:
-        meta = rpc.params_object(message).get("_meta")
-        _check_revision(None, message, meta if isinstance(meta, dict) else {}, request, task_id(message))
-        await send_json(request.send, await self._handler.tasks.answer(message, caller))
 
     def _session_of(self, request: HttpRequest, caller: Caller) -> Session | None:
         if request.version and request.version not in era.HANDSHAKE_VERSIONS:

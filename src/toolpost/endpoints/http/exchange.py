@@ -130,7 +130,10 @@ class EventStream:
         while self._waiting:
             raw = self._waiting.popleft()
             self._size -= len(raw)
-            await self._write(raw)
+            if self._log is None and self._session is not None and self._call is not None:
+                self._log = self._session.open_log(self._call)
+                await self._write_bytes(self._log.prime())
+            await self._write_bytes(self._log.add(raw) if self._log is not None else _event(raw))
 
     async def _finish(self, status: int, body: bytes) -> None:
         await self._flush()
@@ -139,12 +142,6 @@ class EventStream:
             return
         event = self._log.end(body) if self._log is not None else _event(body)
         await self._send({"type": "http.response.body", "body": event})
-
-    async def _write(self, raw: bytes) -> None:
-        if self._log is None and self._session is not None and self._call is not None:
-            self._log = self._session.open_log(self._call)
-            await self._write_bytes(self._log.prime())
-        await self._write_bytes(self._log.add(raw) if self._log is not None else _event(raw))
 
     async def _write_bytes(self, data: bytes) -> None:
         # Shielded: an event that is cut in half by a cancellation would corrupt the stream.

@@ -83,18 +83,14 @@ class ChunkedBody:
                 self._is_after_data = True
             end = data.find(_CRLF, at, at + CHUNK_LINE_LIMIT)
             if end < 0:
-                self._keep(data[at:])
-                at = len(data)
+                # Shorter than one line: a client that sends byte by byte cannot make the concatenation quadratic.
+                if len(data) - at >= CHUNK_LINE_LIMIT:
+                    raise malformed("The size of a chunk, or a trailer, is too long")
+                self._rest, at = data[at:], len(data)
                 break
             self._read_line(data, at, end + 2)
             at = end + 2
         return b"".join(parts), data[at:] if self.is_complete else None
-
-    def _keep(self, rest: bytes) -> None:
-        # Shorter than one line: a client that sends byte by byte cannot make the concatenation quadratic.
-        if len(rest) >= CHUNK_LINE_LIMIT:
-            raise malformed("The size of a chunk, or a trailer, is too long")
-        self._rest = rest
 
     def _read_line(self, data: bytes, start: int, end: int) -> None:
         if self._is_after_data:
