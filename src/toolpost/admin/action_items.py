@@ -22,7 +22,14 @@ def list_action_items(servers: Servers, plugins: Plugins) -> list[ActionItem]:
         if provider.state in _DOWN:
             found.append(_describe_failed(provider))
         if (problem := provider.degraded) is not None:
-            found.append(_describe_degraded(provider, problem))
+            found.append(
+                ActionItem(
+                    title=f"The server {provider.name} is degraded",
+                    text=problem,
+                    path=f"/servers/{provider.name}",
+                    command=f"toolpost doctor {provider.name}",
+                )
+            )
     found += _describe_changed(servers)
     found += [
         ActionItem(
@@ -49,15 +56,6 @@ def _describe_failed(provider: ServerProvider) -> ActionItem:
         # The error quotes the last line: one line alone would be shown twice.
         lines=[] if len(lines) == 1 and lines[0] in text else lines,
         is_urgent=True,
-    )
-
-
-def _describe_degraded(provider: ServerProvider, problem: str) -> ActionItem:
-    return ActionItem(
-        title=f"The server {provider.name} is degraded",
-        text=problem,
-        path=f"/servers/{provider.name}",
-        command=f"toolpost doctor {provider.name}",
     )
 
 

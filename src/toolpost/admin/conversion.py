@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,7 +101,15 @@ def _normalize_references(settings: ServerSettings, project: Path | None) -> Ser
             piece if isinstance(piece, str) else _render_reference(piece, project) for piece in split_references(text)
         )
 
-    return _map_texts(settings, spell)
+    return msgspec.structs.replace(
+        settings,
+        command=settings.command and spell(settings.command),
+        args=[spell(word) for word in settings.args],
+        env={name: spell(value) for name, value in settings.env.items()},
+        cwd=settings.cwd and spell(settings.cwd),
+        url=settings.url and spell(settings.url),
+        headers={name: spell(value) for name, value in settings.headers.items()},
+    )
 
 
 def _render_reference(reference: Reference, project: Path | None) -> str:
@@ -112,18 +120,6 @@ def _render_reference(reference: Reference, project: Path | None) -> str:
     if project is not None and reference.body == "workspaceFolder":
         return str(project)
     return f"${{{reference.body.removeprefix('env:')}}}"
-
-
-def _map_texts(settings: ServerSettings, change: Callable[[str], str]) -> ServerSettings:
-    return msgspec.structs.replace(
-        settings,
-        command=settings.command and change(settings.command),
-        args=[change(word) for word in settings.args],
-        env={name: change(value) for name, value in settings.env.items()},
-        cwd=settings.cwd and change(settings.cwd),
-        url=settings.url and change(settings.url),
-        headers={name: change(value) for name, value in settings.headers.items()},
-    )
 
 
 def _iter_texts(settings: ServerSettings) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from toolpost.base import Json, JsonObject, event, nearest_name
 from toolpost.contracts.compatibility.definition import name_instructions
-from toolpost.contracts.errors import ContractRefused, NotFound, UpstreamUnavailable
+from toolpost.contracts.errors import NotFound, UpstreamUnavailable
 from toolpost.contracts.findings import Finding
 from toolpost.protocol.rpc import encode
 from toolpost.providers.findings import Findings
@@ -50,7 +50,10 @@ async def act_on_server(servers: Servers, name: str, action: str, *, caller: str
     try:
         await _act(provider, action)
     except UpstreamUnavailable as error:
-        raise _conceal_error(error, make_concealer(provider.spec)) from error
+        # The server's last output may contain its secrets.
+        conceal = make_concealer(provider.spec)
+        stderr = conceal(error.stderr) if error.stderr else None
+        raise UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details) from error
     return await _report(servers, provider)
 
 
@@ -101,6 +104,16 @@ def _report_tools(
     found.update((str(name), each) for name, each in provider.skills.findings.items())
     if of_instructions := provider.instructions.findings:
         found[name_instructions(provider.name)] = of_instructions
+    refused = [
+        encode(
+            {
+                "tool": refusal.details.get("tool"),
+                "place": refusal.details.get("place"),
+                "reason": refusal.details.get("reason", refusal.message),
+            }
+        )
+        for refusal in provider.refused
+    ]
     return {
         "contracts": _join(
             (name, status.as_object() | {"quarantined": provider.is_quarantined(name)})
@@ -110,20 +123,12 @@ def _report_tools(
             (name, [each.to_json() | {"excerpt": conceal(each.excerpt)} for each in listed])
             for name, listed in found.items()
         ),
-        "refused": msgspec.Raw(b"[%b]" % b",".join([encode(_refusal_object(refusal)) for refusal in provider.refused])),
+        "refused": msgspec.Raw(b"[%b]" % b",".join(refused)),
     }
 
 
 def _join(members: Iterable[tuple[str, Json]]) -> msgspec.Raw:
     return msgspec.Raw(b"{%b}" % b",".join([b"%b:%b" % (encode(name), encode(value)) for name, value in members]))
-
-
-def _refusal_object(refusal: ContractRefused) -> JsonObject:
-    return {
-        "tool": refusal.details.get("tool"),
-        "place": refusal.details.get("place"),
-        "reason": refusal.details.get("reason", refusal.message),
-    }
 
 
 def _format_time(moment: float) -> str:
@@ -142,12 +147,6 @@ async def _act(provider: ServerProvider, action: str) -> None:
     if action != "stop" and provider.owned is None:
         with anyio.move_on_after(READY_S):
             await provider.supervisor.ensure_ready()
-
-
-def _conceal_error(error: UpstreamUnavailable, conceal: Callable[[str], str]) -> UpstreamUnavailable:
-    """Return the error without the server's secrets, which its last output may contain."""
-    stderr = conceal(error.stderr) if error.stderr else None
-    return UpstreamUnavailable(conceal(error.message), hint=error.hint, stderr=stderr, **error.details)
 
 
 def _find_server(servers: Servers, name: str) -> ServerProvider:
