@@ -33,7 +33,9 @@ def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mappin
 
 def show_failure(error: Exception, *, debug: bool) -> ExitCode:
     """Show the exception that ended a command and return the exit code."""
-    error = _unwrap_group(error)
+    # Task groups raise an only error as a group.
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     if debug:
         click.echo(conceal_known(printable("".join(traceback.format_exception(error)))), err=True)
     if isinstance(error, ToolpostError):
@@ -98,10 +100,3 @@ def as_clause(message: str) -> str:
     first, _, rest = message.partition(" ")
     clause = f"{first.lower()} {rest}" if first.isalpha() and first.istitle() and rest else message
     return clause.removesuffix(".") if not clause.endswith("..") else clause
-
-
-def _unwrap_group(error: Exception) -> Exception:
-    """Return the only error of an exception group, as task groups raise them."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -93,7 +93,12 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         # Installed parts are looked for only where the core has no command of the name: that takes longer than all else.
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
-        return None if found is None else _load_command(found)
+        if found is None:
+            return None
+        module, _, attribute = found.reference.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
@@ -161,13 +166,6 @@ class ImporterGroup(LazyGroup):
     def _all(self) -> dict[str, Command]:
         bundled = {name: command for part in bundled_parts() for name, command in part.importers.items()}
         return installed_commands("importers") | bundled
-
-
-def _load_command(found: Command) -> click.Command:
-    module, _, attribute = found.reference.partition(":")
-    command = getattr(importlib.import_module(module), attribute)
-    assert isinstance(command, click.Command)
-    return command
 
 
 def _run_to_exit_code(run: Callable[[], Any]) -> int:
