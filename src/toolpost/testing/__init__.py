@@ -145,8 +145,9 @@ async def assert_each_argument_matters(
     `refused` has the argument with the code of that error. Arguments marked `x-reserved` must be refused. `shown` selects
     the part of the data to compare, where some of it differs from call to call.
     """
-    schema = await _input_schema(client, tool)
-    declared: JsonObject = schema.get("properties", {})
+    listed = {definition.name: definition for definition in (await client.list_tools()).tools}
+    assert tool in listed, f"unknown tool `{tool}`; listed: {', '.join(listed)}"
+    declared: JsonObject = listed[tool].input_schema.get("properties", {})
     strange = (changed.keys() | refused.keys()) - declared.keys()
     assert not strange, f"`{tool}` declares no {', '.join(f'`{name}`' for name in sorted(strange))}"
     await _settle(client, tool, base, shown)
@@ -173,12 +174,6 @@ async def _settle(client: Client, tool: str, base: JsonObject, shown: Callable[[
             return now
         before = now
     raise AssertionError(f"`{tool}` answers the same call differently each time: `shown` picks what is to be compared")
-
-
-async def _input_schema(client: Client, tool: str) -> JsonObject:
-    listed = {definition.name: definition for definition in (await client.list_tools()).tools}
-    assert tool in listed, f"unknown tool `{tool}`; listed: {', '.join(listed)}"
-    return listed[tool].input_schema
 
 
 def _payload(answer: CallToolResult) -> Json:
