@@ -4,7 +4,6 @@ app       a running gateway
 open      the order of opening
 assemble  what is made with what
 loading   parts and plugins: found, loaded, opened
-specs     which of the configured servers a single call needs
 serve     over HTTP, as an ASGI application, on stdio
 refresh   catalog and listing after a change
 quiet     a gateway for one command, whose output stays off stdout

@@ -43,16 +43,10 @@ from toolpost.providers.watched import WatchOptions
 from toolpost.settings import Config
 from toolpost.upstreams.server_requests import Sampler, SamplingModel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.transport import ObserveTransport
 from toolpost.upstreams.validation.pool import Validators
 
 if TYPE_CHECKING:
     from toolpost.audit.upkeep import AuditUpkeep
-
-
-def _find_transport_observer(contributions: Contributions) -> ObserveTransport | None:
-    observer = contributions.first(Observer)
-    return None if observer is None else observer.observe_transport
 
 
 def find_sampler(contributions: Contributions) -> Sampler | None:
@@ -103,14 +97,14 @@ def make_servers(
     notifications: ServerNotifications,
 ) -> Servers:
     """Make the servers; none of them runs yet."""
-    limits = host.config.limits
+    limits, observer = host.config.limits, contributions.first(Observer)
     return Servers(
         specs,
         limits=ServerLimits(
             callers=host.callers,
             instances=limits.instances,
             waiting=limits.waiting,
-            observe=_find_transport_observer(contributions),
+            observe=None if observer is None else observer.observe_transport,
         ),
         default_timeout_s=limits.timeout_s,
         store=host.store,

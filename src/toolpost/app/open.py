@@ -15,7 +15,6 @@ from toolpost.app.assemble import list_login_targets, make_app, make_plugins, ma
 from toolpost.app.callers import note_needs
 from toolpost.app.loading import add_project_to_path, load_parts, load_plugins, open_parts
 from toolpost.app.refresh import CatalogRefresher
-from toolpost.app.specs import select_servers
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.state_folder import STATE_FOLDER
@@ -23,6 +22,7 @@ from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.subjects import SubjectTokens
 from toolpost.credentials.vault import Vault
 from toolpost.discovery.reranker import Reranker, RerankerSpec, RerankingModel
+from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Claims, Roster
 from toolpost.endpoints.input_rounds import MultiRoundRequests
@@ -30,10 +30,12 @@ from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.fairness import Callers
 from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host
-from toolpost.manifest import Part
+from toolpost.manifest import Part, bundled_parts
 from toolpost.metrics import Metrics
+from toolpost.providers import ProviderFilter
 from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
+from toolpost.providers.plugins import Plugins
 from toolpost.providers.server_context import ServerAccess
 from toolpost.settings import Config, read_secret
 from toolpost.settings.credentials import key_place_of
@@ -123,7 +125,7 @@ async def open_app(
         reranker = await stack.enter_async_context(_open_reranker(host, contributions.first(RerankingModel)))
         load_plugins(host, plugins, contributions)
         specs = specs_of(config, loaded) if servers is None else servers
-        specs = specs if options.tool is None else select_servers(options.tool, specs, loaded, contributions)
+        specs = specs if options.tool is None else _select_servers(options.tool, specs, loaded, contributions)
         running = make_servers(
             specs,
             host,
@@ -200,6 +202,20 @@ def _make_upkeep(host: Host) -> "AuditUpkeep | None":
 
     exports = [export.resolve(name, project) for name, export in config.export.items()]
     return AuditUpkeep(host.store, exports, limits, network=config.resolve_network(), metrics=host.metrics)
+
+
+def _select_servers(
+    tool: str, specs: Sequence[ServerSpec], plugins: Plugins, contributions: Contributions
+) -> Sequence[ServerSpec]:
+    """Select the servers that a call of this tool needs: all of them where its name does not tell."""
+    bundled = {part.name for part in bundled_parts()}
+    # A group has tools of several servers, and another package's part may call any tool.
+    if contributions.all(ProviderFilter) or not bundled.issuperset(part for part, _ in contributions.named(Background)):
+        return specs
+    owner = tool.partition(SEPARATOR)[0]
+    if named := [spec for spec in specs if spec.name == owner]:
+        return named
+    return () if any(plugin.name == owner for plugin in plugins.plugins) else specs
 
 
 async def _open_access(
