@@ -16,7 +16,6 @@ from toolpost.app import open_app
 from toolpost.app.open import OpenOptions
 from toolpost.app.quiet import without_store
 from toolpost.app.tool_states import list_skills
-from toolpost.base.ids import JsonObject
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import name_instructions
@@ -87,7 +86,14 @@ async def _check_started(spec: ServerSpec, config: Config) -> Group:
         kind="server",
         name=spec.name,
         findings=tuple(finding.mapped(conceal) for finding in findings),
-        facts=_facts(source, report, took_s),
+        facts={
+            "transport": report.transport,
+            "version": report.version,
+            "readyMs": round(took_s * 1_000),
+            "tools": len(source.tools),
+            "refused": len(source.refused),
+            "withOutputSchema": sum(map(has_output_schema, source.tools.values())),
+        },
         definitions=(
             *map(Definition.from_contract, source.contracts),
             *instructions,
@@ -110,17 +116,6 @@ def _describe_start(source: ServerProvider, report: ServerReport, took_s: float)
     count = len(source.tools)
     tools = f"{count} {'tool' if count == 1 else 'tools'}, {promised} with an output schema"
     return ok("start", f"ready in {took_s:.2f} s over {report.transport}; MCP {report.version} ({era} era); {tools}")
-
-
-def _facts(source: ServerProvider, report: ServerReport, took_s: float) -> JsonObject:
-    return {
-        "transport": report.transport,
-        "version": report.version,
-        "readyMs": round(took_s * 1_000),
-        "tools": len(source.tools),
-        "refused": len(source.refused),
-        "withOutputSchema": sum(map(has_output_schema, source.tools.values())),
-    }
 
 
 def _findings(source: ServerProvider, report: ServerReport) -> Iterator[Diagnosis]:

@@ -21,10 +21,9 @@ from toolpost.app.callers import read_callers
 from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.audit import AuditFilter
 from toolpost.base.version import __version__
-from toolpost.cli.doctor.audit import check_exports
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.errors import ErrorCode, OperatorError, ToolpostError
+from toolpost.contracts.errors import BadConfiguration, ErrorCode, OperatorError, ToolpostError
 from toolpost.credentials.keys import KeyFile, KeyPlace
 from toolpost.credentials.login_flow import is_pending_login
 from toolpost.credentials.vault import Vault
@@ -33,7 +32,7 @@ from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_plugins
 from toolpost.providers.loaded_plugin import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
-from toolpost.settings import CONFIG_NAME, Config
+from toolpost.settings import CONFIG_NAME, Config, is_trustworthy
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
@@ -57,7 +56,7 @@ _EXTRAS: Final = {
 async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[PartDoctor]) -> Group:
     """Check the environment of the kernel and its parts."""
     findings = [*_check_platform(), *_check_configuration(config, config_path), *await _check_store(config)]
-    findings += check_exports(config)
+    findings += _check_exports(config)
     for doctor in doctors:
         findings += await doctor.check_setup(config)
     return Group(kind="toolpost", name=__version__, findings=tuple(findings))
@@ -154,6 +153,25 @@ async def _check_store(config: Config) -> list[Diagnosis]:
             return [*_check_writable(file), await _verify_audit(store.audit), *credentials]
     except ToolpostError as error:
         return [problem("store", error)]
+
+
+def _check_exports(config: Config) -> Iterator[Diagnosis]:
+    """Check the settings of every destination, and whether what is removed is kept anywhere. Sends nothing."""
+    for name, export in config.export.items():
+        try:
+            export.resolve(name, Path(config.project))
+        except BadConfiguration as error:
+            yield problem("export", error)
+            continue
+        if export.headers and not is_trustworthy(export.url):
+            hint = "use an https:// URL"
+            yield warning("export", f"`{name}`: its headers are sent to {export.url} without encryption", hint=hint)
+        else:
+            yield ok("export", f"`{name}`: {export.kind}, {export.path or export.url}")
+    limits = config.audit.resolve_retention(Path(config.project))
+    if limits.is_limited and limits.archive is None and not config.export:
+        hint = "set audit.archive to a folder, or [export.NAME], if it is to be kept elsewhere"
+        yield warning("retention", "old audit entries are removed, and kept nowhere else", hint=hint)
 
 
 def _file_of(config: Config) -> Path | None:

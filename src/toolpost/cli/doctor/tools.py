@@ -39,7 +39,15 @@ _FORMATS: Final = frozenset(
 def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractRefused]) -> Iterator[Diagnosis]:
     """Check every tool of a provider; refused ones come first."""
     for refusal in refused:
-        yield _describe_refusal(refusal)
+        details = refusal.details
+        yield Diagnosis(
+            level=Level.PROBLEM,
+            check="schema-invalid",
+            message=f"refused: {details.get('reason', refusal.message)}",
+            hint="report it to the maintainer of the tool; the other tools are served",
+            tool=str(details.get("tool", "")),
+            place=str(details.get("place", "")) or None,
+        )
     for tool in tools:
         for finding in _check_tool(tool):
             yield replace(finding, tool=tool.contract.terms.name)
@@ -47,18 +55,6 @@ def findings_of_tools(tools: Iterable[ProvidedTool], refused: Iterable[ContractR
 
 def has_output_schema(tool: ProvidedTool) -> bool:
     return tool.contract.result_schema is not None
-
-
-def _describe_refusal(refusal: ContractRefused) -> Diagnosis:
-    details = refusal.details
-    return Diagnosis(
-        level=Level.PROBLEM,
-        check="schema-invalid",
-        message=f"refused: {details.get('reason', refusal.message)}",
-        hint="report it to the maintainer of the tool; the other tools are served",
-        tool=str(details.get("tool", "")),
-        place=str(details.get("place", "")) or None,
-    )
 
 
 def _check_tool(tool: ProvidedTool) -> Iterator[Diagnosis]:
