@@ -64,7 +64,10 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
     Printed as TOML, without secrets.
     """
     loaded = load_config(config_path)
-    settings = _redact_settings(loaded)
+    # Secrets are replaced; `${VAR}` references stay as written.
+    settings = _redact(plain_values(msgspec.structs.replace(loaded, servers={})), file_type(loaded))
+    assert isinstance(settings, dict)
+    settings["servers"] = {name: non_default_values(redact_server(server)) for name, server in loaded.servers.items()}
     for error in find_idle_sections(loaded).values():
         click.echo(printable(f"{error.message} To change that: {error.hint}."), err=True)
     if as_json:
@@ -75,15 +78,6 @@ def show(config_path: Path | None, *, as_json: bool) -> None:
         return
     for line in _render_toml(settings, config_path, loaded):
         click.echo(printable(line))
-
-
-def _redact_settings(loaded: Config) -> JsonObject:
-    """Return the settings with secrets replaced; `${VAR}` references stay as written."""
-    rest = _redact(plain_values(msgspec.structs.replace(loaded, servers={})), file_type(loaded))
-    assert isinstance(rest, dict)
-    return rest | {
-        "servers": {name: non_default_values(redact_server(server)) for name, server in loaded.servers.items()}
-    }
 
 
 def _find_file(config_path: Path | None) -> Path | None:

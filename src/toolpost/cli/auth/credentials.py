@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 import click
 
-from toolpost.base import JsonObject, nearest_name
+from toolpost.base import nearest_name
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.credentials.grant import NAME as LOGIN_KEY
@@ -125,8 +125,17 @@ def list_values(config_path: Path | None, *, as_json: bool) -> None:
     config = load_cli_config(config_path)
     found = run_async(_list, config)
     if as_json:
-        listed: list[JsonObject] = [_as_object(one) for one in found]
-        print_json_line({"credentials": list(listed), "keyPlace": key_place_of(config).shown})
+        listed = [
+            {
+                "server": one.server,
+                "caller": one.owner or None,
+                "key": one.name,
+                "changedAt": f"{datetime.fromtimestamp(one.changed_at, UTC):%Y-%m-%dT%H:%M:%SZ}",
+                "isReadable": one.is_readable,
+            }
+            for one in found
+        ]
+        print_json_line({"credentials": listed, "keyPlace": key_place_of(config).shown})
         return
     rows = [
         (
@@ -203,16 +212,6 @@ def check_owner(config: Config, owner: str) -> None:
 
 def _show_owner(owner: str) -> str:
     return f"the caller {owner}" if owner else "callers without a name"
-
-
-def _as_object(one: CredentialInfo) -> JsonObject:
-    return {
-        "server": one.server,
-        "caller": one.owner or None,
-        "key": one.name,
-        "changedAt": datetime.fromtimestamp(one.changed_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        "isReadable": one.is_readable,
-    }
 
 
 @asynccontextmanager

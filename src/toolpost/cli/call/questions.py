@@ -91,7 +91,8 @@ class TerminalChannel:
             return {"action": "accept"}
         fields = _read_form(request.get("requestedSchema"))
         if not fields:
-            is_accepted = await _ask_until(_YES_NO.get, "accept? (y, n): ", "answer y or n")
+            while (is_accepted := _YES_NO.get((await _read_line("accept? (y, n): ")).strip().lower())) is None:
+                _show("  answer y or n")
             return {"action": "accept", "content": {}} if is_accepted else {"action": "decline"}
         _show("(Ctrl-D declines)")
         content: JsonObject = {}
@@ -206,12 +207,6 @@ def _choices_of(schema: Json) -> list[tuple[str, str]]:
         for option in (options if isinstance(options, list) else ())
         if isinstance(option, dict) and "const" in option
     ]
-
-
-async def _ask_until(parse: Callable[[str], bool | None], question: str, otherwise: str) -> bool:
-    while (value := parse((await _read_line(question)).strip().lower())) is None:
-        _show(f"  {otherwise}")
-    return value
 
 
 async def _read_line(question: str) -> str:

@@ -77,7 +77,14 @@ def lock(
     found = list(drifts(known, after, judge=judge))
     written = not dry_run and file.replace(after)
     if as_json:
-        _print_json(file.path, after, found, written=written)
+        print_json_line(
+            {
+                "path": str(file.path),
+                "written": written,
+                "tools": count_tools(after),
+                "drifts": [drift.to_json() for drift in found],
+            }
+        )
     else:
         print_drifts(found)
         _print_summary(file.path, after, found, written=written, dry_run=dry_run)
@@ -100,17 +107,6 @@ def _relock(locked: LockedTools, live: LockedTools, only: Collection[str]) -> di
         return dict(live)
     kept = {name: tool for name, tool in locked.items() if tool.source not in only}
     return kept | filter_by_source(live, only)
-
-
-def _print_json(path: Path, tools: LockedTools, found: Sequence[Drift], *, written: bool) -> None:
-    print_json_line(
-        {
-            "path": str(path),
-            "written": written,
-            "tools": count_tools(tools),
-            "drifts": [drift.to_json() for drift in found],
-        }
-    )
 
 
 def _print_summary(path: Path, tools: LockedTools, found: Sequence[Drift], *, written: bool, dry_run: bool) -> None:

@@ -12,7 +12,7 @@ from toolpost.admin.files import read_text
 from toolpost.app.tool_states import load_live_tools, read_pinned_tools
 from toolpost.base.ids import Json
 from toolpost.cli.lock.output import print_drifts
-from toolpost.contracts.compatibility import RULES, Definition, Rule, RuleId, judge
+from toolpost.contracts.compatibility import RULES, Definition, RuleId, judge
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.findings import inspect_change
 from toolpost.contracts.lockfile import Drift, LockedTool, drifts, parse_lock
@@ -156,21 +156,19 @@ def _explain(name: str, *, as_json: bool) -> None:
         hint = suggest(name, RULES, f"known rules: {', '.join(RULES)}")
         raise NotFound(f"Unknown rule `{name}`.", hint=hint)
     if as_json:
-        print_json_line(_rule_to_json(rule))
+        print_json_line(
+            {
+                "id": rule.id,
+                "summary": rule.summary,
+                "explanation": rule.explanation,
+                "verdict": rule.verdict.value,
+                "needsBump": rule.needs_bump,
+                "reference": rule.reference,
+            }
+        )
         return
     click.echo(f"{rule.id}: {rule.summary}\n")
     click.echo(rule.explanation)
     click.echo(f"\nverdict: {rule.verdict.value}")
     click.echo(f"schemaVersion: {'must rise' if rule.needs_bump else 'may stay'}")
     click.echo(f"from: {rule.reference}")
-
-
-def _rule_to_json(rule: Rule) -> dict[str, Json]:
-    return {
-        "id": rule.id,
-        "summary": rule.summary,
-        "explanation": rule.explanation,
-        "verdict": rule.verdict.value,
-        "needsBump": rule.needs_bump,
-        "reference": rule.reference,
-    }

@@ -13,7 +13,6 @@ from typing import Final
 import click
 from anyio import to_thread
 
-from toolpost.base.ids import JsonObject
 from toolpost.cli.auth.credentials import check_owner
 from toolpost.cli.login.listener import LoginListener, open_listener, read_pasted_urls
 from toolpost.cli.servers.command import complete_server_names
@@ -95,7 +94,16 @@ def login(
     else:
         grant = run_async(_log_in, config, server, caller, scopes, timeout_s, no_browser)
     if as_json:
-        print_json_line(_describe(server, caller, grant))
+        print_json_line(
+            {
+                "server": server,
+                "caller": caller or None,
+                "issuer": grant.terms.issuer,
+                "scopes": list(grant.scopes),
+                "expiresAt": grant.expires_at,
+                "isRenewable": grant.refresh_token is not None,
+            }
+        )
         return
     granted = f" with the scopes {', '.join(grant.scopes)}" if grant.scopes else ""
     if grant.refresh_token:
@@ -105,17 +113,6 @@ def login(
     else:
         until = f"until {datetime.fromtimestamp(grant.expires_at, UTC).astimezone():%Y-%m-%d %H:%M}, then log in again"
     click.echo(printable(f"Logged in to {server} at {grant.terms.issuer}{granted}; {until}."))
-
-
-def _describe(server: str, caller: str, grant: Grant) -> JsonObject:
-    return {
-        "server": server,
-        "caller": caller or None,
-        "issuer": grant.terms.issuer,
-        "scopes": list(grant.scopes),
-        "expiresAt": grant.expires_at,
-        "isRenewable": grant.refresh_token is not None,
-    }
 
 
 @asynccontextmanager

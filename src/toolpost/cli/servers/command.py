@@ -74,7 +74,18 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
         found = _find_gateway(config, url).servers()
     except NoGateway as error:
         if url is None:
-            show(_report_configured(config))
+            # In the form of a running gateway's reports.
+            show(
+                [
+                    {
+                        "name": name,
+                        "state": "not running" if server.enabled else "disabled",
+                        "transport": "stdio" if server.command else server.transport or "http",
+                        "tags": sorted(server.tags),
+                    }
+                    for name, server in config.servers.items()
+                ]
+            )
         return show_failure(error, debug=False)
     show(found)
     return ExitCode.OK
@@ -86,19 +97,6 @@ def _find_gateway(config: Config, url: str | None) -> RunningGateway:
         token=config.token(),
         network=config.resolve_network(),
     )
-
-
-def _report_configured(config: Config) -> list[JsonObject]:
-    """Describe the configured servers in the form of a running gateway's reports."""
-    return [
-        {
-            "name": name,
-            "state": "not running" if server.enabled else "disabled",
-            "transport": "stdio" if server.command else server.transport or "http",
-            "tags": sorted(server.tags),
-        }
-        for name, server in config.servers.items()
-    ]
 
 
 def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -147,7 +145,19 @@ def print_servers(reports: Sequence[JsonObject]) -> None:
     if not reports:
         click.echo("no servers are configured; `toolpost import` adds those of your MCP clients", err=True)
         return
-    print_table(table(*_COLUMNS, rows=[_make_row(report) for report in reports]))
+    rows = [
+        (
+            str(report.get("name")),
+            f"{report.get('state')}, degraded" if report.get("degraded") else str(report.get("state")),
+            _format_pids(report),
+            format_mib(report.get("memoryBytes")),
+            str(report.get("restarts", "-")),
+            _format_tools(report),
+            _format_last_error(report),
+        )
+        for report in reports
+    ]
+    print_table(table(*_COLUMNS, rows=rows))
     for report in reports:
         for line in (*_describe_changes(report), *_describe_findings(report), *_describe_stderr(report)):
             click.echo(printable(line))
@@ -164,18 +174,6 @@ def print_server(report: JsonObject) -> None:
 def format_mib(size: Json) -> str:
     """Format bytes as MiB; `-` if unknown."""
     return f"{size / 1024 / 1024:.1f} MiB" if isinstance(size, int | float) else "-"
-
-
-def _make_row(report: JsonObject) -> tuple[str, ...]:
-    return (
-        str(report.get("name")),
-        f"{report.get('state')}, degraded" if report.get("degraded") else str(report.get("state")),
-        _format_pids(report),
-        format_mib(report.get("memoryBytes")),
-        str(report.get("restarts", "-")),
-        _format_tools(report),
-        _format_last_error(report),
-    )
 
 
 def _format_pids(report: JsonObject) -> str:

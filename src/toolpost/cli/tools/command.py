@@ -9,7 +9,7 @@ import click
 
 from toolpost.app.callers import scopes_of
 from toolpost.app.quiet import open_quiet_app, without_store
-from toolpost.base import META_KEY, Json, JsonObject, nearest_name
+from toolpost.base import META_KEY, JsonObject, nearest_name
 from toolpost.cli.call.gateway import mcp_url, open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
 from toolpost.cli.quiet_app import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
@@ -245,22 +245,19 @@ def _facts_of_tool(tool: ProvidedTool) -> Iterator[tuple[str, str]]:
 
 def _print_arguments(schema: JsonObject) -> None:
     required = schema.get("required", ())
-    rows = [
-        (
-            name,
-            describe_type(declared, schema),
-            "yes" if name in required else "no",
-            _format_default(resolve(declared, schema)),
-            str(resolve(declared, schema).get("description", "")),
+    rows = []
+    for name, declared in properties_of(schema, schema).items():
+        resolved = resolve(declared, schema)
+        rows.append(
+            (
+                name,
+                describe_type(declared, schema),
+                "yes" if name in required else "no",
+                json.dumps(resolved["default"], ensure_ascii=False) if "default" in resolved else "-",
+                str(resolved.get("description", "")),
+            )
         )
-        for name, declared in properties_of(schema, schema).items()
-    ]
     if rows:
         print_table(table("NAME", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION", rows=rows))
     else:
         click.echo("none")
-
-
-def _format_default(declared: JsonObject) -> str:
-    default: Json = declared.get("default", ...)
-    return "-" if default is ... else json.dumps(default, ensure_ascii=False)

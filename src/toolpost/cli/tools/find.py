@@ -12,7 +12,7 @@ from toolpost.cli.quiet_app import require_named_plugins, warn_of_problems
 from toolpost.discovery import View
 from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult
-from toolpost.discovery.search import Match, RankedTool
+from toolpost.discovery.search import RankedTool
 from toolpost.settings import Config
 from toolpost.terminal import ExitCode, console, cut, print_json_line, print_table, printable, run_async, table
 from toolpost.terminal.failures import tell
@@ -32,7 +32,27 @@ def print_found(query: str, config: Config, view: View, *, as_json: bool) -> Exi
     found, code = run_async(_search, config, text, view)
     account = token_counts(sum(found.visible.entry(hit.name).tokens for hit in found.hits), found)
     if as_json:
-        print_json_line(_to_json(text, found, account))
+        tools = [
+            {
+                "name": hit.name,
+                "score": round(hit.score, 4),
+                "tokens": found.visible.entry(hit.name).tokens,
+                "why": [{"field": match.field, "words": list(match.words)} for match in hit.why],
+            }
+            for hit in found.hits
+        ]
+        print_json_line(
+            {
+                "query": text,
+                "tools": tools,
+                "more": list(found.next_names),
+                "isWeak": found.is_weak,
+                "sureness": round(found.confidence, 4),
+                "isReranked": found.is_reranked,
+                "totalAvailable": len(found.visible),
+                "tokens": account,
+            }
+        )
     else:
         _print(found, account)
     return code
@@ -47,34 +67,21 @@ async def _search(config: Config, query: str, view: View) -> tuple[ToolSearchRes
         return await app.finder.find(query, view, explain=True), code
 
 
-def _to_json(query: str, found: ToolSearchResult, account: JsonObject) -> JsonObject:
-    tools = [
-        {
-            "name": hit.name,
-            "score": round(hit.score, 4),
-            "tokens": found.visible.entry(hit.name).tokens,
-            "why": [{"field": match.field, "words": list(match.words)} for match in hit.why],
-        }
-        for hit in found.hits
-    ]
-    return {
-        "query": query,
-        "tools": tools,
-        "more": list(found.next_names),
-        "isWeak": found.is_weak,
-        "sureness": round(found.confidence, 4),
-        "isReranked": found.is_reranked,
-        "totalAvailable": len(found.visible),
-        "tokens": account,
-    }
-
-
 def _print(found: ToolSearchResult, account: JsonObject) -> None:
     if not found.hits:
         reason = "no tool matches" if found.visible else "there are no tools"
         click.echo(f"{reason}; `toolpost tools` lists all of them", err=True)
         return
-    rows = [(f"{hit.score:.2f}", hit.name, _summarize(found, hit), _format_matches(hit.why)) for hit in found.hits]
+    rows = [
+        (
+            f"{hit.score:.2f}",
+            hit.name,
+            _summarize(found, hit),
+            # None for a hit by meaning, or because there are few tools.
+            "; ".join(f"{match.field}: {' '.join(match.words)}" for match in hit.why) or "-",
+        )
+        for hit in found.hits
+    ]
     if sys.stdout.isatty():
         _print_pairs(rows)
     else:
@@ -113,11 +120,6 @@ def _print_next(names: Sequence[str]) -> None:
         while "," in line and len(line) > console().width - NEXT_ROOM:
             line, left = line.rpartition(", ")[0], left + 1
     click.echo(printable(f"then: {line}{f' and {left:,} more (--json)' if left else ''}"))
-
-
-def _format_matches(matches: Sequence[Match]) -> str:
-    """List the matched words by field; `-` for a hit by meaning, or because there are few tools."""
-    return "; ".join(f"{match.field}: {' '.join(match.words)}" for match in matches) or "-"
 
 
 def _summarize(found: ToolSearchResult, hit: RankedTool) -> str:
