@@ -83,18 +83,14 @@ class AcpClient:
                 return None
             return TextChunk(text=text) if isinstance(update, schema.AgentMessageChunk) else ThoughtChunk(text=text)
         if isinstance(update, schema.ToolCallStart | schema.ToolCallProgress):
-            return self._parse_tool_call(update)
+            return ToolUsed(
+                id=update.tool_call_id,
+                tool=self._tools.setdefault(update.tool_call_id, update.title or "tool"),
+                state=_STATES.get(update.status or "", "running"),  # type: ignore[arg-type]
+                arguments=update.raw_input,
+                result=_result_of(update),
+            )
         return None
-
-    def _parse_tool_call(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> ToolUsed:
-        name = self._tools.setdefault(update.tool_call_id, update.title or "tool")
-        return ToolUsed(
-            id=update.tool_call_id,
-            tool=name,
-            state=_STATES.get(update.status or "", "running"),  # type: ignore[arg-type]
-            arguments=update.raw_input,
-            result=_result_of(update),
-        )
 
 
 def _text_of(block: Any) -> str:

@@ -1,6 +1,7 @@
 """The interactive chat: each line is a message or a command; Ctrl-C cancels an answer and keeps the thread."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -10,7 +11,6 @@ import click
 from toolpost import CapabilityMissing, NotFound, ToolpostError
 from toolpost.base import JsonObject, nearest_name
 from toolpost.parts.agents.commands.client import ChatClient
-from toolpost.parts.agents.commands.echo import suppress_echo
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
 from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
@@ -82,7 +82,7 @@ class Chat:
         if self.thread is None:
             self.thread = str(self.client.create_thread(self.agent)["id"])
         thread, ended, self.turn = self.thread, None, None
-        with _cancel_on_interrupt(lambda: self.client.cancel(thread, self.turn)), suppress_echo():
+        with _cancel_on_interrupt(lambda: self.client.cancel(thread, self.turn)), _suppress_echo():
             self.view.begin()
             try:
                 for event in self.client.send_message(thread, text, self.agent):
@@ -228,6 +228,24 @@ def _print_recent(chat: Chat, thread: JsonObject) -> None:
             click.echo(f"> {printable(str(message['text']))}")
         elif isinstance(chat.view, TerminalView):
             chat.view.recall(message)
+
+
+@contextmanager
+def _suppress_echo() -> Iterator[None]:
+    """Turn off the terminal's echo while something is drawn; what is typed stays readable on stdin."""
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    changed = [*before]
+    changed[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def explain_agents() -> None:

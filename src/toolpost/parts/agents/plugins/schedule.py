@@ -167,7 +167,8 @@ class _Scheduler:
     async def _run_due(self) -> float:
         """Send the prompts that are due; return after how many seconds to look again."""
         pause_s = LOOK_S
-        has_jumped = self._has_clock_jumped()
+        before, self._offset_s = self._offset_s, time.time() - steady_s()
+        has_jumped = abs(self._offset_s - before) > JUMP_S
         for item in await self.values.items(NAME, None):
             if has_jumped and item.value["cron"]:
                 # Times that a jump forward skipped are not run, or all of them would be at once; after a jump back, the
@@ -190,10 +191,6 @@ class _Scheduler:
                 task.add_done_callback(self._running.discard)
                 pause_s = 0.0 if later else pause_s
         return pause_s
-
-    def _has_clock_jumped(self) -> bool:
-        before, self._offset_s = self._offset_s, time.time() - steady_s()
-        return abs(self._offset_s - before) > JUMP_S
 
     async def _send_prompt(self, item: Item) -> None:
         thread = ThreadId(item.value["thread"])
