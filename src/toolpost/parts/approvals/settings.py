@@ -149,7 +149,11 @@ def _check_voters(rule: RuleSettings, roles: dict[str, list[str]], place: str) -
             hint="set requester_may_vote = true and name the caller in voters, or leave elicit out",
         )
     if rule.draw is not None:
-        _check_draw(rule.draw, len(voters), place)
+        if rule.draw > len(voters):
+            raise BadConfiguration(
+                f"{place}.draw: {rule.draw} voters cannot be drawn from {len(voters)}.",
+                hint="name more voters, or draw fewer",
+            )
         voters = voters[: rule.draw]
     if rule.votes is not None and rule.votes > len(voters):
         raise BadConfiguration(
@@ -171,13 +175,6 @@ def _check_conditions(rule: RuleSettings, place: str) -> None:
                 f"{place}.arguments is no valid JSON Schema: {error}.",
                 hint='such as { required = ["amount"], properties = { amount = { minimum = 100 } } }',
             ) from error
-
-
-def _check_draw(draw: int, voters: int, place: str) -> None:
-    if draw > voters:
-        raise BadConfiguration(
-            f"{place}.draw: {draw} voters cannot be drawn from {voters}.", hint="name more voters, or draw fewer"
-        )
 
 
 def check_peer(name: str, peer: PeerSettings) -> None:
