@@ -99,7 +99,20 @@ class _Handlers:
         return {"success": True, "bead_id": task.id, "worker": task.worker}
 
     async def get_status(self, _arguments: JsonObject, _context: Context) -> JsonObject:
-        return _render_status(await self._bus.overview(), self._bus.wall)
+        overview = await self._bus.overview()
+        workers = [_render_worker(worker, overview, self._bus.wall) for worker in overview.workers]
+        return {
+            "workers": workers,
+            "queued_tasks": overview.counts.get("queued", 0),
+            "queue": [task.id for task in overview.queue],
+            "polling_workers": sum(worker["status"] == "polling" for worker in workers),
+            "pending_workers": sum(worker["status"] == "pending" for worker in workers),
+            "waiting_tasks": overview.counts.get("waiting", 0),
+            "dead": [task.id for task in overview.troubled if task.state == "dead"],
+            "blocked": [
+                {"bead_id": task.id, "reason": task.reason} for task in overview.troubled if task.state == "blocked"
+            ],
+        }
 
     async def reset_worker(self, arguments: JsonObject, context: Context) -> JsonObject:
         name = WorkerName(arguments["worker_name"])
@@ -304,22 +317,6 @@ def parse_cursor(cursor: str) -> Position:
             issues=[{"path": "/cursor", "keyword": "format", "message": "must be a `next_cursor`"}],
         ) from error
     return position
-
-
-def _render_status(overview: Overview, wall: Callable[[float], float]) -> JsonObject:
-    workers = [_render_worker(worker, overview, wall) for worker in overview.workers]
-    return {
-        "workers": workers,
-        "queued_tasks": overview.counts.get("queued", 0),
-        "queue": [task.id for task in overview.queue],
-        "polling_workers": sum(worker["status"] == "polling" for worker in workers),
-        "pending_workers": sum(worker["status"] == "pending" for worker in workers),
-        "waiting_tasks": overview.counts.get("waiting", 0),
-        "dead": [task.id for task in overview.troubled if task.state == "dead"],
-        "blocked": [
-            {"bead_id": task.id, "reason": task.reason} for task in overview.troubled if task.state == "blocked"
-        ],
-    }
 
 
 def _render_worker(worker: Worker, overview: Overview, wall: Callable[[float], float]) -> JsonObject:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -17,7 +17,7 @@ from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
 from toolpost.parts.bus.plugin import format_time, parse_cursor, parse_states, render_page, render_submission
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
-from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, BusTask, TaskId, WorkerName
+from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, TaskId, WorkerName
 from toolpost.terminal import examples, json_option, print_json_line, print_table, printable, run_async, table
 
 Result = TypeVar("Result")
@@ -181,7 +181,20 @@ def _print_history(project: Path | None, task: TaskId, *, as_json: bool) -> None
     found, events = _run(project, lambda bus: bus.history(task))
     if as_json:
         shown = [dataclasses.asdict(one) | {"at": format_time(one.at)} for one in events]
-        print_json_line(_render_task(found) | {"events": shown})
+        print_json_line(
+            {
+                "bead_id": found.id,
+                "state": found.state,
+                "priority": found.priority,
+                "attempt": found.attempt,
+                "worker": found.worker,
+                "submitted_at": format_time(found.submitted_at),
+                "payload": found.payload_json,
+                "result": found.result_json,
+                "reason": found.reason,
+                "events": shown,
+            }
+        )
         return
     worker = f" with `{found.worker}`" if found.worker and found.state in ("offered", "running") else ""
     click.echo(printable(f"`{found.id}` is {found.state}{worker}, attempt {found.attempt}"))
@@ -234,17 +247,3 @@ def _normalize_json(text: str | None) -> str | None:
         raise InvalidArguments(
             f"--payload is not JSON: {error}.", hint="""text goes in quotes: --payload '"text"'"""
         ) from error
-
-
-def _render_task(task: BusTask) -> dict[str, Any]:
-    return {
-        "bead_id": task.id,
-        "state": task.state,
-        "priority": task.priority,
-        "attempt": task.attempt,
-        "worker": task.worker,
-        "submitted_at": format_time(task.submitted_at),
-        "payload": task.payload_json,
-        "result": task.result_json,
-        "reason": task.reason,
-    }
