@@ -12,7 +12,7 @@ from typing import Any, Final, NewType
 import msgspec
 
 from toolpost import CallerId
-from toolpost.store import NOW, Row, Script, Statement, change, lock_name, marks
+from toolpost.store import NOW, Script, Statement, change, lock_name, marks
 
 ResultId = NewType("ResultId", str)
 """Not to be guessed: callers without names of their own share one owner."""
@@ -130,7 +130,11 @@ def find(result: ResultId, caller: CallerId) -> Script[KeptResult | None]:
         f"SELECT {_COLUMNS} FROM results_kept WHERE id = ?1 AND caller = ?2 AND is_complete = 1 AND expires_at > ?3",
         (result, caller, now),
     )
-    return _kept_of(rows[0]) if rows else None
+    if not rows:
+        return None
+    values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), rows[0], strict=True))
+    values["places"] = msgspec.json.decode(values["places"], type=dict[str, tuple[int, int]])
+    return KeptResult(**values)
 
 
 def read_chunks(result: ResultId, caller: CallerId, first: int, last: int) -> Script[list[bytes] | None]:
@@ -166,9 +170,3 @@ def measure() -> Script[tuple[int, int]]:
     """Return how many results are kept, and their bytes."""
     ((count, total),) = yield Statement("SELECT count(*), coalesce(sum(total_bytes), 0) FROM results_kept")
     return int(count), int(total)
-
-
-def _kept_of(row: Row) -> KeptResult:
-    values: dict[str, Any] = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    values["places"] = msgspec.json.decode(values["places"], type=dict[str, tuple[int, int]])
-    return KeptResult(**values)
