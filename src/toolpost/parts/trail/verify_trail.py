@@ -328,7 +328,9 @@ def check_export(lines: Iterable[Dict[str, Any]], key: Optional[str] = None) -> 
     contents = 0
     for line in lines:
         what = line.get("line")
-        _check_names(line)
+        if not line.keys() <= _NAMES.get(str(what), set()):
+            # It would not be verified, and could be believed.
+            raise Invalid("a line has more than is known: {}".format(sorted(line.keys())))
         if what == "session":
             if walk is not None:
                 yield from _end_unsealed(walk, contents, key)
@@ -360,12 +362,6 @@ def _end_unsealed(walk: Walk, contents: int, key: Optional[str]) -> Iterator[str
     if key is not None:
         raise Invalid("the session is not sealed, and so signed by no key")
     yield "not sealed: nothing shows that records are missing at the end"
-
-
-def _check_names(line: Dict[str, Any]) -> None:
-    if not line.keys() <= _NAMES.get(str(line.get("line")), set()):
-        # It would not be verified, and could be believed.
-        raise Invalid("a line has more than is known: {}".format(sorted(line.keys())))
 
 
 def _check_key(line: Dict[str, Any], key: Optional[str]) -> None:
