@@ -98,7 +98,9 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
         if as_json:
             print_json_line({"repositories": [built], "failures": []})
         else:
-            _print_update(built)
+            at = datetime.now().astimezone().strftime("%H:%M:%S")
+            name = _style(printable(built["repo"]), "magenta")
+            click.echo(f"{_style(at, 'green')}  {name}: {_count_changes(built)} in {built['seconds']:.1f} s")
 
     with on_signals(stop.set):
         async with service.open_watching(on_built=show, on_problem=lambda name, what: warn(f"{name}: {what}")):
@@ -232,13 +234,6 @@ def _print_built(built: JsonObject) -> None:
             click.echo(printable(f"{one['repo']} was built from nothing: {one['rebuilt']}"), err=True)
     for failure in built["failures"]:
         warn(f"{failure['repo']}: {failure['message']}")
-
-
-def _print_update(built: JsonObject) -> None:
-    """Print the summary of a background build on one line."""
-    at = datetime.now().astimezone().strftime("%H:%M:%S")
-    name = _style(printable(built["repo"]), "magenta")
-    click.echo(f"{_style(at, 'green')}  {name}: {_count_changes(built)} in {built['seconds']:.1f} s")
 
 
 def _count_changes(built: JsonObject) -> str:
