@@ -24,8 +24,8 @@ from toolpost.store import open_store
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
-def configure(folder: Path, url: str) -> None:
-    (folder / "toolpost.toml").write_text(f"[store]\nurl = {json.dumps(url)}\n")
+def configure(folder: Path, url: str, *, pool: int = 5) -> None:
+    (folder / "toolpost.toml").write_text(f"[store]\nurl = {json.dumps(url)}\npool = {pool}\n")
 
 
 async def fill(path: Path, count: int) -> None:
