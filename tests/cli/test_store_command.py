@@ -24,7 +24,7 @@ from toolpost.store import open_store
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
-def configure(folder: Path, url: str, *, pool: int = 5) -> None:
+def configure(folder: Path, url: str, *, pool: int = 8) -> None:
     (folder / "toolpost.toml").write_text(f"[store]\nurl = {json.dumps(url)}\npool = {pool}\n")
 
 
