@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from toolpost.base.urls import split_url
 from toolpost.contracts.errors import BadConfiguration, UpstreamUnavailable
-from toolpost.net.client import HttpClient, HttpFailed
-from toolpost.net.network import DIRECT, Network
+from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 
 if TYPE_CHECKING:

@@ -167,9 +167,9 @@ async def finish_login(
             hint="begin the login again; if it happens again, the server may be trying to get at the login of another",
         )
     if error := parameters.get("error"):
-        raise LoginFailed(
-            f"The login was refused: {_shown(error)}{_describe(parameters)}", hint="begin the login again"
-        )
+        described = _shown(parameters.get("error_description", ""))
+        because = f" ({described})" if described else ""
+        raise LoginFailed(f"The login was refused: {_shown(error)}{because}", hint="begin the login again")
     if not (code := parameters.get("code")):
         raise LoginFailed("The redirect of the login has no code", hint="begin the login again")
     if pending.ticket is not None and not await vault.put(
@@ -289,11 +289,6 @@ def _add_parameters(url: str, parameters: Mapping[str, str]) -> str:
     # What is in the URL already stays, unless it is a parameter that is set here.
     own = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in parameters]
     return urlunsplit(parts._replace(query=urlencode([*own, *parameters.items()]), fragment=""))
-
-
-def _describe(parameters: Mapping[str, str]) -> str:
-    described = _shown(parameters.get("error_description", ""))
-    return f" ({described})" if described else ""
 
 
 def _shown(text: str) -> str:

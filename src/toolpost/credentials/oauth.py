@@ -250,7 +250,12 @@ class Authorization:
         self.challenge = parsed
         if not self.auth.needs_person:
             if not self._has_subject:
-                raise self._make_subject_error()
+                raise CredentialRequired(
+                    f"The server `{self.server}` is used with a token that is got in exchange for the caller's own access"
+                    " token, and this caller has come without one.",
+                    hint=f"call with an access token of {self.auth.subject_issuer or self.auth.issuer}, or with a new one",
+                    server=self.server,
+                )
             await _await_shared(self._start_obtaining(parsed))
             return True
         grant = self._grant
@@ -284,7 +289,8 @@ class Authorization:
         """Make the error for a server that needs a person to log in."""
         scopes = self.wanted_scopes
         caller = f" --caller {self.owner}" if self.owner else ""
-        more = "".join(f" --scope {scope}" for scope in scopes) if self._is_step_up else ""
+        is_step_up = self.challenge is not None and self.challenge.is_insufficient_scope
+        more = "".join(f" --scope {scope}" for scope in scopes) if is_step_up else ""
         because = f": {reason}" if reason else ""
         key = "; if it takes an API key, set that in its `headers`" if reason == _UNEXPLAINED else ""
         self._refusal = LoginRequired(
@@ -302,10 +308,6 @@ class Authorization:
         asked = (self.challenge.scope or "").split() if self.challenge is not None else []
         return list(dict.fromkeys([*(self.auth.scopes or ()), *asked]))
 
-    @property
-    def _is_step_up(self) -> bool:
-        return self.challenge is not None and self.challenge.is_insufficient_scope
-
     def _with_granted_scopes(self, challenge: Challenge) -> Challenge:
         """Add the scopes that were granted before: asking for the new ones alone would give the old ones up."""
         granted = self._grant.scopes if self._grant is not None else []
@@ -322,14 +324,6 @@ class Authorization:
 
     def _find_subject(self) -> str | None:
         return self._subjects.find(self.owner, self.auth.subject_issuer or self.auth.issuer)
-
-    def _make_subject_error(self) -> CredentialRequired:
-        return CredentialRequired(
-            f"The server `{self.server}` is used with a token that is got in exchange for the caller's own access token, and"
-            " this caller has come without one.",
-            hint=f"call with an access token of {self.auth.subject_issuer or self.auth.issuer}, or with a new one",
-            server=self.server,
-        )
 
     # Renewal
 

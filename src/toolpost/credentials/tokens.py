@@ -294,15 +294,12 @@ async def _send(
             said = said.replace(secret, REDACTED)
     message = f"The authorization server {issuer[:200]} answered with HTTP {response.status_code}: {said}"
     if response.status_code >= 500 or response.status_code == 429:
-        raise _make_temporary_error(message, response.headers.get("retry-after", ""))
+        retry_after = _read_retry_after(response.headers.get("retry-after", ""))
+        unavailable = UpstreamUnavailable(message, hint="try again later", **retry_after)
+        # As far as it matters: a server that failed has not replaced a refresh token.
+        unavailable.was_sent = False
+        raise unavailable
     raise TokenRefused(message, error=error)
-
-
-def _make_temporary_error(message: str, retry_after: str) -> UpstreamUnavailable:
-    error = UpstreamUnavailable(message, hint="try again later", **_read_retry_after(retry_after))
-    # As far as it matters: a server that failed has not replaced a refresh token.
-    error.was_sent = False
-    return error
 
 
 def _read_retry_after(header: str) -> dict[str, Any]:

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 TOPIC: Final = "credentials"
 """Rung at the store's wake-ups whenever a credential was changed or removed."""
 
-SHARED: Final = ""
-"""The owner of what all callers share."""
-
 _ROTATION_S: Final = 60.0
 
 
