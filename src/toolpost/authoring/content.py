@@ -75,12 +75,8 @@ class _Media(Content):
         self.mime_type = mime_type or _guess_type(self.path, self.default_mime_type)
 
     def _make_block(self) -> JsonObject:
-        return {"type": self.kind, "data": self._encode(), "mimeType": self.mime_type}
-
-    def _encode(self) -> str:
-        if isinstance(self.data, str):
-            return self.data
-        return base64.b64encode(self.read()).decode()
+        encoded = self.data if isinstance(self.data, str) else base64.b64encode(self.read()).decode()
+        return {"type": self.kind, "data": encoded, "mimeType": self.mime_type}
 
     def read(self) -> bytes:
         """Return the bytes."""

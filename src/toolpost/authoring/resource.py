@@ -133,7 +133,8 @@ class Resource(_Declared):
 
     def write(self, uri: str, value: Any) -> list[JsonObject]:
         """Return the contents of what the function gave: text, bytes, a `File`, a list of these, or JSON."""
-        items = value if isinstance(value, list) and value and all(_is_contents(item) for item in value) else [value]
+        is_list = isinstance(value, list) and value and all(isinstance(item, File | bytes) for item in value)
+        items = value if is_list else [value]
         contents = [self._write_one(uri, item) for item in items]
         # A host takes the rules for an app's page from its contents.
         is_app = self.mime_type == MIME_TYPE and bool(self.meta)
@@ -252,10 +253,6 @@ def make_prompt(
         context_name=context_name,
         parameters=text_parameters(function, skip=context_name),
     )
-
-
-def _is_contents(item: Any) -> bool:
-    return isinstance(item, File | bytes)
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -8,8 +8,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack, cast, get_type_hints,
 
 from toolpost.authoring.content import Icon, as_icon
 from toolpost.authoring.context import Context
-from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
+from toolpost.base import JsonObject, nearest_name
 from toolpost.contracts.apps import SCHEME, URI_KEY
 from toolpost.contracts.contract import Concurrency, ToolDefinition
 from toolpost.contracts.envelope import ResultStyle
