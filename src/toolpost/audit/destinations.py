@@ -19,11 +19,9 @@ import msgspec
 
 from toolpost.audit.file import append_records, record_line, row_of
 from toolpost.audit.spec import ExportSpec
-from toolpost.base.events import event
-from toolpost.base.redaction import conceal_known
+from toolpost.base import conceal_known, event
 from toolpost.base.version import __version__
-from toolpost.net.client import HttpClient, HttpFailed, Response
-from toolpost.net.network import Network
+from toolpost.net import HttpClient, HttpFailed, Network, Response
 from toolpost.store.audit_values import AuditRecord
 
 TIMEOUT_S: Final = 15.0

@@ -19,10 +19,9 @@ from toolpost.base.events import event
 from toolpost.base.ids import Digest
 from toolpost.contracts import StoreUnavailable
 from toolpost.metrics import Counter
+from toolpost.store import NOW, Script, Statement, Store, change, lock_name, marks
 from toolpost.store.audit_values import AuditFilter, AuditRecord
-from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING
-from toolpost.store.scripts import NOW, Script, Statement, change, lock_name, marks
 
 HOLD_S: Final = 20.0
 """How long a gateway may deliver without a sign of life, before another takes over; longer than a request may take."""

@@ -16,10 +16,9 @@ from toolpost.audit.file import record_line, row_of
 from toolpost.audit.spec import RetentionLimits
 from toolpost.base.events import event
 from toolpost.base.ids import Digest
+from toolpost.store import NOW, Script, Statement, Store, change, lock_name
 from toolpost.store.audit_values import AuditFilter, AuditRecord
-from toolpost.store.base import Store
 from toolpost.store.chain import BEGINNING, ChainVerifier
-from toolpost.store.scripts import NOW, Script, Statement, change, lock_name
 from toolpost.store.segments import AuditSegment, insert_segment, read_segments
 
 SEGMENT: Final = 5_000
