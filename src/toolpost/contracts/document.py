@@ -17,8 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.redaction import is_secret_name
+from toolpost.base import Json, JsonObject, is_secret_name
 from toolpost.base.urls import join_url, split_fragment
 from toolpost.base.values import Path
 

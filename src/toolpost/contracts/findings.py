@@ -20,8 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from toolpost.base.ids import Json, JsonObject
-from toolpost.base.normalization import normalize
+from toolpost.base import Json, JsonObject, normalize
 from toolpost.contracts.compatibility.definition import Definition
 from toolpost.contracts.contract import NAME_LIMIT
 from toolpost.contracts.display import truncate

@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import REDACTED, Json, JsonObject
 from toolpost.base.nearest import correct_spelling, match_names
-from toolpost.base.redaction import REDACTED
 from toolpost.base.values import ABSENT, Path, is_among, is_of_type, type_of, value_at
 from toolpost.contracts.display import (
     LIST_LIMIT,
