@@ -8,8 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject, event
 from toolpost.protocol.shape import SMALL_BYTES, VALUE_LIMIT, BadShape, check_shape
 
 _log = logging.getLogger("toolpost.endpoints")
