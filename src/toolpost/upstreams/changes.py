@@ -18,8 +18,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, event
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.transport import ServerRefused, Transport, encode

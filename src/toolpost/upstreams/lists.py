@@ -12,8 +12,7 @@ from typing import Any, Final
 import anyio.lowlevel
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject
+from toolpost.base import Json, JsonObject, event
 from toolpost.contracts.errors import UpstreamUnavailable
 
 _log = logging.getLogger("toolpost.upstreams")

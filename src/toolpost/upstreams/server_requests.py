@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from toolpost.base import JsonObject, event
 from toolpost.base.caller import Caller
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
 from toolpost.contracts.apps import EXTENSION, MIME_TYPE
 from toolpost.protocol.extensions import declares_extensions, is_extension_request, select_extensions
 from toolpost.protocol.shape import BadShape, decode
