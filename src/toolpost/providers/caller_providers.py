@@ -12,8 +12,7 @@ from typing import Final
 
 import anyio
 
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
+from toolpost.base import JsonObject, event
 from toolpost.providers.learning import Learning
 from toolpost.providers.server_context import ServerContext
 from toolpost.providers.server_provider import ServerProvider

@@ -17,8 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.base import Json, JsonObject, PluginName, ToolName, event
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.compatibility.definition import find_server_of_instructions
 from toolpost.contracts.contract import Contract

@@ -17,8 +17,7 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName, ToolName
-from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.contract import Contract
+from toolpost.contracts import Contract, Definition
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.rules import rules_digest
 from toolpost.store.verdicts import Verdicts

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolpost.authoring import Middleware
+from toolpost.base import JsonObject, event
 from toolpost.base.author_code import place_of_error, place_of_function
-from toolpost.base.events import event
-from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolpostError
 from toolpost.providers.contract_watch import Mode
 from toolpost.providers.functions import FunctionProvider

@@ -17,9 +17,8 @@ from toolpost.authoring.context import Context, PluginServices
 from toolpost.authoring.resource import COMPLETIONS_LIMIT, Completer, Prompt, Resource
 from toolpost.authoring.skill import Skill, SkillFile
 from toolpost.authoring.tool import Tool
-from toolpost.base.events import event
+from toolpost.base import event, nearest_name
 from toolpost.base.ids import JsonObject, ToolName, new_call_id
-from toolpost.base.nearest import nearest_name
 from toolpost.contracts.errors import CallerError, ClientCannotAnswer, ToolFailed, ToolpostError
 from toolpost.fairness import FairQueue
 from toolpost.protocol.era import MISSING_CAPABILITY

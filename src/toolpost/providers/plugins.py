@@ -17,8 +17,7 @@ from anyio import to_thread
 from toolpost.authoring import Plugin
 from toolpost.authoring.middleware import NamedMiddleware
 from toolpost.authoring.plugin import Change
-from toolpost.base.events import event
-from toolpost.base.nearest import nearest_name
+from toolpost.base import event, nearest_name
 from toolpost.contracts.errors import BadConfiguration, PluginFailed
 from toolpost.protocol.rpc import encode
 from toolpost.providers.configured_middleware import name_middleware

@@ -8,13 +8,10 @@ from typing import Final
 import anyio
 
 from toolpost.authoring.context import Context
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
-from toolpost.contracts.compatibility import Definition
-from toolpost.contracts.contract import Contract
+from toolpost.base import Json, JsonObject, PluginName, ToolName, event
+from toolpost.contracts import Contract, Definition, compile_schema
 from toolpost.contracts.errors import ContractChanged
 from toolpost.contracts.findings import DefinitionScan, Finding
-from toolpost.contracts.schema import compile_schema
 from toolpost.providers.contract_watch import SHOWN_RULES, ContractStatus, ContractWatch, Mode
 from toolpost.providers.findings import SHOWN_REASONS
 from toolpost.providers.functions import FunctionProvider

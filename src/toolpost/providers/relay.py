@@ -16,9 +16,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import msgspec
 
+from toolpost.base import META_KEY, Json, JsonObject, event
 from toolpost.base.caller import Caller, owner_of
-from toolpost.base.events import event
-from toolpost.base.ids import META_KEY, Json, JsonObject
 from toolpost.contracts.apps import SCHEME, qualify_uri, split_uri
 from toolpost.contracts.errors import LoginRequired, ToolpostError, UpstreamUnavailable
 from toolpost.contracts.skills import EXTENSION as SKILLS

@@ -22,10 +22,9 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Digest, JsonObject, PluginName, ToolName
-from toolpost.contracts.compatibility import Definition
+from toolpost.contracts import Definition, quick_digest
 from toolpost.contracts.compatibility.definition import define_instructions, is_skill_name, name_instructions
 from toolpost.contracts.contract import Contract, KnownLimits, check_plugin_name, contract_of_upstream
-from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, scan_definition
 from toolpost.protocol.extensions import declares_extensions

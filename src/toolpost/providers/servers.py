@@ -56,7 +56,12 @@ class ApplyPlan:
         """Compare the specifications of the servers that there are, by name, with those that replace them."""
         wanted = {spec.name: spec for spec in specs}
         changed = {name: spec for name, spec in wanted.items() if name in current and spec != current[name]}
-        restarted = {name: spec for name, spec in changed.items() if _must_restart(current[name], spec)}
+        # Where each owner has a provider, all of them are made again: rare, and one path less.
+        restarted = {
+            name: spec
+            for name, spec in changed.items()
+            if spec.credentials == "caller" or not current[name].reaches_like(spec)
+        }
         return cls(
             names=[*wanted],
             removed=frozenset(current.keys() - wanted.keys()),
@@ -77,11 +82,6 @@ class ApplyPlan:
             restarted=sorted(self.restarted),
             revised=sorted(self.revised),
         )
-
-
-def _must_restart(old: ServerSpec, new: ServerSpec) -> bool:
-    # Where each owner has a provider, all of them are made again: rare, and one path less.
-    return new.credentials == "caller" or not old.reaches_like(new)
 
 
 @dataclass(frozen=True)

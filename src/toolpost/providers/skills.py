@@ -16,8 +16,7 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.base import Json, JsonObject, PluginName, ToolName, event
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.compatibility.definition import define_skill
 from toolpost.contracts.errors import ContractChanged, UpstreamUnavailable
