@@ -22,6 +22,11 @@ def warn(text: str) -> None:
     tell("warning", as_clause(text), color="yellow")
 
 
+def show_note(text: str) -> None:
+    """Write what a person has to know or do, and is no mistake, to stderr."""
+    tell("note", text, color="cyan")
+
+
 def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write an error, its issues one by one, and a hint to stderr."""
     tell("error", _drop_issues(message, issues), color="red")

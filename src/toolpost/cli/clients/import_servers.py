@@ -16,7 +16,7 @@ from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import CONFIG_NAME, ServerSettings
 from toolpost.settings.client_files import FoundServer, read_client_file
 from toolpost.terminal import ExitCode, examples, json_option, print_json_line, print_table, printable, table
-from toolpost.terminal.failures import suggest, tell, warn
+from toolpost.terminal.failures import show_note, suggest, warn
 from toolpost.terminal.group import ImporterGroup
 
 ImportOutcome = Literal["written", "replaced", "already there", "left out"]
@@ -253,7 +253,7 @@ def _print_report(work: _Import, looked_at: Iterable[Path], tables: dict[str, st
         rows = [(row.found.name, row.transport, _format_outcome(row, dry_run=dry_run), row.where) for row in work.rows]
         print_table(table("SERVER", "TRANSPORT", "RESULT", "FROM", rows=rows))
     for note in work.notes:
-        tell("note", note, color="cyan")
+        show_note(note)
     _print_variables(work.variables)
     for problem in work.problems:
         warn(problem)
@@ -280,4 +280,4 @@ def _print_variables(variables: Variables) -> None:
             continue
         state = "is set already" if variables.is_set(name) else "set it before Toolpost starts"
         where = f"; its value is in {origin}" if origin else ""
-        tell("note", f"{name}: {state}{where}; used by {', '.join(users)}", color="cyan")
+        show_note(f"{name}: {state}{where}; used by {', '.join(users)}")

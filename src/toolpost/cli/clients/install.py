@@ -19,7 +19,7 @@ from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.client_files import OWN_NAME, is_toolpost
 from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
 from toolpost.terminal import config_option, examples, gateway_url, json_option, print_json_line, printable
-from toolpost.terminal.failures import tell, warn
+from toolpost.terminal.failures import show_note, warn
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 
@@ -134,7 +134,7 @@ def install(
     _print_installed(target, change, backup, entry, dry_run=dry_run)
     if transport == "stdio" and "--config" not in entry["args"]:
         note = f"there is no {CONFIG_NAME} here, so that it has no servers: run `toolpost import`, then install again"
-        tell("note", note, color="cyan")
+        show_note(note)
     for variable, places in unset.items():
         warn(
             f"{variable} is not set by {target.client.title}, and {', '.join(places)} needs it: add it to `env` "
@@ -272,10 +272,10 @@ def _print_installed(
         click.echo(printable(f"backup: {backup}"))
     click.echo(printable(f"restart {target.client.title}, or reload its MCP servers"))
     if target.scope == "project" and "command" in entry:
-        tell("note", "the entry has a path on this machine: do not commit the file for others", color="cyan")
+        show_note("the entry has a path on this machine: do not commit the file for others")
     if "headers" in entry:
         needed = f"{target.client.title} needs TOOLPOST_TOKEN in its environment: the token itself was not written"
-        tell("note", needed, color="cyan")
+        show_note(needed)
 
 
 def _find_unset_variables(client: KnownClient, config: Config, entry: JsonObject) -> dict[str, list[str]]:
@@ -298,10 +298,8 @@ def _note_duplicates(target: _Target, config: Config) -> None:
     served = config.servers
     if doubles := sorted(name for name in others or () if name in served) if isinstance(others, dict) else []:
         listed = ", ".join(f"`{name}`" for name in doubles)
-        tell(
-            "note",
-            f"the file also has {listed}, which Toolpost serves: remove them there, or their tools are listed twice",
-            color="cyan",
+        show_note(
+            f"the file also has {listed}, which Toolpost serves: remove them there, or their tools are listed twice"
         )
 
 

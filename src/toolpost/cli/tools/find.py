@@ -15,7 +15,7 @@ from toolpost.discovery.finder import ToolSearchResult
 from toolpost.discovery.search import RankedTool
 from toolpost.settings import Config
 from toolpost.terminal import ExitCode, console, cut, print_json_line, print_table, printable, run_async, table
-from toolpost.terminal.failures import tell
+from toolpost.terminal.failures import show_note, tell
 
 WHAT_LIMIT: Final = 60
 """Columns of a description in a pipe; on a terminal, what fits."""
@@ -91,7 +91,7 @@ def _print(found: ToolSearchResult, account: JsonObject) -> None:
         _print_next(found.next_names)
     for name in found.too_large:
         size = found.visible.entry(name).tokens
-        tell("note", f"{name} is only named: its definition takes about {size:,} tokens", color="cyan")
+        show_note(f"{name} is only named: its definition takes about {size:,} tokens")
     if found.is_weak:
         servers = ", ".join(found.visible.servers)
         tell("note", f"no tool is a strong match; configured servers: {servers}", color="yellow")
