@@ -7,9 +7,9 @@ from toolpost.app import App
 from toolpost.app.quiet import LEARN_LIMIT_S, open_quiet_app, without_store
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
+from toolpost.contracts.names import tool_names
 from toolpost.discovery import Catalog
 from toolpost.providers import ProvidedTool
-from toolpost.providers.tool_names import tool_names
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.terminal import ExitCode, run_async, warn

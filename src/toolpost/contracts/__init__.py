@@ -2,6 +2,7 @@
 
 contract     a tool's contract, compiled once and enforced on every call
 schema       JSON Schema compiled; the only module that knows the validator
+names        names for the tools of servers and APIs, which all clients accept
 document     a schema document: the schemas inside it, and where references lead
 expansion    the cost of a schema for a validator, estimated before it is compiled
 closing      the closed form in which native tools publish their schemas

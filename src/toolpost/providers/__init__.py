@@ -19,7 +19,7 @@ relay, requester         resources, prompts and completions of all plugins and s
 resource_owners          which server a resource is of
 extensions               extensions of all servers, and which of them a method is for
 input_required           results of servers that ask for input
-tool, tool_names         the common interface of providers; names for the tools of servers
+tool                     the common interface of providers
 
 The transport to servers is left to `upstreams`, the steps of a call to `middleware`.
 """

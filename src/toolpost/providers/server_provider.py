@@ -27,6 +27,7 @@ from toolpost.contracts.compatibility.definition import define_instructions, is_
 from toolpost.contracts.contract import Contract, KnownLimits, check_plugin_name, contract_of_upstream
 from toolpost.contracts.errors import ContractRefused, LoginRequired, NotFound, UpstreamRefused, UpstreamUnavailable
 from toolpost.contracts.findings import DefinitionScan, scan_definition
+from toolpost.contracts.names import tool_names
 from toolpost.protocol.extensions import declares_extensions
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
@@ -49,7 +50,6 @@ from toolpost.providers.quarantine import (
 from toolpost.providers.server_context import ServerContext
 from toolpost.providers.skills import HeldSkills
 from toolpost.providers.tool import FastRequest, ProvidedTool, RawResult
-from toolpost.providers.tool_names import tool_names
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCES_CHANGED, Notification
 from toolpost.upstreams.pool import InstancePool

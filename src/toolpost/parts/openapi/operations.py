@@ -15,10 +15,10 @@ from urllib.parse import parse_qsl
 from toolpost.base import Json, JsonObject, PluginName, split_url
 from toolpost.base.urls import join_url
 from toolpost.contracts import NAME_LIMIT
+from toolpost.contracts.names import tool_names
 from toolpost.parts.openapi import swagger
 from toolpost.parts.openapi.document import Document, Unusable
 from toolpost.parts.openapi.schemas import shorten
-from toolpost.providers.tool_names import tool_names
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 TEXT_LIMIT: Final = 1_000
