@@ -5,6 +5,7 @@ from typing import Any
 
 from toolpost.admin.files import TextFile
 from toolpost.admin.toml_text import add_servers, parse_servers, render_entry
+from toolpost.settings.variables import make_variable_name
 
 
 class TomlFile(TextFile):
@@ -25,3 +26,8 @@ class TomlFile(TextFile):
     def render_entry(section: str, name: str, values: Mapping[str, Any], remark: str) -> str:
         """Return an entry as TOML, for `add_tables`."""
         return render_entry(section, name, values, remark)
+
+    @staticmethod
+    def name_variable(*words: str) -> str:
+        """Return the name of an environment variable for a secret, which an entry refers to instead of containing it."""
+        return make_variable_name(*words)

@@ -25,4 +25,5 @@ from toolpost.contracts.lockfile import LockedTool as LockedTool
 from toolpost.contracts.lockfile import drifts as drifts
 from toolpost.contracts.lockfile import lock_text as lock_text
 from toolpost.contracts.lockfile import parse_lock as parse_lock
+from toolpost.contracts.names import tool_names as tool_names
 from toolpost.contracts.schema import compile_schema as compile_schema

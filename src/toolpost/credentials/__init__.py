@@ -2,6 +2,7 @@
 
 vault       credentials by server, owner and name, on the store
 values      values of the owner in headers and environment variables
+caller_credentials   both of them, with logins, for requests of parts
 keys        where the encryption key is kept: a file, a variable or the keychain
 keychain    the keychain of the operating system
 oauth       the access token of a server and an owner: read, renewed in time, replaced when it is refused

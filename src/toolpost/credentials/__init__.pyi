@@ -1,1 +1,2 @@
+from toolpost.credentials.caller_credentials import CallerCredentials as CallerCredentials
 from toolpost.credentials.fetch import Fetcher as Fetcher

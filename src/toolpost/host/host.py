@@ -11,18 +11,22 @@ The order in which a gateway opens, and closes in reverse:
 4. the `Background` of each part: from here on tools can be called
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolpost.base.caller import Caller, GatewayAccess, Principal, Scope
+from toolpost.credentials.caller_credentials import CallerCredentials
+from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.pending_logins import Logins
+from toolpost.credentials.vault import Vault
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
 from toolpost.providers.plugins import HookImplementation, Plugins
 from toolpost.settings import Config
+from toolpost.settings.credentials import key_place_of
 from toolpost.store import Store
 
 
@@ -60,11 +64,21 @@ class Host:
             raise RuntimeError("The gateway is not open yet: use `host.gateway` in a Background, a guard or a handler.")
         return self._gateway
 
-    @property
-    def logins(self) -> Logins:
-        """Where people log in at servers, and at what a part names in `LoginTargets`; there when the gateway is."""
+    @asynccontextmanager
+    async def open_credentials(self) -> AsyncIterator[CallerCredentials]:
+        """Open the credentials of callers for requests to what the part names in `LoginTargets`.
+
+        Only an open gateway can ask callers to log in. Leaving waits for renewals of tokens in flight, for seconds at most.
+        """
+        authorizations = Authorizations(Vault(self.store, key_place_of(self.config)))
+        try:
+            yield CallerCredentials(authorizations, self._find_logins)
+        finally:
+            await authorizations.aclose()
+
+    def _find_logins(self) -> Logins:
         if self._logins is None:
-            raise RuntimeError("The gateway is not open yet: use `host.logins` in a Background or a tool.")
+            raise RuntimeError("The gateway is not open yet: send requests in a Background or a tool.")
         return self._logins
 
     def set_gateway(self, gateway: Gateway, logins: Logins) -> None:

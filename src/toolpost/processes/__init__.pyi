@@ -1,3 +1,4 @@
+from toolpost.processes.limits import limit_resources as limit_resources
 from toolpost.processes.tree import CompletedCommand as CompletedCommand
 from toolpost.processes.tree import Daemon as Daemon
 from toolpost.processes.tree import LineListener as LineListener

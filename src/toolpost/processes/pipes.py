@@ -1,7 +1,6 @@
 """The gateway's ends of a command's pipes, its output line by line, and the capture of it. Part of `tree`."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -223,10 +222,3 @@ async def wait_for_end(*captures: Capture) -> None:
     with anyio.move_on_after(SETTLE_S):
         for capture in captures:
             await capture.is_over.wait()
-
-
-async def feed(stdin: ByteSendStream, data: bytes) -> None:
-    """Write to stdin and close it; a command that does not read it is no error."""
-    with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await stdin.send(data)
-    await stdin.aclose()

@@ -41,7 +41,6 @@ from toolpost.processes.pipes import (
     PipeWriter,
     each_line,
     each_log_line,
-    feed,
     wait_for_end,
 )
 
@@ -56,7 +55,6 @@ __all__ = [
     "each_line",
     "each_log_line",
     "end_daemon",
-    "feed",
     "is_alive",
     "make_environment",
     "open_process",
@@ -113,6 +111,13 @@ class Process:
     def returncode(self) -> int | None:
         """The exit code, negative for a signal; None while the command runs."""
         return self._tree.returncode
+
+    async def feed(self, data: bytes) -> None:
+        """Write to stdin and close it; a command that does not read it is no error."""
+        assert self.stdin is not None
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self.stdin.send(data)
+        await self.stdin.aclose()
 
     async def wait(self) -> int:
         """Wait for the exit of the command itself; its descendants may still run, and hold its pipes."""
@@ -213,8 +218,8 @@ async def run(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stdout.read_all)
                 tasks.start_soon(stderr.read_all)
-                if process.stdin and input is not None:
-                    tasks.start_soon(feed, process.stdin, input)
+                if input is not None:
+                    tasks.start_soon(process.feed, input)
                 returncode = await process.wait()
                 # Descendants may hold the pipes, such as the `tee` of a pipeline: they get a moment, and are ended then.
                 await wait_for_end(stdout, stderr)

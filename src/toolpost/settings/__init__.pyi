@@ -17,6 +17,8 @@ from toolpost.settings.model import Count as Count
 from toolpost.settings.model import PluginSettings as PluginSettings
 from toolpost.settings.model import Seconds as Seconds
 from toolpost.settings.model import StoreSettings as StoreSettings
+from toolpost.settings.network import NetworkSettings as NetworkSettings
+from toolpost.settings.servers import AuthSettings as AuthSettings
 from toolpost.settings.servers import ServerSettings as ServerSettings
 from toolpost.settings.variables import expand_variables as expand_variables
 from toolpost.settings.variables import read_secret as read_secret

@@ -1,21 +1,27 @@
 """A section of `toolpost.toml` that a part brings: its name, its type, its default, and what else has to hold."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from toolpost.base.ids import JsonObject
+from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_parts, installed_part, installed_parts, resolve
 from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
+from toolpost.settings.variables import expand_variables, fill_around, has_own_values, split_own_values
 
 if TYPE_CHECKING:
+    from toolpost.credentials.values import Template
     from toolpost.settings.model import Config, PluginSettings
     from toolpost.settings.servers import ServerSettings
+    from toolpost.upstreams.spec import ServerSpec
 
 Value = TypeVar("Value")
 
@@ -38,7 +44,9 @@ class Section(Generic[Value]):
     """Raises BadConfiguration for an entry, which is given with its name, whose settings do not go together."""
     as_server: "Callable[[Any], ServerSettings] | None" = None
     """Of a table of what is reached over HTTP with credentials: the settings by which a server would be reached like that. Then
-    `toolpost auth` and `toolpost login` know its entries by name."""
+    `toolpost auth` and `toolpost login` know its entries by name, and `resolve` makes their specification."""
+    secrets: str = ""
+    """Of what is reached like that, the setting with credentials beside `headers`: texts by name, such as the keys of an API."""
     relocate: Callable[[Value, Path], Value] | None = None
     """Put what the section keeps on disk into this folder: the state of a project that has no `toolpost.toml`."""
 
@@ -61,6 +69,57 @@ class Section(Generic[Value]):
     def put(self, config: "Config", value: Value) -> "Config":
         """Return the configuration with this section replaced."""
         return msgspec.structs.replace(config, parts={**config.parts, self.key: value})
+
+    def settings_of(self, entry: Any) -> "ServerSettings":
+        """Return the settings by which a server would be reached like an entry."""
+        assert self.as_server is not None
+        server = self.as_server(entry)
+        if server.credentials is None and any(
+            has_own_values(split_own_values(text)) for text in self._secrets_of(entry).values()
+        ):
+            return msgspec.structs.replace(server, credentials="caller")
+        return server
+
+    def check_server(self, name: str, entry: Any) -> None:
+        """Raise `BadConfiguration` for an entry whose name, or settings as a server, could not be those of one."""
+        from toolpost.settings.servers import check_server
+
+        check_server(name, self.settings_of(entry), self.name)
+
+    def resolve(self, config: "Config", name: str, entry: Any) -> "ServerSpec":
+        """Return how an entry that is no server is reached, with the variables of its settings replaced.
+
+        What has no process has no environment either: `env` and `own_env` are its `secrets`. Raises `BadConfiguration`, which
+        names the setting and never a value.
+        """
+        from toolpost.settings.masking import find_secrets
+        from toolpost.settings.servers import resolve_server
+        from toolpost.upstreams.spec import ServerSpec
+
+        project = Path(config.project).absolute()
+        resolved = resolve_server(
+            name,
+            self.settings_of(entry),
+            environment=os.environ,
+            project=project,
+            network=config.network,
+            section=self.name,
+        )
+        secrets: dict[str, Template] = {}
+        for key, text in self._secrets_of(entry).items():
+            place = f"{self.name}.{name}.{self.secrets}.{key}"
+            secrets[key] = fill_around(
+                text, partial(expand_variables, environment=os.environ, project=project, place=place)
+            )
+        env = {key: "".join(map(str, pieces)) for key, pieces in secrets.items() if not has_own_values(pieces)}
+        remember_secrets(form for secret in env.values() for form in forms_of(secret))
+        own_env = {key: pieces for key, pieces in secrets.items() if key not in env}
+        spec = ServerSpec(**vars(resolved), is_mcp=False, secrets=tuple(find_secrets(resolved)))
+        return replace(spec, env=env, own_env=own_env)
+
+    def _secrets_of(self, entry: Any) -> Mapping[str, str]:
+        found: Mapping[str, str] = getattr(entry, self.secrets) if self.secrets else {}
+        return found
 
 
 class HasSections(Protocol):
@@ -123,7 +182,7 @@ def credential_users(config: "Config") -> dict[str, CredentialUser]:
     found = {
         name: CredentialUser(
             section=section.name,
-            settings=section.as_server(entry),
+            settings=section.settings_of(entry),
             texts=tuple(_find_texts(msgspec.to_builtins(entry))),
         )
         for section in sections.values()

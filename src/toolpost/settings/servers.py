@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -12,11 +13,11 @@ from msgspec import Meta
 
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.credentials.values import CallerValue, Template
+from toolpost.credentials.values import Template
 from toolpost.net.network import DIRECT, Network
 from toolpost.settings.marks import ADVANCED, LATE
 from toolpost.settings.network import UNSET, NetworkSettings, resolve_network
-from toolpost.settings.variables import expand_variables, split_own_values, split_references
+from toolpost.settings.variables import expand_variables, fill_around, has_own_values, split_references
 from toolpost.upstreams.spec import AuthSpec, AuthType, ClientAuth, Subject
 
 Transport = Literal["stdio", "http", "sse"]
@@ -310,8 +311,9 @@ def check_server(name: str, server: ServerSettings, section: str = "servers") ->
     """Raise `BadConfiguration` for a name that cannot be part of a tool's name, and for contradicting settings."""
     place = f"{section}.{name}"
     if not re.fullmatch(_NAME, name):
+        what = "a server's name" if section == "servers" else "a name"
         raise BadConfiguration(
-            f"servers.`{name}`: a server's name may contain letters, digits, `-` and single `_`.",
+            f"{section}.`{name}`: {what} may contain letters, digits, `-` and single `_`.",
             hint=f"rename it to `{usable_name(name)}`",
         )
     if (server.command is None) == (server.url is None):
@@ -387,14 +389,10 @@ def resolve_server(
         url = fill(server.url, "url")
         _check_url(url, place)
 
-    def fill_around(text: str, key: str) -> Template:
-        pieces = split_own_values(text)
-        return tuple(piece if isinstance(piece, CallerValue) else fill(piece, key) for piece in pieces)
-
-    env = {key: fill_around(value, f"env.{key}") for key, value in server.env.items()}
-    headers = {key: fill_around(value, f"headers.{key}") for key, value in server.headers.items()}
-    own_env = {key: template for key, template in env.items() if _has_own(template)}
-    own_headers = {key: template for key, template in headers.items() if _has_own(template)}
+    env = {key: fill_around(value, partial(fill, key=f"env.{key}")) for key, value in server.env.items()}
+    headers = {key: fill_around(value, partial(fill, key=f"headers.{key}")) for key, value in server.headers.items()}
+    own_env = {key: template for key, template in env.items() if has_own_values(template)}
+    own_headers = {key: template for key, template in headers.items() if has_own_values(template)}
     auth = _resolve_auth(server.auth, fill, place) if server.auth is not None else None
     is_own = bool(own_env or own_headers) or (auth is not None and auth.exchanges_callers_tokens)
     if server.credentials == "shared" and auth is not None and auth.exchanges_callers_tokens:
@@ -436,10 +434,6 @@ def resolve_server(
         idle_s=server.idle_s,
         relist_s=server.relist_s,
     )
-
-
-def _has_own(template: Template) -> bool:
-    return any(isinstance(piece, CallerValue) for piece in template)
 
 
 def _resolve_auth(auth: AuthSettings, fill: Callable[[str, str], str], place: str) -> AuthSpec:

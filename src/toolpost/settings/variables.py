@@ -16,7 +16,7 @@ $${VAR}                  the text ${VAR}
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ import msgspec
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration, OperatorError
 from toolpost.credentials.keychain import read_keychain
-from toolpost.credentials.values import CallerValue
+from toolpost.credentials.values import CallerValue, Template
 from toolpost.settings.marks import entry_type, is_late, own_type, section_type, types_of
 
 _DEPTH: Final = 8
@@ -237,6 +237,16 @@ def split_own_values(text: str) -> list[str | CallerValue]:
         own = piece.own_name if isinstance(piece, Reference) else None
         pieces.append(CallerValue(own) if own is not None else piece if isinstance(piece, str) else piece.text)
     return pieces
+
+
+def fill_around(text: str, fill: Callable[[str], str]) -> Template:
+    """Have `fill` replace the references of a text, but for those to the caller's values."""
+    return tuple(piece if isinstance(piece, CallerValue) else fill(piece) for piece in split_own_values(text))
+
+
+def has_own_values(pieces: Iterable[str | CallerValue]) -> bool:
+    """Whether a split text refers to values of the caller."""
+    return any(isinstance(piece, CallerValue) for piece in pieces)
 
 
 def _name_of(reference: Reference, place: str) -> str:

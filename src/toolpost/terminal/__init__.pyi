@@ -4,6 +4,7 @@ from toolpost.terminal.exits import ExitCode as ExitCode
 from toolpost.terminal.exits import exit_code_of as exit_code_of
 from toolpost.terminal.failures import show_error as show_error
 from toolpost.terminal.failures import show_failure as show_failure
+from toolpost.terminal.failures import show_note as show_note
 from toolpost.terminal.failures import warn as warn
 from toolpost.terminal.findings import Diagnosis as Diagnosis
 from toolpost.terminal.findings import Finding as Finding

@@ -24,7 +24,6 @@ from toolpost.parts.openapi.serialize import ApiRequest
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.credentials import key_place_of
 from toolpost.testing import error_of
-from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -210,9 +209,23 @@ async def test_oauth_without_a_person_gets_a_token_by_itself(api: FakeApi, tmp_p
         assert sum(seen.target == "/token" for seen in api.seen) == 1
 
 
+async def test_a_new_token_that_is_refused_is_an_error_of_the_api(api: FakeApi, tmp_path: Path) -> None:
+    metadata = {"issuer": api.url, "token_endpoint": f"{api.url}/token", "authorization_endpoint": f"{api.url}/a"}
+    api.replies = {
+        "GET /either": Reply(status=401),
+        "GET /.well-known/oauth-authorization-server": Reply(body=metadata),
+        "POST /token": Reply(body={"access_token": "issued", "token_type": "Bearer", "expires_in": 600}),
+    }
+    auth = {"type": "client_credentials", "issuer": api.url, "client_id": "c", "client_secret": "s", "resource": ""}
+    async with open_gateway(DOCUMENT, api.url, tmp_path, auth=auth) as app:
+        error = await call_as(app, "ann", "pets__either")
+    assert (error["code"], "has just issued" in error["message"]) == ("UPSTREAM_UNAVAILABLE", True)
+    assert sum(seen.target == "/either" for seen in api.seen) == 2
+
+
 def test_what_is_configured_wins_over_what_an_argument_gives() -> None:
     request = ApiRequest(method="GET", path="/", headers=(("x-key", "argument"), ("Authorization", "argument")))
-    filled = Filled(headers=(("X-Key", "configured"),), spec=ServerSpec(name="pets"))
+    filled = Filled(headers=(("X-Key", "configured"),))
     assert merge_headers(request, filled, "Bearer token") == [
         (b"X-Key", b"configured"),
         (b"authorization", b"Bearer token"),

@@ -12,8 +12,7 @@ from toolpost.parts.openapi import tools
 from toolpost.parts.openapi.document import BadDocument, Document, Unusable, parse_document
 from toolpost.parts.openapi.operations import find_base, find_operations
 from toolpost.parts.openapi.schemas import Converter
-from toolpost.parts.openapi.tools import ApiTools, OperationTool, make_tools
-from toolpost.upstreams.lists import ITEMS_LIMIT
+from toolpost.parts.openapi.tools import TOOLS_LIMIT, ApiTools, OperationTool, make_tools
 
 
 def document_of(raw: dict[str, Any]) -> Document:
@@ -362,8 +361,8 @@ def test_the_cost_of_a_document_grows_with_its_operations(monkeypatch: pytest.Mo
 
 def test_an_api_has_as_many_tools_as_a_server_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     document = make_many(12)
-    assert vars(tools)["ITEMS_LIMIT"] == ITEMS_LIMIT == 20_000
-    monkeypatch.setattr(tools, "ITEMS_LIMIT", 10)
+    assert vars(tools)["TOOLS_LIMIT"] == TOOLS_LIMIT == 20_000
+    monkeypatch.setattr(tools, "TOOLS_LIMIT", 10)
     made = make_tools(document, "things")
     fewer = make_tools(document, "things", deny=["/things/1*"])
 

@@ -15,8 +15,18 @@ from toolpost.cli.clients.known import CLIENTS, list_client_files
 from toolpost.contracts.errors import BadConfiguration, NotFound
 from toolpost.settings import CONFIG_NAME, ServerSettings
 from toolpost.settings.client_files import FoundServer, read_client_file
-from toolpost.terminal import ExitCode, examples, json_option, print_json_line, print_table, printable, table
-from toolpost.terminal.failures import show_note, suggest, warn
+from toolpost.terminal import (
+    ExitCode,
+    examples,
+    json_option,
+    print_json_line,
+    print_table,
+    printable,
+    show_note,
+    table,
+    warn,
+)
+from toolpost.terminal.failures import suggest
 from toolpost.terminal.group import ImporterGroup
 
 ImportOutcome = Literal["written", "replaced", "already there", "left out"]

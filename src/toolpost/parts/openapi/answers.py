@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from toolpost import NotFound, QueueOverloaded, Result, ToolFailed, ToolpostError
-from toolpost.base import Json, JsonObject, conceal_known, split_url
-from toolpost.base.urls import join_url
+from toolpost.base import Json, JsonObject, conceal_known, join_url, split_url
 from toolpost.contracts import InvalidRequest, InvalidResult
 from toolpost.parts.openapi.client import ApiResponse
 from toolpost.parts.openapi.operations import Operation, kind_of, origin_of

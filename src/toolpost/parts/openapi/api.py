@@ -10,14 +10,11 @@ from anyio import CapacityLimiter, to_thread
 
 from toolpost import Context, Plugin
 from toolpost.base import event
-from toolpost.base.caller import owner_of
 from toolpost.contracts import BadConfiguration
-from toolpost.contracts.errors import LoginRequired
-from toolpost.credentials.oauth import Authorizations
-from toolpost.parts import Host
+from toolpost.credentials import CallerCredentials
 from toolpost.parts.openapi.answers import INLINE_BYTES, read_answer
 from toolpost.parts.openapi.client import ApiClient
-from toolpost.parts.openapi.credentials import Credentials
+from toolpost.parts.openapi.credentials import KeyPlaces
 from toolpost.parts.openapi.document import load_document
 from toolpost.parts.openapi.operations import read_schemes
 from toolpost.parts.openapi.serialize import write_request
@@ -49,17 +46,16 @@ async def open_api(
     config: Config,
     name: str,
     api: ApiSettings,
-    authorizations: Authorizations,
+    credentials: CallerCredentials,
     *,
-    host: Host,
     known: str = "",
     accepts_copy: bool = False,
 ) -> OpenApi | None:
     """Read the document of an API and make its plugin; raises `ToolpostError`. None if it is the document with digest `known`.
 
-    `host` knows where people log in. `accepts_copy` is that of `load_document`.
+    `accepts_copy` is that of `load_document`.
     """
-    spec, keys = resolve_api(config, name, api)
+    spec = resolve_api(config, name, api)
     assert spec.url is not None
     place = f"apis.{name}.document"
     document = await load_document(
@@ -68,13 +64,13 @@ async def open_api(
     if document.digest == known:
         return None
     schemes = read_schemes(document)
-    if unknown := sorted(keys.keys() - schemes.keys()):
+    if unknown := sorted(api.security.keys() - schemes.keys()):
         raise BadConfiguration(
             f"apis.{name}.security.{unknown[0]}: the document has no security scheme of this name.",
             hint=f"it has {', '.join(sorted(schemes)) or 'none'}; `headers` are sent whatever the document says",
         )
-    credentials = Credentials(spec, keys, schemes, authorizations.vault)
-    fixed = credentials.fixed_names
+    places = KeyPlaces(spec, schemes)
+    fixed = places.fixed_names
     make = partial(
         make_tools,
         document,
@@ -101,21 +97,14 @@ async def open_api(
             tokens=made.tokens,
             hint=f'select operations with apis.{name}.allow and deny, set results = "off", or use discovery.mode',
         )
-    client = ApiClient(spec.url, credentials, authorizations, limit_bytes=api.response_limit_bytes)
     timeout_s = api.timeout_s or config.limits.timeout_s
+    client = ApiClient(spec, places, credentials, limit_bytes=api.response_limit_bytes, timeout_s=timeout_s)
     reading = CapacityLimiter(1)
 
     async def invoke(tool: OperationTool, arguments: dict[str, Any], context: Context) -> Any:
         operation = tool.operation
-        request, owner = write_request(operation, arguments, fixed), owner_of(context.caller)
-        try:
-            response = await client.send(operation, request, owner)
-        except LoginRequired as required:
-            # It ends before the call's own deadline does: an error that says what to do is better than a timeout.
-            limit_s = 0.95 * timeout_s
-            await host.logins.wait_for_login(required, spec, context.caller, context.client_channel, limit_s=limit_s)
-            response = await client.send(operation, request, owner)
-        missing = credentials.explain_missing(operation)
+        response = await client.send(operation, write_request(operation, arguments, fixed), context)
+        missing = places.explain_missing(operation)
         read = partial(
             read_answer,
             operation,

@@ -4,24 +4,23 @@ Connections, proxy, certificates and limits are those of `HttpClient`, which kee
 one caller must not be another caller's. Time limits are the call's; cancelling closes the connection.
 """
 
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
 from anyio import to_thread
 
-from toolpost import UpstreamUnavailable
-from toolpost.base import conceal_known, split_url
-from toolpost.base.urls import join_url
-from toolpost.credentials.oauth import Authorizations
+from toolpost import Context, UpstreamUnavailable
+from toolpost.base import conceal_known, join_url, split_url
+from toolpost.credentials import CallerCredentials
 from toolpost.net import HttpClient, HttpFailed, Response
-from toolpost.parts.openapi.credentials import Credentials, Filled
+from toolpost.parts.openapi.credentials import Filled, KeyPlaces
 from toolpost.parts.openapi.operations import Operation, origin_of
 from toolpost.parts.openapi.serialize import ApiRequest, has_dots
-from toolpost.upstreams.mask import Mask, make_mask
+from toolpost.upstreams import ServerSpec
 
 REDIRECTS_LIMIT: Final = 5
 _ACCEPT: Final = "application/json, */*;q=0.5"
@@ -46,12 +45,15 @@ class ApiClient:
     """Sends the requests of one API. Close it with `aclose`."""
 
     def __init__(
-        self, base: str, credentials: Credentials, authorizations: Authorizations, *, limit_bytes: int
+        self, spec: ServerSpec, places: KeyPlaces, credentials: CallerCredentials, *, limit_bytes: int, timeout_s: float
     ) -> None:
-        self._base = base.rstrip("/")
+        assert spec.url is not None
+        self._base = spec.url.rstrip("/")
+        self._spec = spec
+        self._places = places
         self._credentials = credentials
-        self._authorizations = authorizations
         self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
         self._client: HttpClient | None = None
 
     async def aclose(self) -> None:
@@ -59,29 +61,20 @@ class ApiClient:
         if self._client is not None:
             await self._client.aclose()
 
-    async def send(self, operation: Operation, request: ApiRequest, owner: str) -> ApiResponse:
-        """Send a request with the credentials of an owner; raises `UpstreamUnavailable` if there is no answer.
+    async def send(self, operation: Operation, request: ApiRequest, context: Context) -> ApiResponse:
+        """Send a request with the credentials of a call's caller; raises `UpstreamUnavailable` if there is no answer.
 
-        Raises `CredentialRequired` or `LoginRequired` where the owner has to set a value, or to log in, first.
+        Raises `CredentialRequired` or `LoginRequired` where the caller has to set a value, or to log in, first.
         """
-        filled = await self._credentials.fill(operation, owner)
+        names = self._places.find_needed(operation)
+        filled = self._places.fill(await self._credentials.fill(self._spec, context.caller, names=names), names)
         is_public = operation.security is not None and not operation.security
-        authorization = None if filled.spec.auth is None or is_public else self._authorizations.of(filled.spec)
-        if authorization is None:
+        if self._spec.auth is None or is_public:
             return await self._follow(request, filled, None)
-        if time.time() >= authorization.fresh_until:
-            await authorization.prepare()
-        used = authorization.header
-        response = await self._follow(request, filled, used)
-        challenge = response.headers.get("www-authenticate", "")
-        if response.status not in (401, 403) or not await authorization.handle_refusal(
-            response.status, challenge, used=used
-        ):
-            return response
-        response = await self._follow(request, filled, authorization.header)
-        if response.status == 401:
-            raise authorization.make_repeated_error()
-        return response
+        # It ends before the call's own deadline does: an error that says what to do is better than a timeout.
+        limit_s = 0.95 * self._timeout_s
+        send = partial(self._follow, request, filled)
+        return await self._credentials.send(self._spec, context.caller, send, context.client_channel, limit_s=limit_s)
 
     async def _follow(self, request: ApiRequest, filled: Filled, token: str | None) -> ApiResponse:
         headers = merge_headers(request, filled, token)
@@ -89,7 +82,7 @@ class ApiClient:
         url = f"{self._base}{request.path}"
         shown = url + ("?" + "&".join(f"{name}={value}" for name, value in request.query) if request.query else "")
         target = _target_of(url) + (f"?{query}" if query else "")
-        mask = make_mask((*filled.secrets, token.rpartition(" ")[2]) if token is not None else filled.secrets)
+        mask = self._credentials.make_mask(filled.secrets, token)
         for _ in range(REDIRECTS_LIMIT + 1):
             response = await self._exchange(request.method, target, headers, request.body, mask)
             location = response.headers.get("location")
@@ -120,7 +113,7 @@ class ApiClient:
         raise UpstreamUnavailable(f"The API redirected more than {REDIRECTS_LIMIT} times.")
 
     async def _exchange(
-        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, mask: Mask
+        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, mask: Callable[[bytes], bytes]
     ) -> "ApiResponse":
         events: list[bytes] = []
         try:
@@ -133,7 +126,7 @@ class ApiClient:
             raise error from failure
         plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers.items()}
         # `location` is followed as it came; what is shown of it is masked where it is shown.
-        plain |= {name: mask.apply(value.encode()).decode() for name, value in plain.items() if name != "location"}
+        plain |= {name: mask(value.encode()).decode() for name, value in plain.items() if name != "location"}
         if events:
             data = b"\n".join(events)
         elif response.headers.get(b"content-encoding", b"identity") == b"identity":
@@ -141,17 +134,16 @@ class ApiClient:
         else:
             # A few bytes may become `limit_bytes`.
             data = await to_thread.run_sync(_decompress, response, self._limit_bytes)
-        return ApiResponse(status=response.status, headers=plain, body=mask.apply(data), url="")
+        return ApiResponse(status=response.status, headers=plain, body=mask(data), url="")
 
     def _open(self) -> HttpClient:
         if self._client is None:
             # Loading the certificates takes some milliseconds, so that it is done for the first call and not at the start.
-            spec = self._credentials.spec
             self._client = HttpClient(
                 self._base,
                 headers={"accept": _ACCEPT, "user-agent": "toolpost"},
                 body_limit=self._limit_bytes,
-                network=spec.network,
+                network=self._spec.network,
                 is_compressed=True,
             )
         return self._client

@@ -9,7 +9,6 @@ import msgspec
 
 from toolpost.admin import TextFile, TomlFile
 from toolpost.base import JsonObject
-from toolpost.base.server_name import usable_name
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.openapi.doctor import SHOWN, describe
 from toolpost.parts.openapi.document import Document, load_document
@@ -17,9 +16,7 @@ from toolpost.parts.openapi.operations import find_base
 from toolpost.parts.openapi.settings import ApiSettings, check_api, is_url
 from toolpost.parts.openapi.tools import LOGIN_TYPES, ApiTools, make_tools
 from toolpost.settings import CONFIG_NAME, Config, load_config
-from toolpost.settings.variables import make_variable_name
-from toolpost.terminal import ExitCode, examples, json_option, print_json_line, printable, run_async, warn
-from toolpost.terminal.failures import tell
+from toolpost.terminal import ExitCode, examples, json_option, print_json_line, printable, run_async, show_note, warn
 
 _BUDGET: Final = ApiSettings().budget_tokens
 
@@ -106,7 +103,7 @@ def import_openapi(
         if copy is not None:
             TextFile(copy).replace(msgspec.json.format(msgspec.json.encode(document.raw), indent=1).decode())
         if name in present:
-            tell("note", f"backup of {target}: {file.back_up()}", color="cyan")
+            show_note(f"backup of {target}: {file.back_up()}")
         file.replace(new)
     if as_json:
         print_json_line(
@@ -138,8 +135,7 @@ def _make_name(document: Document) -> str:
     words = [
         word for word in re.findall(r"[a-z0-9]+", document.title.lower()) if word not in ("api", "the", "rest", "v1")
     ]
-    name = usable_name("-".join(words))[:24].strip("-")
-    return name or "api"
+    return "-".join(words)[:24].strip("-") or "server"
 
 
 def _place_of(source: str, copy: Path | None, target: Path) -> str:
@@ -158,7 +154,9 @@ def _find_variables(name: str, made: ApiTools) -> dict[str, str]:
         for scheme in (tool.operation.security or ({},))[0]:
             used[scheme] = used.get(scheme, 0) + 1
     kinds = {scheme: made.schemes.get(scheme, {}).get("type") for scheme in used}
-    return {scheme: make_variable_name(name, scheme) for scheme in sorted(used) if kinds[scheme] in ("apiKey", "http")}
+    return {
+        scheme: TomlFile.name_variable(name, scheme) for scheme in sorted(used) if kinds[scheme] in ("apiKey", "http")
+    }
 
 
 def _find_login(name: str, made: ApiTools) -> JsonObject | None:
@@ -181,18 +179,18 @@ def _find_login(name: str, made: ApiTools) -> JsonObject | None:
     login, tokens = flow.get("authorizationUrl"), flow.get("tokenUrl")
     if not (isinstance(login, str) and is_url(login) and isinstance(tokens, str) and is_url(tokens)):
         return None
-    client = f"${{{make_variable_name(name, 'client_id')}}}"
+    client = f"${{{TomlFile.name_variable(name, 'client_id')}}}"
     return {"authorization_url": login, "token_url": tokens, "client_id": client} | common
 
 
 def _print_report(made: ApiTools, entry: str, variables: dict[str, str]) -> None:
     click.echo(printable(entry))
     for scheme, variable in variables.items():
-        tell("note", f"{variable}: set it before Toolpost starts; the key of `{scheme}`", color="cyan")
+        show_note(f"{variable}: set it before Toolpost starts; the key of `{scheme}`")
     if "auth" in entry:
-        tell("note", "it takes OAuth tokens: check `auth`, then log in with `toolpost login`", color="cyan")
+        show_note("it takes OAuth tokens: check `auth`, then log in with `toolpost login`")
     elif any(scheme.get("type") in LOGIN_TYPES for scheme in made.schemes.values()):
-        tell("note", "it takes OAuth tokens: set `auth` of the API, then `toolpost login`", color="cyan")
+        show_note("it takes OAuth tokens: set `auth` of the API, then `toolpost login`")
     for omission in made.omitted[:SHOWN]:
         warn(f"{omission.shown} is left out: {omission.reason}")
     if len(made.omitted) > SHOWN:

@@ -1,14 +1,11 @@
-"""Fills in what an operation's security asks for: configured keys, or values of the caller, each where its scheme says."""
+"""Puts what an operation's security asks for, configured keys or values of the caller, where each security scheme says."""
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from toolpost.base import JsonObject, remember_secrets
-from toolpost.base.redaction import forms_of
-from toolpost.credentials.values import CallerValue, Template, fill_in
-from toolpost.credentials.vault import Vault
 from toolpost.parts.openapi.operations import Operation
 from toolpost.parts.openapi.serialize import encode
 from toolpost.upstreams import ServerSpec
@@ -24,40 +21,23 @@ class Filled:
     query: tuple[tuple[str, str], ...] = ()
     """Encoded names and values."""
     cookies: tuple[tuple[str, str], ...] = ()
-    spec: ServerSpec
     secrets: tuple[str, ...] = ()
     """What answers are masked for."""
 
 
-class Credentials:
-    """The credentials of one API. Raises what `fill_in` raises, if the caller has not set a value."""
+class KeyPlaces:
+    """Where the keys of one API go. They are in the environment of its specification, by the names of their security schemes."""
 
-    def __init__(
-        self, spec: ServerSpec, keys: Mapping[str, Template], schemes: Mapping[str, JsonObject], vault: Vault
-    ) -> None:
-        own = [name for name, key in keys.items() if any(isinstance(piece, CallerValue) for piece in key)]
-        # An API has no process: what would be in the environment of one are the keys of its security schemes. So values of the
-        # caller are read, checked and concealed by the same function as those of servers.
-        self._spec = replace(
-            spec,
-            env={name: "".join(map(str, key)) for name, key in keys.items() if name not in own},
-            own_env={name: keys[name] for name in own},
-        )
-        remember_secrets(form for value in self._spec.env.values() for form in forms_of(value))
+    def __init__(self, spec: ServerSpec, schemes: Mapping[str, JsonObject]) -> None:
+        self._spec = spec
         self._schemes = schemes
-        self._keys = keys
-        self._vault = vault
+        self._keys = spec.env.keys() | spec.own_env.keys()
 
     @property
     def fixed_names(self) -> frozenset[tuple[str, str]]:
         """Places and names of parameters that are filled in here, so that no argument needs to, nor may."""
         headers = {("header", name.lower()) for name in (*self._spec.headers, *self._spec.own_headers)}
         return frozenset(headers | {place for name in self._keys if (place := self._place_of(name)) is not None})
-
-    @property
-    def spec(self) -> ServerSpec:
-        """How the API is reached."""
-        return self._spec
 
     def explain_missing(self, operation: Operation) -> list[str]:
         """Return the schemes that an operation accepts and that are not configured; empty if it has what it needs."""
@@ -66,17 +46,13 @@ class Credentials:
             return []
         return sorted({name for each in alternatives for name in each if name not in self._keys})
 
-    async def fill(self, operation: Operation, owner: str) -> Filled:
-        """Return the credentials for one request of an owner."""
+    def find_needed(self, operation: Operation) -> list[str]:
+        """Return the schemes whose keys an operation is sent with."""
         needed = next((each for each in operation.security or () if self._can_fill(each)), {})
-        schemes = [name for name in needed if name in self._keys]
-        spec = replace(
-            self._spec,
-            owner=owner if self._spec.credentials == "caller" else "",
-            own_env={name: key for name, key in self._spec.own_env.items() if name in schemes},
-        )
-        if spec.caller_values:
-            spec = await fill_in(spec, self._vault)
+        return [name for name in needed if name in self._keys]
+
+    def fill(self, spec: ServerSpec, schemes: Iterable[str]) -> Filled:
+        """Return the headers of a specification that has the caller's values, and the keys of these schemes in their places."""
         headers = list(spec.headers.items())
         query: list[tuple[str, str]] = []
         cookies: list[tuple[str, str]] = []
@@ -102,7 +78,6 @@ class Credentials:
             headers=tuple(headers),
             query=tuple(query),
             cookies=tuple(cookies),
-            spec=spec,
             secrets=tuple(dict.fromkeys(secrets)),
         )
 

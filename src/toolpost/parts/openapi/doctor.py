@@ -33,14 +33,14 @@ class ApisDoctor(PartDoctor):
 
 async def _check(config: Config, name: str, api: ApiSettings) -> list[Diagnosis]:
     try:
-        spec, keys = resolve_api(config, name, api)
+        spec = resolve_api(config, name, api)
         place = f"apis.{name}.document"
         document = await load_document(api.document, project=Path(config.project), place=place, network=spec.network)
         make = partial(make_tools, document, name, allow=api.allow, deny=api.deny, has_results=api.results == "enforce")
         made = await to_thread.run_sync(make)
     except ToolpostError as error:
         return [problem("apis", f"`{name}`: {error.message}", hint=error.hint)]
-    has_keys = bool(keys or spec.headers or spec.own_headers or spec.auth)
+    has_keys = bool(api.security or spec.headers or spec.own_headers or spec.auth)
     found = [ok("apis", f"`{name}`: {describe(made)}, at {spec.url}")]
     if has_keys and not is_trustworthy(spec.url or ""):
         found.append(warning("apis", f"`{name}`: its keys are sent without encryption", hint="use an https:// URL"))

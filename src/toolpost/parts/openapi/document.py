@@ -34,7 +34,6 @@ from toolpost.contracts import BadConfiguration
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.openapi.settings import is_url
 from toolpost.processes import open_process
-from toolpost.processes.tree import feed
 
 _log = logging.getLogger("toolpost.apis")
 
@@ -329,23 +328,24 @@ async def _parse_yaml_apart(data: bytes, place: str) -> bytes:
     """Parse YAML in a process of its own, to JSON; raises as `parse_yaml` does, and `BadDocument` when the process ends early."""
     received = bytearray()
     with anyio.move_on_after(PARSE_S):
-        async with open_process(
-            # -P: the current folder may contain modules that shadow others, and is not put on the path.
-            [sys.executable, "-P", "-m", YAML_PROCESS, place],
-            env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
-            stdin=True,
-            grace_s=0.0,
-        ) as process:
-            assert process.stdin is not None
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(feed, process.stdin, data)
-                tasks.start_soon(_drop, process.stderr)
-                with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    while len(received) <= ANSWER_LIMIT_BYTES:
-                        received += await process.stdout.receive(CHUNK_BYTES)
-                if len(received) <= ANSWER_LIMIT_BYTES:
-                    await process.wait()
-                tasks.cancel_scope.cancel()
+        async with (
+            open_process(
+                # -P: the current folder may contain modules that shadow others, and is not put on the path.
+                [sys.executable, "-P", "-m", YAML_PROCESS, place],
+                env={name: os.environ[name] for name in ("PYTHONPATH", "PYTHONHOME") if name in os.environ},
+                stdin=True,
+                grace_s=0.0,
+            ) as process,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(process.feed, data)
+            tasks.start_soon(_drop, process.stderr)
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while len(received) <= ANSWER_LIMIT_BYTES:
+                    received += await process.stdout.receive(CHUNK_BYTES)
+            if len(received) <= ANSWER_LIMIT_BYTES:
+                await process.wait()
+            tasks.cancel_scope.cancel()
         if len(received) > ANSWER_LIMIT_BYTES:
             raise BadDocument(f"{place} cannot be used: its aliases stand for more than {ANSWER_LIMIT_BYTES >> 20} MB.")
         with contextlib.suppress(msgspec.DecodeError):

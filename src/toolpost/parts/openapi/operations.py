@@ -12,10 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from toolpost.base import Json, JsonObject, PluginName, split_url
-from toolpost.base.urls import join_url
-from toolpost.contracts import NAME_LIMIT
-from toolpost.contracts.names import tool_names
+from toolpost.base import Json, JsonObject, PluginName, join_url, split_url
+from toolpost.contracts import NAME_LIMIT, tool_names
 from toolpost.parts.openapi import swagger
 from toolpost.parts.openapi.document import Document, Unusable
 from toolpost.parts.openapi.schemas import shorten

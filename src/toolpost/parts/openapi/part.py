@@ -18,22 +18,18 @@ async def open_apis(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not host.wants_plugin("openapi", is_needed=True) or (host.for_one_command and not apis):
         yield ()
         return
-    from toolpost.credentials.oauth import Authorizations
-    from toolpost.credentials.vault import Vault
     from toolpost.parts import Background, LoginTargets, Reload
     from toolpost.parts.openapi.served import ServedApis, check_names
-    from toolpost.settings.credentials import key_place_of
 
     check_names(host.config, apis)
-    authorizations = Authorizations(Vault(host.store, key_place_of(host.config)))
-    served = ServedApis(host, authorizations)
-    try:
-        yield [
-            *await served.open_first(apis),
-            LoginTargets(lambda: served.logins),
-            Reload(APIS.name, served.prepare_reload),
-            *([] if host.for_one_command else [Background(served.open_running)]),
-        ]
-    finally:
-        await served.aclose()
-        await authorizations.aclose()
+    async with host.open_credentials() as credentials:
+        served = ServedApis(host, credentials)
+        try:
+            yield [
+                *await served.open_first(apis),
+                LoginTargets(lambda: served.logins),
+                Reload(APIS.name, served.prepare_reload),
+                *([] if host.for_one_command else [Background(served.open_running)]),
+            ]
+        finally:
+            await served.aclose()

@@ -18,7 +18,6 @@ import msgspec
 
 from toolpost.base import Json, JsonObject
 from toolpost.contracts import compile_schema
-from toolpost.contracts.schema import SchemaProblem
 from toolpost.parts.openapi.document import Document, Unusable, check_reference
 
 Direction = Literal["request", "upload", "answer"]
@@ -323,7 +322,7 @@ def is_usable_pattern(pattern: str) -> bool:
         try:
             compile_schema({"type": "string", "pattern": pattern}, root_object=False)
             is_usable = True
-        except SchemaProblem:
+        except ValueError:
             is_usable = False
         if len(_patterns) > 10_000:
             _patterns.clear()

@@ -15,10 +15,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from toolpost import ToolpostError
-from toolpost.base import event
-from toolpost.base.stamps import Stamp, read_stamp
+from toolpost.base import event, read_stamp
 from toolpost.contracts import BadConfiguration
-from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials import CallerCredentials
 from toolpost.parts import Host, PluginCandidate
 from toolpost.parts.openapi.settings import ApiSettings, enabled_apis, is_url
 from toolpost.settings import Config
@@ -44,11 +43,11 @@ def check_names(config: Config, apis: Iterable[str]) -> None:
 class ServedApis:
     """The APIs of one gateway. While it runs, `open_running`."""
 
-    def __init__(self, host: Host, authorizations: Authorizations) -> None:
+    def __init__(self, host: Host, credentials: CallerCredentials) -> None:
         self.logins: dict[str, ServerSpec] = {}
         """Those that people log in to, by name."""
         self._host = host
-        self._authorizations = authorizations
+        self._credentials = credentials
         self._config = host.config
         """The settings in force; replaced by a reload."""
         self._apis: dict[str, ApiSettings] = {}
@@ -56,7 +55,7 @@ class ServedApis:
         """Those of them whose document could be read."""
         self._broken: set[str] = set()
         """Those whose document cannot be read now."""
-        self._stamps: dict[str, Stamp | None] = {}
+        self._stamps: dict[str, object] = {}
         """What each document was when it was last read."""
         self._tasks: TaskGroup | None = None
         self._following: dict[str, anyio.CancelScope] = {}
@@ -228,7 +227,7 @@ class ServedApis:
                         continue
                 await self.take_over(name)
 
-    def _read_stamp(self, api: ApiSettings) -> Stamp | None:
+    def _read_stamp(self, api: ApiSettings) -> object:
         return None if is_url(api.document) else read_stamp(Path(self._config.project) / api.document)
 
     @overload
@@ -245,8 +244,7 @@ class ServedApis:
             config,
             name,
             api,
-            self._authorizations,
-            host=self._host,
+            self._credentials,
             known=known,
             # An API that is served goes on as it is, and people are told.
             accepts_copy=name not in self._open,

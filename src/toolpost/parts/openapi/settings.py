@@ -1,29 +1,20 @@
 """`[apis.NAME]`: APIs that an OpenAPI document describes."""
 
-import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from toolpost.base.server_name import usable_name
 from toolpost.contracts import BadConfiguration
-from toolpost.credentials.values import CallerValue, Template
 from toolpost.parts import Section
-from toolpost.settings import ADVANCED, LATE, SECRET, Config, ServerSettings, expand_variables
-from toolpost.settings.masking import find_secrets
-from toolpost.settings.network import UNSET, NetworkSettings
-from toolpost.settings.servers import AuthSettings, Contracts, Credentials, check_server, resolve_server
-from toolpost.settings.variables import split_own_values
+from toolpost.settings import ADVANCED, LATE, SECRET, AuthSettings, Config, NetworkSettings, ServerSettings
 from toolpost.upstreams import ServerSpec
 
-_NAME: Final = r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*"
-ApiName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=32)]
+NAME_LIMIT: Final = 32
+ApiName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*$", max_length=NAME_LIMIT)]
 
 
 class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,7 +36,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         ),
     ] = {}
     credentials: Annotated[
-        Credentials | None,
+        Literal["shared", "caller"] | None,
         Meta(
             description="whose credentials it is used with: `shared` by all callers, or each `caller`'s own; if not set,"
             " the caller's where a value refers to `${caller:KEY}`",
@@ -57,7 +48,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ] = None
     network: Annotated[
         NetworkSettings, Meta(description="certificates and proxy for this API, over those of `[network]`", extra=LATE)
-    ] = UNSET
+    ] = NetworkSettings()
     allow: Annotated[
         list[str],
         Meta(
@@ -75,7 +66,8 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         ),
     ] = "enforce"
     contracts: Annotated[
-        Contracts | None, Meta(description="overrides `contracts` for this API: `observe` or `enforce`", extra=ADVANCED)
+        Literal["observe", "enforce"] | None,
+        Meta(description="overrides `contracts` for this API: `observe` or `enforce`", extra=ADVANCED),
     ] = None
     description: Annotated[
         str, Meta(description="what it is for: words by which a search finds its tools", extra=ADVANCED)
@@ -115,11 +107,8 @@ def is_url(document: str) -> bool:
 def check_api(name: str, api: ApiSettings) -> None:
     """Raise `BadConfiguration` for a name that cannot be part of a tool's name, and for settings that are missing."""
     place = f"apis.{name}"
-    if not re.fullmatch(_NAME, name) or len(name) > 32:
-        raise BadConfiguration(
-            f"apis.`{name}`: an API's name has up to 32 letters, digits, `-` and single `_`.",
-            hint=f"rename it to `{usable_name(name)[:32]}`",
-        )
+    if len(name) > NAME_LIMIT:
+        raise BadConfiguration(f"apis.`{name}`: an API's name has up to {NAME_LIMIT} characters.", hint="shorten it")
     if not api.document:
         raise BadConfiguration(f"{place}.document is missing.", hint="set it to a file, or to a URL")
     if not api.base:
@@ -129,7 +118,7 @@ def check_api(name: str, api: ApiSettings) -> None:
             " `toolpost import openapi` writes both",
         )
     with _call_it_base(place):
-        check_server(name, as_server(api), "apis")
+        APIS.check_server(name, api)
     _, _, after = api.base.partition("://")
     if any(mark in after for mark in "?#@"):
         raise BadConfiguration(
@@ -148,11 +137,10 @@ def _call_it_base(place: str) -> Iterator[None]:
 
 def as_server(api: ApiSettings) -> ServerSettings:
     """Return what is the same for an API and a server at a URL: how it is reached, with which credentials, and held to what."""
-    has_own = any(isinstance(piece, CallerValue) for text in api.security.values() for piece in split_own_values(text))
     return ServerSettings(
         url=api.base,
         headers=api.headers,
-        credentials=api.credentials or ("caller" if has_own else None),
+        credentials=api.credentials,
         auth=api.auth,
         contracts=api.contracts,
         network=api.network,
@@ -166,6 +154,7 @@ APIS: Final[Section[dict[str, ApiSettings]]] = Section(
     default={},
     check_entry=check_api,
     as_server=as_server,
+    secrets="security",
 )
 
 
@@ -174,26 +163,10 @@ def enabled_apis(config: Config) -> dict[str, ApiSettings]:
     return {name: api for name, api in APIS.of(config).items() if api.enabled}
 
 
-def resolve_api(
-    config: Config, name: str, api: ApiSettings, environment: Mapping[str, str] | None = None
-) -> tuple[ServerSpec, dict[str, Template]]:
-    """Replace the variables of an API's settings; returns how it is reached, and the keys of its security schemes.
+def resolve_api(config: Config, name: str, api: ApiSettings) -> ServerSpec:
+    """Return how an API is reached, with the variables of its settings replaced; the keys of its security schemes are in `env`.
 
     Raises `BadConfiguration`, which names the setting and never a value.
     """
-    given = os.environ if environment is None else environment
-    project = Path(config.project).absolute()
     with _call_it_base(f"apis.{name}"):
-        resolved = resolve_server(
-            name, as_server(api), environment=given, project=project, network=config.network, section="apis"
-        )
-    keys: dict[str, Template] = {}
-    for scheme, text in api.security.items():
-        place = f"apis.{name}.security.{scheme}"
-        keys[scheme] = tuple(
-            piece
-            if isinstance(piece, CallerValue)
-            else expand_variables(piece, environment=given, project=project, place=place)
-            for piece in split_own_values(text)
-        )
-    return ServerSpec(**vars(resolved), is_mcp=False, secrets=tuple(find_secrets(resolved))), keys
+        return APIS.resolve(config, name, api)

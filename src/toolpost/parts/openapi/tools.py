@@ -6,20 +6,19 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from toolpost import ErrorCode, Plugin, ResultStyle
-from toolpost.authoring.context import Context
-from toolpost.authoring.tool import Tool
+from toolpost import Context, ErrorCode, Plugin, ResultStyle, Tool, ToolpostError
 from toolpost.base import Json, JsonObject, PluginName
 from toolpost.contracts import ToolDefinition, contract_of
-from toolpost.contracts.errors import ContractRefused
 from toolpost.parts.openapi.document import Document, Unusable
 from toolpost.parts.openapi.operations import BODY_KEY, Body, Omission, Operation, find_operations, is_selected
 from toolpost.parts.openapi.schemas import DESCRIPTION_LIMIT, FILE, Converter, Direction, shorten
-from toolpost.upstreams.lists import ITEMS_LIMIT
 
 REQUEST_LIMIT_BYTES: Final = 32 * 1024
 ANSWER_LIMIT_BYTES: Final = 16 * 1024
 """How large the schemas of one tool may be, with all that they refer to."""
+
+TOOLS_LIMIT: Final = 20_000
+"""As many as are listed of a server."""
 
 RESULT_KEY: Final = "result"
 """Where the answer is in a result, if it is not an object: MCP's structured results are objects."""
@@ -109,13 +108,13 @@ def make_tools(
     converters: dict[Direction, Converter] = {each: Converter(document, each) for each in get_args(Direction)}
     tools: list[OperationTool] = []
     omitted = list(found.omitted)
-    if len(selected) > ITEMS_LIMIT:
+    if len(selected) > TOOLS_LIMIT:
         reason = (
-            f"the last {len(selected) - ITEMS_LIMIT:,} of {len(selected):,} operations: an API has at most {ITEMS_LIMIT:,} tools;"
+            f"the last {len(selected) - TOOLS_LIMIT:,} of {len(selected):,} operations: an API has at most {TOOLS_LIMIT:,} tools;"
             " select operations with `allow` and `deny`"
         )
         omitted.insert(0, Omission(method="*", path="*", reason=reason))
-    for operation in selected[:ITEMS_LIMIT]:
+    for operation in selected[:TOOLS_LIMIT]:
         shown = tuple(
             each
             for each in operation.parameters
@@ -150,7 +149,7 @@ def _make_tool(
     contract = None
     try:
         contract = contract_of(terms, plugin=PluginName(api))
-    except ContractRefused as refusal:
+    except ToolpostError as refusal:
         place = str(refusal.details.get("place", ""))
         if place.startswith("outputSchema"):
             # What the API answers is worth more than a description of it that cannot be checked.
@@ -160,7 +159,7 @@ def _make_tool(
     if contract is None:
         try:
             contract = contract_of(terms, plugin=PluginName(api))
-        except ContractRefused as refusal:
+        except ToolpostError as refusal:
             raise Unusable(f"{refusal.details.get('place')}: {refusal.details.get('reason')}") from refusal
     listed = len(msgspec.json.encode(contract.definition))
     return OperationTool(

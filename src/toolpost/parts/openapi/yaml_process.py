@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from toolpost.parts.openapi.document import BadDocument, YamlAnswer, parse_yaml
-from toolpost.upstreams.validation.process import limit_resources
+from toolpost.processes import limit_resources
 
 
 def main() -> None:

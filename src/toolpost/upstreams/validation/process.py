@@ -7,7 +7,6 @@ length and a JSON text.
 - `j`, an old and a new definition: the judgement on the change.
 """
 
-import os
 import struct
 import sys
 from collections.abc import Iterator
@@ -24,11 +23,12 @@ HEAD: Final = struct.Struct(">cII")
 VALIDATE: Final = b"v"
 JUDGE: Final = b"j"
 LENGTH: Final = struct.Struct(">I")
-MEMORY_LIMIT_BYTES: Final = 4 * 1024**3
-"""Of address space: the issues of a schema with thousands of branches may take a lot."""
 
 
 def main() -> None:
+    # Imported here: the gateway imports this module too, and limits nothing.
+    from toolpost.processes import limit_resources
+
     limit_resources()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := requests.read(HEAD.size)) == HEAD.size:
@@ -61,18 +61,6 @@ def _judge_pair(old: bytes, new: bytes) -> Iterator[Json]:
 @lru_cache(maxsize=32)
 def _compile_schema(raw: bytes) -> Schema:
     return compile_schema(msgspec.json.decode(raw), root_object=False)
-
-
-def limit_resources() -> None:
-    """Lower the priority of this process, and limit its memory."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    os.nice(5)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MEMORY_LIMIT_BYTES if most == resource.RLIM_INFINITY else min(most, MEMORY_LIMIT_BYTES)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 if __name__ == "__main__":
