@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import anyio
 import msgspec
 
+from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
@@ -33,7 +34,7 @@ from toolpost.middleware.interface import CheckedResult, ResultLimiter
 from toolpost.middleware.pipeline import Pipeline
 from toolpost.middleware.progress import ProgressNotification, ProgressShaper
 from toolpost.protocol.rpc import Resumption
-from toolpost.providers import ProvidedTool
+from toolpost.providers import ProvidedTool, RawResult
 from toolpost.refusals import Refusals
 from toolpost.upstreams.server_requests import ClientChannel
 
@@ -229,6 +230,34 @@ class Gateway:
             self._release(call)
             raise
         return self._finish(call, answer)
+
+    async def call_nested(
+        self, tool: ProvidedTool, arguments: JsonObject, context: Context, resumption: Resumption | None
+    ) -> RawResult:
+        """Run a tool in place of the one that is called, as a call of its own for middleware, guards and audit; raise its error.
+
+        `resumption` are the answers to what the tool has asked the client.
+        """
+
+        def relay(progress: ProgressNotification) -> None:
+            context.progress(progress.progress, progress.total, progress.message)
+
+        answer = await self.call(
+            self.admit(
+                caller=context.caller,
+                name=tool.contract.name,
+                arguments=arguments,
+                trace_id=context.trace_id,
+                on_progress=relay if context.wants_progress else None,
+                meta=context.meta,
+                client_channel=context.client_channel,
+                resumption=resumption,
+                tool=tool,
+            )
+        )
+        if answer.error is not None:
+            raise answer.error
+        return RawResult(upstream_fields=answer.upstream_fields)
 
     def _finish(self, call: Call, answer: Answer) -> Answer:
         self._release(call)

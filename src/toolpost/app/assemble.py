@@ -171,7 +171,7 @@ def make_app(
         on_recorded=[each.function for each in contributions.all(RecordListener)],
         small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
     )
-    catalog = catalog_of(config, host.plugins, servers, contributions)
+    catalog = catalog_of(host, servers, contributions)
     uses: Counter[str] = Counter()
     finder = Finder(Preparation(catalog, metrics), uses=uses, reranker=reranker)
     automatic_mcp = AutomaticMcp(finder, store.seen, metrics)

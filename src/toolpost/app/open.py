@@ -22,6 +22,7 @@ from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.subjects import SubjectTokens
 from toolpost.credentials.vault import Vault
 from toolpost.discovery.reranker import Reranker, RerankerSpec, RerankingModel
+from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Claims, Roster
@@ -32,7 +33,6 @@ from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host
 from toolpost.manifest import Part, bundled_parts
 from toolpost.metrics import Metrics
-from toolpost.providers import ProviderFilter
 from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugins import Plugins
@@ -210,7 +210,7 @@ def _select_servers(
     """Select the servers that a call of this tool needs: all of them where its name does not tell."""
     bundled = {part.name for part in bundled_parts()}
     # A group has tools of several servers, and another package's part may call any tool.
-    if contributions.all(ProviderFilter) or not bundled.issuperset(part for part, _ in contributions.named(Background)):
+    if contributions.all(ToolGroup) or not bundled.issuperset(part for part, _ in contributions.named(Background)):
         return specs
     owner = tool.partition(SEPARATOR)[0]
     if named := [spec for spec in specs if spec.name == owner]:

@@ -1,7 +1,8 @@
 """Rebuilds catalog and listing after tools, servers or callers have changed."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from anyio import Event, create_task_group, sleep, to_thread
@@ -9,9 +10,12 @@ from anyio import Event, create_task_group, sleep, to_thread
 from toolpost.app.callers import mode_scope
 from toolpost.discovery import EVERYTHING, Catalog
 from toolpost.discovery.automatic import Mode
+from toolpost.discovery.tool_groups import ToolGroup, add_groups
 from toolpost.endpoints.listing import Listing
+from toolpost.gateway import Gateway
 from toolpost.host.contributions import Contributions
-from toolpost.providers import Provider, ProviderFilter
+from toolpost.host.host import Host
+from toolpost.providers import Provider
 from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.settings import Config
@@ -94,34 +98,38 @@ class CatalogRefresher:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(self, app: "App", providers: Sequence[Provider], mode: Mode) -> tuple[Catalog, Listing]:
-        catalog = _make_catalog(app.config, app.plugin_host, app.contributions, providers)
-        _separate_owners(catalog, app.config, app.plugin_host, app.servers, app.contributions)
+        make = partial(_make_catalog, app.config, app.plugin_host, app.contributions, lambda: app.gateway)
+        catalog = make(providers)
+        _separate_owners(catalog, app.plugin_host, app.servers, make)
         return catalog, listing_of(self.config, catalog, mode)
 
 
-def catalog_of(config: Config, host: Plugins, servers: Servers, contributions: Contributions) -> Catalog:
-    """Return the catalog of all providers, limited by the gateway's mode."""
-    catalog = _make_catalog(config, host, contributions, [*host.providers, *servers.providers.values()])
-    _separate_owners(catalog, config, host, servers, contributions)
+def catalog_of(host: Host, servers: Servers, contributions: Contributions) -> Catalog:
+    """Return the catalog of all providers, limited by the gateway's mode. The gateway itself is made with the catalog."""
+    make = partial(_make_catalog, host.config, host.plugins, contributions, lambda: host.gateway)
+    catalog = make([*host.plugins.providers, *servers.providers.values()])
+    _separate_owners(catalog, host.plugins, servers, make)
     return catalog
 
 
 def _separate_owners(
-    catalog: Catalog, config: Config, host: Plugins, servers: Servers, contributions: Contributions
+    catalog: Catalog, plugins: Plugins, servers: Servers, make: Callable[[Sequence[Provider]], Catalog]
 ) -> None:
     """Let a catalog make those of single owners, if a server has credentials per caller."""
     if servers.has_caller_credentials:
-        catalog.make_for_owner = lambda owner: _make_catalog(
-            config, host, contributions, [*host.providers, *servers.list_for(owner)]
-        )
+        catalog.make_for_owner = lambda owner: make([*plugins.providers, *servers.list_for(owner)])
 
 
 def _make_catalog(
-    config: Config, host: Plugins, contributions: Contributions, providers: Sequence[Provider]
+    config: Config,
+    plugins: Plugins,
+    contributions: Contributions,
+    find_gateway: Callable[[], Gateway],
+    providers: Sequence[Provider],
 ) -> Catalog:
-    for each in contributions.all(ProviderFilter):
-        providers = each.apply(providers)
-    catalog = Catalog(providers, tags=config.plugins.tags, companions=host.companions)
+    groups = contributions.all(ToolGroup)
+    providers = add_groups(groups, providers, lambda *nested: find_gateway().call_nested(*nested))
+    catalog = Catalog(providers, tags=config.plugins.tags, companions=plugins.companions)
     # Before any view: a mode holds for every caller, also for agents and for commands in this process.
     scope = mode_scope(config, config.modes.mode)
     return catalog.narrow(EVERYTHING.within((scope,))) if scope.is_limited else catalog

@@ -1,6 +1,7 @@
 """Find tools: by name, and by what they do.
 
 catalog         every tool by name
+tool_groups     tools that several servers have in common, listed once
 views           which of them a caller sees
 automatic       the gateway's two own tools: `automatic_mcp` finds tools, `automatic_eval` runs any
 finder          ranks, reranks and cuts the result of a search

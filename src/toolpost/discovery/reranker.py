@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from toolpost.base import Json, JsonObject, event
+from toolpost.contracts.errors import ToolpostError
 from toolpost.metrics import Metrics
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 
@@ -83,8 +84,13 @@ class UselessAnswer(Exception):
     """The endpoint answered, but named no candidate."""
 
 
+_FAILURES: Final = (
+    *(HttpFailed, ToolpostError, UselessAnswer),
+    *(msgspec.DecodeError, UnicodeDecodeError, RecursionError),
+)
+
 Complete = Callable[[str, str], Awaitable[str]]
-"""Takes a system prompt and a prompt, returns a model's answer; raises `UselessAnswer` without one."""
+"""Takes a system prompt and a prompt, returns a model's answer; raises a `ToolpostError` without one."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class Reranker:
                 raise UselessAnswer("its answer names no candidate")
         except TimeoutError:
             return self._note_failure("timeout", f"no answer within {self._spec.timeout_s:g} s")
-        except (HttpFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError, UselessAnswer) as error:
+        except _FAILURES as error:
             return self._note_failure("failed", str(error) or type(error).__name__)
         self._failures = 0
         self._metrics.rerankings.add(of="ok")

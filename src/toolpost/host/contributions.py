@@ -14,13 +14,13 @@ from toolpost.authoring import Plugin
 from toolpost.base.attention import ActionItems
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery.reranker import RerankingModel
+from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer
 from toolpost.endpoints.http.routes import Api, Page, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
-from toolpost.providers import ProviderFilter
 from toolpost.providers.plugin_candidates import PluginCandidate
 from toolpost.providers.plugin_hooks import HookSpecs
 from toolpost.providers.servers import LoginTargets
@@ -70,7 +70,6 @@ KINDS: Final[tuple[type, ...]] = (
     Page,
     Plugin,
     PluginCandidate,
-    ProviderFilter,
     RecordListener,
     Reload,
     RerankingModel,
@@ -79,6 +78,7 @@ KINDS: Final[tuple[type, ...]] = (
     Service,
     StartupLine,
     TokenIssuer,
+    ToolGroup,
     WriteCheck,
 )
 

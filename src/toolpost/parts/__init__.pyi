@@ -4,6 +4,8 @@ from toolpost.base.attention import ActionItems as ActionItems
 from toolpost.base.caller import GatewayAccess as GatewayAccess
 from toolpost.base.lazy_names import lazy_names as lazy_names
 from toolpost.discovery.reranker import RerankingModel as RerankingModel
+from toolpost.discovery.tool_groups import JoinedTool as JoinedTool
+from toolpost.discovery.tool_groups import ToolGroup as ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer as TokenIssuer
 from toolpost.endpoints.http.routes import Api as Api
 from toolpost.endpoints.http.routes import Page as Page
@@ -23,7 +25,6 @@ from toolpost.middleware.interface import CallMiddleware as CallMiddleware
 from toolpost.middleware.interface import Guard as Guard
 from toolpost.middleware.interface import RecordListener as RecordListener
 from toolpost.middleware.interface import ResultLimiter as ResultLimiter
-from toolpost.providers import ProviderFilter as ProviderFilter
 from toolpost.providers.plugin_candidates import PluginCandidate as PluginCandidate
 from toolpost.providers.plugin_hooks import HookSpecs as HookSpecs
 from toolpost.providers.plugins import HookImplementation as HookImplementation

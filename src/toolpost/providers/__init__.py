@@ -25,6 +25,6 @@ The transport to servers is left to `upstreams`, the steps of a call to `middlew
 """
 
 from toolpost.providers.functions import FunctionProvider
-from toolpost.providers.tool import ProvidedTool, Provider, ProviderFilter, RawResult
+from toolpost.providers.tool import ProvidedTool, Provider, RawResult
 
-__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "ProviderFilter", "RawResult"]
+__all__ = ["FunctionProvider", "ProvidedTool", "Provider", "RawResult"]

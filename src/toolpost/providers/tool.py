@@ -105,13 +105,3 @@ class Provider(Protocol):
     def refused(self) -> Sequence[ContractRefused]:
         """Tools whose contract was refused, each with plugin, tool, place and reason."""
         ...
-
-
-@dataclass(frozen=True)
-class ProviderFilter:
-    """Takes the providers of all plugins and servers and returns those that the catalog is made of.
-
-    Called again whenever their tools change, perhaps in a thread.
-    """
-
-    apply: Callable[[Sequence[Provider]], Sequence[Provider]]

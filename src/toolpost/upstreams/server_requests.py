@@ -17,6 +17,7 @@ import msgspec
 from toolpost.base import JsonObject, event
 from toolpost.base.caller import Caller
 from toolpost.contracts.apps import EXTENSION, MIME_TYPE
+from toolpost.contracts.errors import InvalidRequest, ToolpostError
 from toolpost.protocol.extensions import declares_extensions, is_extension_request, select_extensions
 from toolpost.protocol.shape import BadShape, decode
 from toolpost.upstreams.transport import ServerRefused, encode
@@ -349,7 +350,8 @@ class WithoutExtensions:
 
 
 Sampler = Callable[[bytes, Caller], Awaitable[bytes]]
-"""Takes the parameters of a `sampling/createMessage` and the caller; returns its result as JSON, or raises `ServerRefused`."""
+"""Takes the parameters of a `sampling/createMessage` and the caller, and returns its result as JSON. Raises `InvalidRequest`
+for a request that it cannot answer, and another `ToolpostError` if it has no answer."""
 
 
 @dataclass(frozen=True)
@@ -402,7 +404,11 @@ class SamplingChannel:
     async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
         """Answer sampling; send anything else to the client."""
         if method == SAMPLING:
-            return await self._sampler(params, self._caller)
+            try:
+                return await self._sampler(params, self._caller)
+            except ToolpostError as error:
+                code = INVALID_PARAMS if isinstance(error, InvalidRequest) else INTERNAL_ERROR
+                raise ServerRefused(code, error.message) from error
         if self._channel is None:
             raise ServerRefused(METHOD_NOT_FOUND, f"There is no client to answer {method}")
         return await self._channel.ask(method, params, key=key)

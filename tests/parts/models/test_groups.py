@@ -24,12 +24,14 @@ from toolpost.audit import AuditFilter
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
+from toolpost.discovery import Catalog
+from toolpost.discovery.tool_groups import add_groups
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.models.groups import Groups
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.settings import GROUPS, GroupSettings
 from toolpost.parts.models.stats import Stats
-from toolpost.providers import ProvidedTool
+from toolpost.providers import ProvidedTool, RawResult
 from toolpost.settings import Config
 from toolpost.settings.model import ModeSettings
 from toolpost.settings.servers import ServerSettings
@@ -254,6 +256,7 @@ class SomeProvider:
         self.tools = {tool.contract.name: tool for tool in tools}
         self.quarantined = {tool.contract.name: tool for tool in quarantined}
         self.refused = ()
+        self.is_complete = True
 
 
 def provided(server: str, name: str) -> ProvidedTool:
@@ -268,9 +271,13 @@ def provided(server: str, name: str) -> ProvidedTool:
     return ProvidedTool(contract=contract, provider=PluginName(server), invoke=None)  # type: ignore[arg-type]
 
 
+async def no_call(*_: Any) -> RawResult:
+    raise AssertionError("nothing is called")
+
+
 def derived(*providers: SomeProvider) -> dict[str, list[str]]:
-    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None), find_gateway=lambda: None)  # type: ignore[arg-type, return-value]
-    return {str(one.name): sorted(one.tools) for one in groups.derive(providers)}
+    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None))  # type: ignore[arg-type]
+    return {str(one.name): sorted(one.tools) for one in add_groups(groups.make(), providers, no_call)}
 
 
 def test_a_quarantined_tool_of_one_server_leaves_the_group_its_tool() -> None:
@@ -292,6 +299,16 @@ def test_a_server_whose_tools_are_not_known_takes_none_from_the_group() -> None:
         "b": [],
         "pair": ["pair__read"],
     }
+
+
+def test_a_server_that_has_not_listed_all_its_tools_counts_as_incomplete() -> None:
+    slow, quick = SomeProvider("a", provided("a", "read")), SomeProvider("b", provided("b", "read"))
+    slow.is_complete = False
+    groups = Groups(settings={"pair": GroupSettings(servers=["a", "b"])}, stats=Stats(None))  # type: ignore[arg-type]
+
+    assert not Catalog(add_groups(groups.make(), [slow, quick], no_call)).is_complete
+    slow.is_complete = True
+    assert Catalog(add_groups(groups.make(), [slow, quick], no_call)).is_complete
 
 
 def test_a_group_with_the_name_of_a_plugin_is_left_out() -> None:

@@ -22,6 +22,7 @@ from toolpost.parts.models.router import Router
 from toolpost.parts.models.sampling import RouterSampler
 from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, RouterSettings
 from toolpost.testing import data_of
+from toolpost.upstreams.server_requests import SAMPLING, with_sampling
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.transport import ServerRefused
 
@@ -161,6 +162,11 @@ async def test_the_server_states_its_preferences(endpoint: FakeEndpoint) -> None
     assert chosen == ["good@haiku", "good@opus", "good@opus", "good@haiku", "good@haiku"]
 
 
+async def ask(sampler: RouterSampler, params: bytes) -> bytes:
+    """Send a request as a server does whose client has no model."""
+    return await with_sampling(None, CALLER, sampler).ask(SAMPLING, params)
+
+
 async def test_requests_that_cannot_be_answered_are_refused(endpoint: FakeEndpoint) -> None:
     image = {"role": "user", "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}
     audio = {"role": "user", "content": {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}}
@@ -174,11 +180,12 @@ async def test_requests_that_cannot_be_answered_are_refused(endpoint: FakeEndpoi
             request_of(messages=3),
         ):
             with pytest.raises(ServerRefused) as caught:
-                await sampler(params, CALLER)
+                await ask(sampler, params)
             assert caught.value.code == -32602
     async with sampler_of(endpoint, broken=ModelSettings(url=endpoint.url)) as sampler:
-        with pytest.raises(ServerRefused, match="No model answered"):
-            await sampler(request_of(), CALLER)
+        with pytest.raises(ServerRefused, match="No model answered") as caught:
+            await ask(sampler, request_of())
+        assert caught.value.code == -32603
     async with sampler_of(endpoint) as sampler:
         with pytest.raises(ServerRefused, match="No model is configured"):
-            await sampler(request_of(), CALLER)
+            await ask(sampler, request_of())

@@ -11,6 +11,6 @@ scoring    the inverted index of a segment, and the score of each document for a
 """
 
 from toolpost.discovery.search.document import ToolDocument
-from toolpost.discovery.search.index import Match, RankedTool, Ranking, SearchIndex, cut, estimate_tokens
+from toolpost.discovery.search.index import Match, RankedTool, Ranking, SearchIndex, cut, estimate_tokens, index_texts
 
-__all__ = ["Match", "RankedTool", "Ranking", "SearchIndex", "ToolDocument", "cut", "estimate_tokens"]
+__all__ = ["Match", "RankedTool", "Ranking", "SearchIndex", "ToolDocument", "cut", "estimate_tokens", "index_texts"]

@@ -3,7 +3,7 @@ search returns: tools from best to worst, how confident it is, and how many of t
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,23 @@ class SearchIndex:
         ]
         confidence = estimate_confidence(evidence.cosine, evidence.coverage) if hits else 0.0
         return Ranking(hits=hits, is_weak=is_weak(confidence), confidence=confidence)
+
+
+def index_texts(texts: Mapping[str, tuple[str, str]]) -> Callable[[str], Mapping[str, float]]:
+    """Index texts by name, each a title and a description; return a function that finds them as tools are found.
+
+    It takes a query and returns a number from 0 to 1 for each text that fits. These are comparable between queries too: the
+    scores of a ranking are relative, and are multiplied with its confidence.
+    """
+    index = SearchIndex.prepare(
+        ToolDocument(name=name, title=title, description=description) for name, (title, description) in texts.items()
+    )
+
+    def rank(query: str) -> Mapping[str, float]:
+        ranking = index.rank(query, limit=len(texts))
+        return {hit.name: min(1.0, hit.score) * ranking.confidence for hit in ranking.hits}
+
+    return rank
 
 
 def find_matches(query: ParsedQuery, document: ToolDocument) -> Sequence[Match]:

@@ -47,7 +47,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not host.wants_plugin("models", is_needed=is_configured):
         yield ()
         return
-    from toolpost.parts import Api, Background, Gauges, ProviderFilter, SamplingModel, Service
+    from toolpost.parts import Api, Background, Gauges, SamplingModel, Service
     from toolpost.parts.models.agents import AgentPool
     from toolpost.parts.models.api import routes_of
     from toolpost.parts.models.groups import Groups, check_names
@@ -60,11 +60,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
     pool = AgentPool(host.principal_of)
     settings = ROUTER.of(config)
     check_names(GROUPS.of(config), config.servers)
-    groups = Groups(
-        settings=GROUPS.of(config),
-        stats=stats,
-        find_gateway=lambda: host.gateway,
-    )
+    groups = Groups(settings=GROUPS.of(config), stats=stats)
     async with AsyncExitStack() as stack:
         router = _make_router(config, stats, pool, stack)
         router.breakers.update(groups.breakers)
@@ -81,9 +77,8 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
             Api(lambda http: routes_of(http, router)),
             Gauges(read_gauges),
             Background(stats.open_writing),
+            *groups.make(),
         ]
-        if GROUPS.of(config):
-            contributions.append(ProviderFilter(groups.derive))
         if settings.sampling:
             names = {name: model.model or name for name, model in enabled_models(config).items()}
             # Not agents: they act, and a server asks for a text alone.
@@ -99,8 +94,7 @@ async def open_models(host: "Host") -> AsyncIterator[Sequence[object]]:
 
 
 def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel":
-    from toolpost import Caller, CallerId, ToolpostError
-    from toolpost.discovery.reranker import UselessAnswer
+    from toolpost import Caller, CallerId
     from toolpost.parts import RerankingModel
     from toolpost.parts.models.endpoint import ModelPrompt
     from toolpost.parts.models.score import ScoreRequest
@@ -115,17 +109,14 @@ def _make_reranking_model(config: "Config", router: "Router") -> "RerankingModel
     caller = Caller(id=CallerId("search"), transport="memory")
 
     async def complete(system: str, prompt: str) -> str:
-        try:
-            routed = await router.call(
-                ModelPrompt.of_text(prompt, system=system, temperature=0),
-                # Scored by what a search needs, not by what it is about.
-                ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=CALL_TIMEOUT_S),
-                caller=caller,
-                timeout_s=CALL_TIMEOUT_S,
-                only=settings.models,
-            )
-        except ToolpostError as error:
-            raise UselessAnswer(error.message) from error
+        routed = await router.call(
+            ModelPrompt.of_text(prompt, system=system, temperature=0),
+            # Scored by what a search needs, not by what it is about.
+            ScoreRequest(prompt="", tokens=len(prompt) // 4, deadline_s=CALL_TIMEOUT_S),
+            caller=caller,
+            timeout_s=CALL_TIMEOUT_S,
+            only=settings.models,
+        )
         return routed.completion.text
 
     return RerankingModel(complete)

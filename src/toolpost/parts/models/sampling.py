@@ -11,13 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from toolpost import Caller, ToolpostError
+from toolpost import Caller, UpstreamUnavailable
 from toolpost.base import JsonObject
+from toolpost.contracts import InvalidRequest
 from toolpost.parts.models.endpoint import ModelImage, ModelPrompt, PromptMessage
 from toolpost.parts.models.router import Router
 from toolpost.parts.models.score import ScoreRequest, ScoreWeights
-from toolpost.upstreams import ServerRefused, encode
-from toolpost.upstreams.server_requests import INTERNAL_ERROR, INVALID_PARAMS
+from toolpost.protocol import encode
 
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 
@@ -67,32 +67,27 @@ class RouterSampler:
     """Those that may answer, with the endpoints' own names for them: servers give hints by these."""
 
     async def __call__(self, params: bytes, caller: Caller) -> bytes:
-        """Return the result of a `sampling/createMessage`, or raise `ServerRefused`."""
+        """Return the result of a `sampling/createMessage`, or raise a `ToolpostError`."""
         try:
             request = _decode(params)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ServerRefused(INVALID_PARAMS, f"This is no sampling request: {error}") from error
+            raise InvalidRequest(
+                f"This is no sampling request: {error}", hint="see `sampling/createMessage`"
+            ) from error
         if not self.models:
-            raise ServerRefused(INTERNAL_ERROR, "No model is configured that could answer")
+            raise UpstreamUnavailable("No model is configured that could answer", hint="add [models.NAME] with a `url`")
         prompt = _read_prompt(request)
         stated = request.modelPreferences or _Preferences()
         hinted = self._read_hints(stated)
         text = "\n".join(part for message in prompt.messages for part in message.content if isinstance(part, str))
-        try:
-            routed = await self.router.call(
-                prompt,
-                ScoreRequest(
-                    prompt=text,
-                    output_tokens=prompt.max_tokens,
-                    preferences=hinted,
-                ),
-                caller=caller,
-                timeout_s=self.timeout_s,
-                only=list(self.models),
-                rules=self._weigh(stated, has_hint=bool(hinted)),
-            )
-        except ToolpostError as error:
-            raise ServerRefused(INTERNAL_ERROR, error.message) from error
+        routed = await self.router.call(
+            prompt,
+            ScoreRequest(prompt=text, output_tokens=prompt.max_tokens, preferences=hinted),
+            caller=caller,
+            timeout_s=self.timeout_s,
+            only=list(self.models),
+            rules=self._weigh(stated, has_hint=bool(hinted)),
+        )
         result: JsonObject = {
             "role": "assistant",
             "content": {"type": "text", "text": routed.completion.text},
@@ -138,10 +133,12 @@ def _read_prompt(request: _SamplingRequest) -> ModelPrompt:
             elif block.type == "image":
                 content.append(ModelImage(data=block.data, mime_type=block.mimeType))
             else:
-                raise ServerRefused(INVALID_PARAMS, f"Sampling takes text and images here, not {block.type[:40]!r}")
+                raise InvalidRequest(
+                    f"Sampling takes text and images here, not {block.type[:40]!r}", hint="send it as text"
+                )
         messages.append(PromptMessage(role=message.role, content=content))
     if request.maxTokens < 1:
-        raise ServerRefused(INVALID_PARAMS, "maxTokens is a number from 1")
+        raise InvalidRequest("maxTokens is a number from 1", hint="leave room for an answer")
     return ModelPrompt(
         messages=messages,
         system=request.systemPrompt,

@@ -24,8 +24,7 @@ from typing import Final
 
 import rfc8785
 
-from toolpost.discovery import estimate_tokens
-from toolpost.discovery.search import SearchIndex, ToolDocument
+from toolpost.discovery import estimate_tokens, index_texts
 
 UNKNOWN: Final = 0.5
 USUAL_PRICE: Final = 1.0
@@ -120,18 +119,7 @@ class Scorer:
     def __init__(self, candidates: Sequence[Candidate], rules: ScoreWeights) -> None:
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.rules = rules
-        self._index = SearchIndex.prepare(
-            ToolDocument(
-                name=candidate.name,
-                title=" ".join((*candidate.domains, *candidate.skills)),
-                description=". ".join(
-                    text
-                    for text in (candidate.description, ", ".join(candidate.domains), ", ".join(candidate.skills))
-                    if text
-                ),
-            )
-            for candidate in candidates
-        )
+        self._rank_texts = index_texts({candidate.name: _describe(candidate) for candidate in candidates})
         self._has_words = any(one.domains or one.skills or one.description for one in candidates)
         # Calls often repeat their domain and skills; a prompt is scored once more when it is called.
         self._compare = lru_cache(maxsize=512)(self._rank)
@@ -176,12 +164,15 @@ class Scorer:
             return 1.0
         return INEXACT * self._compare(wanted[:TEXT_LIMIT]).get(candidate.name, 0.0) if stated else UNKNOWN
 
-    def _rank(self, text: str) -> dict[str, float]:
-        """Return how well each candidate is found by a text; scores of a ranking are relative, its confidence is not."""
-        if not self._has_words:
-            return {}
-        ranking = self._index.rank(text, limit=len(self.candidates))
-        return {hit.name: min(1.0, hit.score) * ranking.confidence for hit in ranking.hits}
+    def _rank(self, text: str) -> Mapping[str, float]:
+        """Return how well each candidate is found by a text."""
+        return self._rank_texts(text) if self._has_words else {}
+
+
+def _describe(candidate: Candidate) -> tuple[str, str]:
+    """Return the title and the text by which a candidate is found."""
+    texts = (candidate.description, ", ".join(candidate.domains), ", ".join(candidate.skills))
+    return " ".join((*candidate.domains, *candidate.skills)), ". ".join(text for text in texts if text)
 
 
 def estimate_cost(candidate: Candidate, input_tokens: float, output_tokens: float) -> float:
