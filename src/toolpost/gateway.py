@@ -14,6 +14,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
+from toolpost.base.trace_context import TraceContext, read_trace_context
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
 from toolpost.contracts.errors import (
     CallerError,
@@ -320,14 +321,19 @@ class Gateway:
 
 
 class CallObserver(Protocol):
-    """Is told of every call: when it begins, and how it ends."""
+    """Called for every call: when it begins, and when it ends. What it knows of a call it keeps in `call.observed`."""
 
-    def begin(self, call: Call, /) -> None:
-        """Note a call that is about to run, unless it is known. May replace `call.context.meta`, which tools and servers see."""
+    def begin(self, call: Call, parent: TraceContext | None, /) -> str:
+        """Note a call that is about to run; return its `traceparent`, which its tool and the server behind it see."""
         ...
 
-    def end(self, call: Call, error: ToolpostError | None, payload: bytes, /, *, is_error: bool) -> None:
-        """Note the answer of a call, as JSON; a result may say `isError` itself, without an error of ours."""
+    def end(
+        self, call: Call, error: ToolpostError | None, payload: bytes, /, *, is_error: bool, rpc_code: int | None
+    ) -> None:
+        """Note the answer of a call, as JSON.
+
+        A result may say `isError` itself, without an error of ours. `rpc_code` is that of a server's protocol error.
+        """
         ...
 
     def abandon(self, call: Call, /) -> None:
@@ -344,7 +350,8 @@ class ObservedGateway(Gateway):
 
     async def call(self, call: Call) -> Answer:
         # Those of endpoints have begun: `ObservedCallHandler` does it, which knows their requests.
-        self.observer.begin(call)
+        if call.observed is None:
+            begin_observed(self.observer, call)
         try:
             return await super().call(call)
         except BaseException:
@@ -353,12 +360,25 @@ class ObservedGateway(Gateway):
 
     def _on_fast_result(self, call: Call, result: CheckedResult) -> None:
         super()._on_fast_result(call, result)
-        self.observer.end(call, None, result.encoded, is_error=result.is_error)
+        self.observer.end(call, None, result.encoded, is_error=result.is_error, rpc_code=None)
 
     def _finish(self, call: Call, answer: Answer) -> Answer:
         super()._finish(call, answer)
-        self.observer.end(call, answer.error, answer.payload, is_error=answer.is_error)
+        rpc_code = answer.upstream_error.rpc_code if answer.upstream_error is not None else None
+        self.observer.end(call, answer.error, answer.payload, is_error=answer.is_error, rpc_code=rpc_code)
         return answer
+
+
+def begin_observed(observer: CallObserver, call: Call) -> None:
+    """Notify an observer of a call, and have its tool see the call's span as parent."""
+    context = call.context
+    meta = context.meta
+    parent = read_trace_context(meta)
+    if parent is not None and parent.trace_id != context.trace_id:
+        parent = None  # of another trace than the one that the call was admitted with
+    if "tracestate" in meta and (parent is None or parent.state is None):
+        meta = {key: value for key, value in meta.items() if key != "tracestate"}
+    context.meta = {**meta, "traceparent": observer.begin(call, parent)}
 
 
 def success_answer(call: Call, result: CheckedResult) -> Answer:

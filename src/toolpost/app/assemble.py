@@ -22,6 +22,7 @@ from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_cal
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk
+from toolpost.endpoints.sdk.observed import ObservedRequests
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.runner import TaskRunner
@@ -104,7 +105,7 @@ def make_servers(
             callers=host.callers,
             instances=limits.instances,
             waiting=limits.waiting,
-            observe=None if observer is None else observer.observe_transport,
+            observe=None if observer is None else observer.observe_server,
         ),
         default_timeout_s=limits.timeout_s,
         store=host.store,
@@ -223,7 +224,7 @@ def make_app(
             shares,
             tasks,
             instructions,
-            middleware=() if observer is None else [observer.observe_sdk],
+            middleware=() if observer is None else [ObservedRequests(observer)],
             mode=mode_scope(config, config.modes.mode),
             instructions_limit=config.limits.instructions,
             steps=ExtensionSteps(middleware, guards),

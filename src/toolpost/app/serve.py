@@ -161,7 +161,7 @@ def _make_endpoint(
         shares=app.shares,
         preload_sdk=preload_sdk,
         continues_traces=observer is not None,
-        on_session_end=observer.end_session if observer is not None else None,
+        on_session_end=app.call_handler.end_session if observer is not None else None,
     )
 
 

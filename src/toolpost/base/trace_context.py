@@ -18,22 +18,24 @@ _TRACESTATE_LIMIT: Final = 512
 _match = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:\Z|-)").match
 
 
-class TraceParent(NamedTuple):
-    """A valid `traceparent`."""
+class TraceContext(NamedTuple):
+    """The span of a client that a request belongs to, and the client's own notes on its trace."""
 
     trace_id: TraceId
     span_id: str
     is_sampled: bool
+    state: str | None = None
+    """The `tracestate`."""
 
 
-def parse_traceparent(value: object) -> TraceParent | None:
-    """Parse a `traceparent`; None for anything that is not a valid one."""
+def parse_traceparent(value: object) -> TraceContext | None:
+    """Parse a `traceparent`, without a state; None for anything that is not a valid one."""
     if not isinstance(value, str) or (found := _match(value)) is None:
         return None
     if len(value) > _LENGTH and value.startswith("00"):
         return None
     trace_id, span_id, flags = found.groups()
-    return TraceParent(TraceId(trace_id), span_id, bool(int(flags, 16) & 1))
+    return TraceContext(TraceId(trace_id), span_id, bool(int(flags, 16) & 1))
 
 
 def continue_from_headers(meta: JsonObject, headers: Mapping[bytes, bytes]) -> JsonObject:
@@ -50,7 +52,11 @@ def continue_from_headers(meta: JsonObject, headers: Mapping[bytes, bytes]) -> J
     return carried
 
 
-def read_tracestate(meta: JsonObject) -> str | None:
-    """Return the `tracestate` of a request; None without one, and for one that is too long or no text."""
+def read_trace_context(meta: JsonObject) -> TraceContext | None:
+    """Return the trace context of a request; None without a valid one. A state that is too long or no text is left out."""
+    if "traceparent" not in meta or (context := parse_traceparent(meta["traceparent"])) is None:
+        return None
     state = meta.get("tracestate")
-    return state if isinstance(state, str) and state and len(state) <= _TRACESTATE_LIMIT else None
+    if not isinstance(state, str) or not state or len(state) > _TRACESTATE_LIMIT:
+        return context
+    return context._replace(state=state)

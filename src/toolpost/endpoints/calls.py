@@ -3,8 +3,8 @@
 Everything else goes through the official SDK (`sdk/`), which stays the authority on the protocol.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final, Protocol
 
 import anyio
@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
-from toolpost.base.trace_context import parse_traceparent
+from toolpost.base.trace_context import TraceContext, parse_traceparent, read_trace_context
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery import AUTOMATIC_NAMES, EVERYTHING, View
@@ -22,7 +22,7 @@ from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequest
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import declares_tasks
-from toolpost.gateway import Answer, Gateway
+from toolpost.gateway import Answer, CallObserver, Gateway, begin_observed
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
@@ -242,24 +242,47 @@ class CallHandler:
         return msgspec.structs.replace(answer, upstream_fields=sealed, payload=encode(sealed))
 
 
-class RequestObserver(Protocol):
-    """Is told of requests as they came: what a call in the gateway does not know of its request."""
+class ClientRequest(msgspec.Struct, kw_only=True):
+    """A request of a client that is no call: of another method, or refused before it became a call."""
 
-    def describe(self, call: Call, request_id: bytes, revision: Revision, /) -> None:
-        """Note a call that is about to run, and its request; again, if the fast path has left it to a task."""
+    method: str
+    target: str | None = None
+    """The name of a prompt, or the URI of a resource."""
+    id: bytes
+    """As JSON."""
+    caller: Caller
+    version: str | None = None
+    """Of MCP."""
+    parent: TraceContext | None
+    began_ns: int = msgspec.field(default_factory=time.monotonic_ns)
+    traceparent: str = ""
+    """Of the request's own span, which servers see; made by `begin_request`."""
+
+
+class RequestObserver(CallObserver, Protocol):
+    """Called for requests as they came: also for what a call in the gateway does not know of its request."""
+
+    def describe(self, call: Call, request_id: bytes, version: str, /) -> None:
+        """Note the request of a call, and its revision of MCP; once more if the fast path has left the call to a task."""
         ...
 
-    def refuse(self, request_id: bytes, meta: JsonObject, caller: Caller, error: ProtocolError, /) -> None:
-        """Note a `tools/call` that was refused before it became a call."""
+    def begin_request(self, request: ClientRequest, /) -> str:
+        """Note a request that is no call; return its `traceparent`."""
         ...
 
-    def list_tools(
-        self, request_id: bytes, meta: JsonObject, caller: Caller, revision: Revision, page: Callable[[], bytes], /
-    ) -> bytes:
-        """Return the page of a `tools/list`."""
+    def end_request(
+        self,
+        request: ClientRequest,
+        /,
+        *,
+        status: int | None = None,
+        message: str | None = None,
+        exception: str | None = None,
+    ) -> None:
+        """Note the end of a request: the code and the message of a JSON-RPC error, or the class of another exception."""
         ...
 
-    def end_session(self, transport: str, revision: Revision, seconds: float, /) -> None:
+    def end_session(self, transport: str, version: str, seconds: float, /) -> None:
         """Note the end of a client's session, which began with a handshake."""
         ...
 
@@ -281,8 +304,21 @@ class ObservedCallHandler(CallHandler):
         meta: JsonObject,
         view: View = EVERYTHING,
     ) -> bytes:
-        page = partial(super().list_tools, request_id, cursor, revision, caller=caller, meta=meta, view=view)
-        return self.observer.list_tools(request_id, meta, caller, revision, page)
+        request = ClientRequest(
+            method="tools/list",
+            id=request_id,
+            caller=caller,
+            version=revision.version,
+            parent=read_trace_context(meta),
+        )
+        request.traceparent = self.observer.begin_request(request)
+        try:
+            page = super().list_tools(request_id, cursor, revision, caller=caller, meta=meta, view=view)
+        except ProtocolError as error:
+            self.observer.end_request(request, status=error.code, message=error.message)
+            raise
+        self.observer.end_request(request)
+        return page
 
     def try_fast_path(
         self,
@@ -293,20 +329,27 @@ class ObservedCallHandler(CallHandler):
         start_task: Callable[[], None],
         send: Callable[[bytes], None],
     ) -> bool:
-        self.observer.describe(call, request_id, revision)
+        self._begin(call, request_id, revision)
         return super().try_fast_path(request_id, call, revision, start_task=start_task, send=send)
 
     async def answer(self, request_id: bytes, call: Call, revision: Revision) -> bytes:
-        self.observer.describe(call, request_id, revision)
+        self._begin(call, request_id, revision)
         return await super().answer(request_id, call, revision)
+
+    def _begin(self, call: Call, request_id: bytes, revision: Revision) -> None:
+        if call.observed is None:
+            begin_observed(self.observer, call)
+        self.observer.describe(call, request_id, revision.version)
 
     def _refuse(self, error: UnknownTool, request_id: bytes, meta: JsonObject, caller: Caller) -> ProtocolError:
         refusal = super()._refuse(error, request_id, meta, caller)
-        self.observer.refuse(request_id, meta, caller, refusal)
+        request = ClientRequest(method="tools/call", id=request_id, caller=caller, parent=read_trace_context(meta))
+        request.traceparent = self.observer.begin_request(request)
+        self.observer.end_request(request, status=refusal.code, message=refusal.message)
         return refusal
 
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
-        self.observer.end_session(transport, revision, seconds)
+        self.observer.end_session(transport, revision.version, seconds)
 
 
 def _length(value: Json) -> int:

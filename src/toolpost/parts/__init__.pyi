@@ -7,6 +7,7 @@ from toolpost.discovery.reranker import RerankingModel as RerankingModel
 from toolpost.discovery.tool_groups import JoinedTool as JoinedTool
 from toolpost.discovery.tool_groups import ToolGroup as ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer as TokenIssuer
+from toolpost.endpoints.calls import ClientRequest as ClientRequest
 from toolpost.endpoints.http.routes import Api as Api
 from toolpost.endpoints.http.routes import Page as Page
 from toolpost.endpoints.http.routes import StartupLine as StartupLine
@@ -30,4 +31,5 @@ from toolpost.providers.plugin_hooks import HookSpecs as HookSpecs
 from toolpost.providers.plugins import HookImplementation as HookImplementation
 from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.section import Section as Section
+from toolpost.upstreams.observed import ServerRequest as ServerRequest
 from toolpost.upstreams.server_requests import SamplingModel as SamplingModel

@@ -3,6 +3,7 @@
 spec, report              a server as configured, its state, and its own description
 transport                 the interface for requests to one server, in either era
 stdio, http/, sse         the transports to other processes; `peer` and `outbox` carry JSON-RPC over a two-way channel
+observed                  a transport that tells telemetry of its requests
 in_process                servers that are objects of this process (FastMCP, the SDK)
 message                   incoming messages parsed, outgoing requests written
 server_requests           requests of a server to the client of a call: elicitation, sampling, roots, those of extensions

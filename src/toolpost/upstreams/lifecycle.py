@@ -24,6 +24,7 @@ from toolpost.upstreams.http.transport import open_http_server
 from toolpost.upstreams.in_process import open_in_process_server
 from toolpost.upstreams.instance import Instance
 from toolpost.upstreams.notifications import ClientIds
+from toolpost.upstreams.observed import ObservedTransport
 from toolpost.upstreams.report import ServerProfile
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.sse import open_sse_server
@@ -118,7 +119,9 @@ async def _run_once(
     try:
         async with _open_transport(spec, instance, mode, owner) as opened, AsyncExitStack() as stack:
             observe = owner.limits.observe
-            transport = opened if observe is None else stack.enter_context(observe(opened, spec))
+            transport = opened
+            if observe is not None:
+                transport = stack.enter_context(ObservedTransport(opened, observe(spec)))
             try:
                 await _set_up(instance, transport, mode, owner, spec.name)
             except BaseException as error:

@@ -78,10 +78,10 @@ class PendingMessage:
         "client_channel",
         "method",
         "number",
+        "observed",
         "on_answer",
         "on_progress",
         "raw",
-        "traceparent",
     )
 
     def __init__(
@@ -104,7 +104,7 @@ class PendingMessage:
         self.client_channel = client_channel
         self.on_answer: Callable[[bytes], bool] | None = None
         """See `PendingRequest`."""
-        self.traceparent: str | None
+        self.observed: Any
 
     @property
     def is_call(self) -> bool:

@@ -12,7 +12,7 @@ from toolpost.net.network import DIRECT, Network
 from toolpost.upstreams.in_process import InProcessServer
 
 if TYPE_CHECKING:
-    from toolpost.upstreams.transport import ObserveTransport
+    from toolpost.upstreams.observed import ServerObserver
 
 TransportKind = Literal["stdio", "http", "sse"]
 Strategy = Literal["shared", "per_session", "singleton"]
@@ -109,7 +109,7 @@ class ServerLimits:
     """How many sessions may have an instance of their own at the same time."""
     waiting: int = 64
     """How many calls may wait for a server that takes one at a time."""
-    observe: "ObserveTransport | None" = None
+    observe: "Callable[[ServerSpec], ServerObserver] | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -14,7 +13,6 @@ from toolpost.protocol.mirrored import Headers
 if TYPE_CHECKING:
     from toolpost.upstreams.instance import Instance
     from toolpost.upstreams.server_requests import ClientChannel
-    from toolpost.upstreams.spec import ServerSpec
 
 encode = msgspec.json.Encoder().encode
 
@@ -51,8 +49,8 @@ class PendingRequest(Protocol):
     on_answer: Callable[[bytes], bool] | None
     """Called with the JSON of a result as soon as it arrives; True accepts it, and ends the request. Must not raise."""
 
-    traceparent: str | None
-    """Of the call that it is sent for; set by an observer alone."""
+    observed: Any
+    """What an observer is told of it; set by `ObservedTransport` alone."""
 
 
 class Transport(Protocol):
@@ -104,10 +102,6 @@ class Transport(Protocol):
     async def notify_roots_changed(self, client_channel: "ClientChannel") -> None:
         """Announce that the roots of a client changed, if the server has asked for them before."""
         ...
-
-
-ObserveTransport = Callable[[Transport, "ServerSpec"], AbstractContextManager[Transport]]
-"""Wraps the transport of an instance, for as long as it is open."""
 
 
 def write_params(fields: bytes, meta: JsonObject) -> bytes:

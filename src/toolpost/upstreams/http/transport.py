@@ -110,8 +110,8 @@ class _PostedRequest:
     """A request that `try_send` sent."""
 
     __slots__ = (
-        *("again", "answer", "caller", "client_channel", "exchange", "method", "on_answer", "started"),
-        *("traceparent", "used"),
+        *("again", "answer", "caller", "client_channel", "exchange", "method", "observed"),
+        *("on_answer", "started", "used"),
     )
 
     def __init__(
@@ -134,7 +134,7 @@ class _PostedRequest:
         self.client_channel = client_channel
         self.caller = caller
         self.on_answer: Callable[[bytes], bool] | None = None
-        self.traceparent: str | None
+        self.observed: Any
 
 
 class HttpTransport:

@@ -1,0 +1,33 @@
+"""What spans of one kind have in common: nearly all of each span, so it is made once."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from toolpost.parts.telemetry.histograms import Series
+
+K = TypeVar("K")
+
+
+class Template(NamedTuple):
+    """What all spans of a kind have in common, and where their durations are counted."""
+
+    constant: bytes
+    series: Series
+
+
+class Templates(dict[K, Template]):
+    """Templates by kind, each made when it is first needed.
+
+    At the limit all of them are forgotten: servers may rename their tools again and again.
+    """
+
+    def __init__(self, make: Callable[[K], Template], *, limit: int) -> None:
+        super().__init__()
+        self._make = make
+        self._limit = limit
+
+    def __missing__(self, kind: K) -> Template:
+        if len(self) >= self._limit:
+            self.clear()
+        template = self[kind] = self._make(kind)
+        return template
