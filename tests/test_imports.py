@@ -27,7 +27,7 @@ def test_an_import_loads_neither_servers_nor_logins(package: str) -> None:
     assert loaded == []
 
 
-@pytest.mark.parametrize(("package", "limit"), [("authoring", 60), ("gateway", 130)])
+@pytest.mark.parametrize(("package", "limit"), [("authoring", 60), ("gateway", 132)])
 def test_an_import_is_small(package: str, limit: int) -> None:
     script = f"import sys, toolpost.{package}; print(*(name for name in sys.modules if name.startswith('toolpost.')))"
     command = [sys.executable, "-c", script]
