@@ -71,20 +71,19 @@ def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monke
 
 
 @pytest.mark.wire
-def test_schedules_are_not_listed_without_their_extra(
+def test_agents_have_all_their_tools_without_the_extra(
     invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, *args = acp_agent_command()
     agent = f"[agents.script]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
     (tmp_path / "toolpost.toml").write_text(agent)
     with_all = plugins_in(invoke)
-    monkeypatch.setitem(sys.modules, "cronsim", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "acp", None)  # as if it were not installed
     without = invoke("tools", "--json")
     doctor = invoke("doctor", "--json")
 
     assert with_all == {"delegate", "history", "logs", "schedule", "tasks"}
-    assert {tool["name"].partition("__")[0] for tool in without.json} == with_all - {"schedule"}
-    assert "`schedule` needs cronsim, which is not installed: pip install 'toolpost[agents]'" in without.err
+    assert {tool["name"].partition("__")[0] for tool in without.json} == with_all
     assert "pip install 'toolpost[agents]' brings it" in json.dumps(doctor.json["groups"][0])
 
 

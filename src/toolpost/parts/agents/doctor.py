@@ -32,9 +32,10 @@ class AgentsDoctor(PartDoctor):
     async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Check that the optional packages are installed and that the default agent exists."""
         findings = []
-        if not all(map(is_installed, ("acp", "cronsim"))):
-            what = "conversations with agents, and prompts on a schedule"
-            findings.append(note("extras", f"not installed: {what}; pip install 'toolpost[agents]' brings it"))
+        if not is_installed("acp"):
+            findings.append(
+                note("extras", "not installed: conversations with agents; pip install 'toolpost[agents]' brings it")
+            )
         agents, default = AGENTS.of(config), ALL_AGENTS.of(config).default
         if default is not None and default not in agents:
             near = nearest_name(default, sorted(agents))

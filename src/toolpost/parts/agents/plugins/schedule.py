@@ -6,7 +6,6 @@ while no server ran is run once. `list_items` and `remove_item` are also for `to
 """
 
 import asyncio
-import importlib.util
 import logging
 import secrets
 import time
@@ -20,7 +19,6 @@ from pydantic.dataclasses import dataclass
 from toolpost import (
     Caller,
     CallerId,
-    CapabilityMissing,
     Context,
     ErrorCode,
     Item,
@@ -68,9 +66,6 @@ class Schedule:
 
 
 def make() -> Plugin:
-    """Raise `CapabilityMissing` without cronsim, since tools that cannot run are not listed."""
-    if importlib.util.find_spec("cronsim") is None:
-        raise CapabilityMissing("`schedule` needs cronsim, which is not installed: pip install 'toolpost[agents]'")
     plugin = Plugin(NAME, version=__version__)
     scheduler = _Scheduler(ConversationsHandle(plugin))
     plugin.on_start(scheduler.start)
@@ -224,7 +219,7 @@ def _find_first(cron: str | None, at: str | None, timezone: str) -> float:
 def _find_next(cron: str, timezone: str) -> float:
     if len(cron.split()) != 5:
         raise InvalidRequest("A cron expression has five fields.", hint="every day at nine: `0 9 * * *`")
-    from cronsim import CronSim, CronSimError  # optional; `make` has checked that it is installed
+    from cronsim import CronSim, CronSimError  # at the first schedule: few gateways have one
 
     try:
         return float(next(CronSim(cron, datetime.fromtimestamp(time.time(), _zone(timezone)))).timestamp())
