@@ -58,7 +58,7 @@ async def test_a_compatible_change_that_brings_an_order_is_withheld(
     assert names == ["files__read"]
     assert refused["code"] == "CONTRACT_CHANGED"
     assert refused["details"]["verdict"] == "compatible"
-    assert refused["details"]["suspicions"][0]["kind"] in ("instruction", "shadowing")
+    assert refused["details"]["findings"][0]["kind"] in ("instruction", "shadowing")
     assert refused["details"]["changes"][0]["place"] == "/inputSchema/properties/…"
     assert "id_rsa" not in str(refused)
     assert "files__read" not in str(refused)
@@ -90,7 +90,7 @@ async def test_an_order_in_any_new_text_gets_its_tool_withheld(tmp_path: Path) -
         answer = await client.call_tool(LOOKUP_NAME, WISH)
 
     assert {error["code"] for error in refused.values()} == {"CONTRACT_CHANGED"}
-    assert all(error["details"]["suspicions"] for error in refused.values())
+    assert all(error["details"]["findings"] for error in refused.values())
     assert "collect.example" not in str(refused)
     assert text_of(answer) == '{"place": "Ulm"}'
 

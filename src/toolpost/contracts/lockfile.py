@@ -300,7 +300,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
         return self.old.schema_version if self.failure is CheckFailure.NO_CAUSE and self.old is not None else None
 
     def to_json(self) -> JsonObject:
-        # `fault` and `suspicions` are the public keys of these fields.
+        # `fault` is the public key of this failure.
         return {
             "name": self.name,
             "kind": self.kind,
@@ -314,7 +314,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
             "fault": self.failure.value if self.failure is not None else None,
             **self.judgement.to_json(),
             "verdict": self.verdict.value,
-            "suspicions": [finding.to_json() for finding in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
 

@@ -426,7 +426,7 @@ class ContractWatch:
                 tool=name,
                 verdict=judgement.verdict.value,
                 rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
-                suspicions=[finding.summary for finding in findings],
+                findings=[finding.summary for finding in findings],
             )
         return servers
 

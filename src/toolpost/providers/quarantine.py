@@ -199,7 +199,7 @@ def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
             {"rule": change.rule, "verdict": change.verdict.value, "place": _mask_place(change.place, status)}
             for change in judgement.changes[:SHOWN_RULES]
         ],
-        suspicions=[
+        findings=[
             {"kind": found.kind.value, "place": _mask_place(found.place, status)}
             for found in status.findings[:SHOWN_RULES]
         ],
