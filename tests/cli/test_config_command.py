@@ -43,7 +43,7 @@ def test_callers_are_shown_without_their_tokens(invoke: Run, tmp_path: Path) -> 
     (tmp_path / "toolpost.toml").write_text(
         '[callers.ada]\ntoken = "${file:ada}"\ntags = ["a"]\n[callers."bob@x.org"]\ntoken = "${BOB}"\ntools = []\n'
         '[callers.reader]\nscopes = ["tools:read"]\n'
-        '[http.oauth]\nissuer = "https://login.example"\nresource = "https://tools.example/mcp"\n'
+        '[http]\npublic_url = "https://tools.example"\n[http.oauth.issuers.a]\nissuer = "https://login.example"\n'
     )
     ended = invoke("config", "show", BOB="other-secret")
     machine = invoke("config", "show", "--json", BOB="other-secret").json
@@ -55,7 +55,7 @@ def test_callers_are_shown_without_their_tokens(invoke: Run, tmp_path: Path) -> 
         "bob@x.org": {"token": "${BOB}", "tools": []},
         "reader": {"scopes": ["tools:read"]},
     }
-    assert shown["http"]["oauth"] == {"issuer": "https://login.example", "resource": "https://tools.example/mcp"}
+    assert shown["http"]["oauth"] == {"issuers": {"a": {"issuer": "https://login.example"}}}
     assert machine["settings"]["callers"]["ada"]["token"] == "${file:ada}"
 
 
@@ -108,16 +108,16 @@ def test_broken_clients_file_is_named_with_its_line(run: Run, tmp_path: Path) ->
     assert "hunter2" not in ended.err
 
 
-def test_a_reranker_is_shown_with_the_name_of_its_key(invoke: Run, tmp_path: Path) -> None:
+def test_a_reranker_is_shown(invoke: Run, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text(
-        '[discovery]\nmode = "both"\n[discovery.reranker]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\nkey = "${MY_KEY}"\n'
+        '[discovery]\nmode = "both"\n[discovery.reranker]\nmodels = ["m"]\n'
+        '[models.m]\nurl = "http://127.0.0.1:1/v1"\nkey = "${MY_KEY}"\n'
     )
     ended = invoke("config", "show", MY_KEY="very-secret")
+    shown = tomllib.loads(ended.out)
 
-    assert tomllib.loads(ended.out)["discovery"] == {
-        "mode": "both",
-        "reranker": {"url": "http://127.0.0.1:1/v1", "model": "m", "key": "${MY_KEY}"},
-    }
+    assert shown["discovery"] == {"mode": "both", "reranker": {"models": ["m"]}}
+    assert shown["models"]["m"]["key"] == "${MY_KEY}"
     assert "very-secret" not in ended.out
 
 

@@ -201,7 +201,7 @@ def test_refusal_tells_no_secrets_that_were_to_be_kept(imported: Import, tmp_pat
 
 @pytest.mark.parametrize("before", ["# x", "# x\n\n\n", "a = 1\r\n"])
 def test_end_of_the_file_is_kept_too(before: str, imported: Import, tmp_path: Path) -> None:
-    before = before.replace("a = 1", "project = '.'")
+    before = before.replace("a = 1", "lock = 'l'")
     (tmp_path / "toolpost.toml").write_bytes(before.encode())
     write(tmp_path / ".mcp.json", {"mcpServers": {"b": {"command": "b"}}})
     imported()

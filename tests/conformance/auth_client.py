@@ -121,8 +121,7 @@ async def run(url: str, scenario: str, context: dict[str, Any], folder: Path) ->
     lines = [f"{key} = {json.dumps(value)}" for key, value in auth.items()]
     table = "\n".join(["[servers.server.auth]", *lines]) if lines else ""
     (folder / "toolpost.toml").write_text(
-        f'project = {json.dumps(str(folder))}\nplugins.bundled = []\nhttp.listen = "127.0.0.1:0"\n'
-        f"[servers.server]\nurl = {json.dumps(url)}\n{table}\n"
+        f'plugins.bundled = []\nhttp.listen = "127.0.0.1:0"\n[servers.server]\nurl = {json.dumps(url)}\n{table}\n'
     )
     async with (
         open_app(load_config(folder / "toolpost.toml"), options=OpenOptions(learn_limit_s=5)) as app,

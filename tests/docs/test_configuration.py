@@ -19,7 +19,6 @@ PAGE = ROOT / "docs/reference/configuration.md"
 SCHEMA = json.loads((ROOT / "schemas/toolpost.schema.json").read_text())
 
 EVERYTHING = """
-project = "."
 
 [http]
 public_url = "https://tools.example.com"
@@ -28,8 +27,6 @@ token = "${file:token}"
 allowed_hosts = ["tools.example.com"]
 allowed_origins = ["https://console.example.com"]
 body_limit_bytes = 65536
-connections = 500
-connections_per_address = 50
 trusted_proxies = ["10.0.0.0/8", "192.0.2.7"]
 head_timeout_s = 5
 body_timeout_s = 20
@@ -37,10 +34,11 @@ tags = ["team"]
 tools = ["github__*", "!github__delete_*"]
 
 [http.oauth]
-issuer = "https://login.example.com"
-resource = "https://tools.example.com/mcp"
-scopes = ["tools"]
 others = "allow"
+
+[http.oauth.issuers.example]
+issuer = "https://login.example.com"
+scopes = ["tools"]
 
 [stdio]
 tags = ["team"]
@@ -51,7 +49,6 @@ tools = ["*"]
 [store]
 url = "sqlite:.toolpost/toolpost.db"
 pool = 4
-journal_read_only = false
 
 [network]
 ca_file = "corp.pem"
@@ -71,9 +68,6 @@ calls = 10
 waiting = 2
 threads = 4
 instances = 5
-sessions = 100
-streams = 20
-tasks = 30
 grace_s = 1
 instructions = 100
 
@@ -81,7 +75,6 @@ instructions = 100
 roots = [".", "../library"]
 index_dir = ".toolpost/workspace"
 file_limit_bytes = 1000000
-files = 1000
 allow_secret_files = ["certs/*.pem"]
 watch = true
 settle_s = 0.5
@@ -101,21 +94,14 @@ load = ["policy:no_passwords"]
 mode = "automatic"
 
 [discovery.reranker]
-url = "http://127.0.0.1:11434/v1"
-model = "small"
-key = "${MY_KEY}"
+models = ["small"]
 timeout_s = 1
-candidates = 20
 
 [bus]
-offer_s = 10
 lease_s = 60
-stuck_s = 600
+lease_without_renewal_s = 600
 attempts = 5
-retry_s = 1
-retry_limit_s = 60
 capacity = 100
-idle_s = 60
 beads = "off"
 
 [tasks]
@@ -124,11 +110,9 @@ after_s = 0.5
 
 [login]
 enabled = true
-url = "https://tools.example.com"
 registration = false
 client_documents = false
 access_s = 600
-refresh_s = 86400
 login_s = 43200
 provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_secret = "${SECRET}", scopes = ["openid"]}
 
@@ -137,7 +121,6 @@ enabled = false
 
 [results]
 limit_tokens = 5000
-limit_bytes = 20000
 blob_bytes = 1000000
 keep_s = 600
 keep_mb = 100
@@ -145,11 +128,9 @@ keep_mb = 100
 tools = ["logs__*", "!logs__small"]
 callers = ["ada"]
 limit_tokens = 1000
-limit_bytes = 4000
-blob_bytes = 2000
 [results.rules.scripts]
 callers = ["ci"]
-whole = true
+limit_tokens = 0
 [trail]
 sessions = "all"
 decisions = { bus__worker_done = "bead_id" }
@@ -170,7 +151,6 @@ mb = 500
 archive = "audit-archive"
 sample = 0.05
 keep_days = 30
-keep = 10000
 
 [approvals]
 roles = {accounting = ["ann", "ben"]}

@@ -95,9 +95,10 @@ async def call(app: App, name: str, arguments: Any = ()) -> Any:
     "they are passed on as text: the loop is held for less than 50 ms, and no objects are made of them",
 )
 @pytest.mark.parametrize("name", BODIES)
-async def test_large_answers_of_an_api(name: str, tmp_path: Path) -> None:
+async def test_large_answers_of_an_api(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolpost.parts.openapi.api.RESPONSE_LIMIT_BYTES", 9 * MEBIBYTE)
     with answering({"/free": lambda: BODIES[name]}) as url:
-        async with open_gateway(API, url, tmp_path, response_limit_bytes=9 * MEBIBYTE) as app:
+        async with open_gateway(API, url, tmp_path) as app:
             assert b'"result"' in await call(app, "pets__free")
             forget_peak()
             before = resident("VmRSS")

@@ -25,6 +25,8 @@ from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.endpoints.http import sessions
+from toolpost.endpoints.tasks import runner
+from toolpost.settings.model import LimitSettings
 from toolpost.testing import ScriptedAgent, error_of, parts_with
 from toolpost.upstreams.http import transport as http_transport
 from toolpost.upstreams.spec import ServerSpec
@@ -294,10 +296,11 @@ async def test_servers_of_one_s_own(tmp_path: Path) -> None:
 @attack(
     "caller",
     "opens sessions without end",
-    "half of `limits.sessions` are theirs, then it is HTTP 429 with `Retry-After`; when all are taken, 503; no other one's ends",
+    "half of all sessions are theirs, then it is HTTP 429 with `Retry-After`; when all are taken, 503; no other one's ends",
 )
 async def test_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shared(tmp_path, "sessions = 4", callers=("ada", "bob", "eve")) as gateway:
+    monkeypatch.setattr(LimitSettings, "sessions", 4)
+    async with shared(tmp_path, callers=("ada", "bob", "eve")) as gateway:
         ada, bob, eve = [await gateway.raw(f"{name}-token") for name in ("ada", "bob", "eve")]
         flood = [await gateway.opened(ada) for _ in range(4)]
         others = [await gateway.opened(bob), await gateway.opened(bob)]
@@ -328,10 +331,11 @@ async def test_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @attack(
     "caller",
     "opens event streams without end, with GET or `subscriptions/listen`",
-    "half of `limits.streams` are theirs, then it is HTTP 429 with `Retry-After`; another caller's stream is opened",
+    "half of all streams are theirs, then it is HTTP 429 with `Retry-After`; another caller's stream is opened",
 )
-async def test_streams(tmp_path: Path, mode: str) -> None:
-    async with shared(tmp_path, "streams = 4") as gateway, AsyncExitStack() as open_streams:
+async def test_streams(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LimitSettings, "streams", 4)
+    async with shared(tmp_path) as gateway, AsyncExitStack() as open_streams:
 
         async def stream(http: httpx2.AsyncClient) -> int:
             if mode == STATELESS:
@@ -362,10 +366,11 @@ async def test_streams(tmp_path: Path, mode: str) -> None:
 @attack(
     "caller",
     "has the gateway keep MCP tasks without end",
-    "half of `limits.tasks` are theirs; another caller's task is kept",
+    "half of all tasks are theirs; another caller's task is kept",
 )
-async def test_mcp_tasks(tmp_path: Path) -> None:
-    async with shared(tmp_path, "tasks = 4") as gateway:
+async def test_mcp_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TASKS_LIMIT", 4)
+    async with shared(tmp_path) as gateway:
         ada, bob = await gateway.raw("ada-token"), await gateway.raw("bob-token")
 
         async def task(http: httpx2.AsyncClient) -> Any:
@@ -383,12 +388,13 @@ async def test_mcp_tasks(tmp_path: Path) -> None:
 @attack(
     "caller",
     "begins conversations with agents without end, and follows them",
-    "half of the conversations and of `limits.streams` are theirs, then it is HTTP 429 with `Retry-After`",
+    "half of the conversations and of all streams are theirs, then it is HTTP 429 with `Retry-After`",
 )
 async def test_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, threads=4)
     agents = {"agent": ScriptedAgent()}
-    async with shared(tmp_path, "streams = 2", parts=parts_with(agents)) as gateway:
+    monkeypatch.setattr(LimitSettings, "streams", 2)
+    async with shared(tmp_path, parts=parts_with(agents)) as gateway:
         ada, bob = await gateway.raw("ada-token"), await gateway.raw("bob-token")
         api = gateway.url.replace("/mcp", "/api/threads")
         flood = [await ada.post(api, json={}) for _ in range(3)]

@@ -25,15 +25,8 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    ("journals_read_only", "expected"),
-    [
-        (True, ["shop__look", "shop__buy", "shop__steal", "good__look", "other__look"]),
-        (False, ["shop__buy", "shop__steal", "other__look"]),
-    ],
-)
-async def test_tools_that_are_known_to_be_read_only_can_be_left_out(
-    journals_read_only: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_every_call_is_journaled_also_of_tools_that_are_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered: list[str] = []
     enter = CallJournal.enter
@@ -44,7 +37,7 @@ async def test_tools_that_are_known_to_be_read_only_can_be_left_out(
 
     monkeypatch.setattr(CallJournal, "enter", note)
     config = with_servers(tmp_path, config_of(confirmed=["good"]), good=[], other=[])
-    store = StoreSettings(url=f"sqlite:{tmp_path}/t.db", journal_read_only=journals_read_only)
+    store = StoreSettings(url=f"sqlite:{tmp_path}/t.db")
     async with (
         open_app(msgspec.structs.replace(config, store=store), plugins=[shop]) as app,
         QUICK_WAYS[0].client_of(app) as client,
@@ -54,6 +47,6 @@ async def test_tools_that_are_known_to_be_read_only_can_be_left_out(
         found = await app.store.audit.entries(AuditFilter(), limit=10)
 
     # A server that is slow gets a task after all, which enters the call again.
-    assert list(dict.fromkeys(entered)) == expected
+    assert list(dict.fromkeys(entered)) == [name for name, _ in CALLS]
     assert {record.entry.tool for record in found} == {name for name, _ in CALLS}
     assert not list(tmp_path.glob("**/*calls-*"))

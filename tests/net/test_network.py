@@ -35,7 +35,7 @@ from toolpost.net.client import FailureKind, HttpClient, HttpFailed
 from toolpost.net.network import Network, matches_any
 from toolpost.parts.models.endpoint import Endpoint, ModelPrompt, PromptMessage
 from toolpost.settings import PluginSettings, ServerSettings, load_config
-from toolpost.settings.callers import OAuthSettings
+from toolpost.settings.callers import IssuerSettings, OAuthSettings
 from toolpost.settings.model import HttpSettings
 from toolpost.settings.network import NetworkSettings
 from toolpost.terminal.running_gateway import NoGateway, RunningGateway
@@ -269,7 +269,8 @@ async def test_models_and_signing_keys_are_reached_through_the_proxy() -> None:
             IN_MEMORY,
             network=NetworkSettings(proxy=f"http://127.0.0.1:{port}", no_proxy=[]),
             http=HttpSettings(
-                oauth=OAuthSettings(issuer="https://a.example", resource="https://b.example", others="allow")
+                public_url="https://b.example",
+                oauth=OAuthSettings(issuers={"a": IssuerSettings(issuer="https://a.example")}, others="allow"),
             ),
         )
         verifier = read_callers(config).verifier

@@ -53,7 +53,7 @@ def test_a_section_whose_plugin_is_disabled(name: str) -> None:
     "text",
     [
         '[trail]\ndeciding_agents = ["a"]\n[agents.a]\ncommand = "a"\n',
-        "[results]\nlimit_bytes = 100_000\n",
+        "[results]\nlimit_tokens = 25_000\n",
         '[models.small]\nurl = "http://127.0.0.1:1/v1"\n',
         '[approvals.rules.pay]\ntools = ["*"]\nvoters = ["ann"]\n',
         '[agents]\nsessions = 2\n[agents.a]\nkind = "acp"\ncommand = "a"\n',
@@ -66,16 +66,15 @@ def test_a_section_that_works_by_itself(text: str, tmp_path: Path) -> None:
 
 
 HASH = "scrypt:15:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-OAUTH = '[http.oauth]\nissuer = "https://a.example"\nresource = "https://b.example/mcp"\n'
+OAUTH = '[http]\npublic_url = "https://b.example"\n[http.oauth.issuers.a]\nissuer = "https://a.example"\n'
 INTROSPECTION = 'introspection_url = "https://a.example/i"\nintrospection_client = "c"\nintrospection_secret = "${S}"\n'
 IDLE = {
     "audit.keep_days": ("[audit]\nkeep_days = 3\n", "[audit]\nsample = 0.1\nkeep_days = 3\n"),
-    "audit.keep": ("[audit]\nkeep = 3\n", "[audit]\nsample = 0.1\nkeep = 3\n"),
     "store.pool": ("[store]\npool = 3\n", '[store]\nurl = "postgresql://a/b"\npool = 3\n'),
     "network.client_key": ('[network]\nclient_key = "k"\n', '[network]\nclient_cert = "c"\nclient_key = "k"\n'),
     "discovery.reranker.timeout_s": (
         "[discovery.reranker]\ntimeout_s = 5\n",
-        '[discovery.reranker]\ntimeout_s = 5\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\n',
+        '[discovery.reranker]\ntimeout_s = 5\nmodels = ["m"]\n[models.m]\nurl = "http://127.0.0.1:1/v1"\n',
     ),
     "modes.minimal": ('[modes]\nminimal = ["a__*"]\n', '[modes]\nminimal = ["a__*"]\nmode = "minimal"\n'),
     "callers.a.issuer": (
@@ -83,8 +82,8 @@ IDLE = {
         f'{OAUTH}[callers.a]\nsubjects = ["x"]\nissuer = "https://a.example"\n',
     ),
     "callers.b.issuer": (
-        f'{OAUTH}others = "allow"\n[callers.b]\ntoken = "${{file:t}}"\nissuer = "https://a.example"\n',
-        f'{OAUTH}others = "allow"\n[callers.b]\ntoken = "${{file:t}}"\n',
+        f'{OAUTH}[http.oauth]\nothers = "allow"\n[callers.b]\ntoken = "${{file:t}}"\nissuer = "https://a.example"\n',
+        f'{OAUTH}[http.oauth]\nothers = "allow"\n[callers.b]\ntoken = "${{file:t}}"\n',
     ),
     "callers.c.passphrase_hash": (
         f'[callers.c]\npassphrase_hash = "{HASH}"\n',
@@ -147,7 +146,7 @@ def test_a_mode_that_would_serve_nothing(tmp_path: Path) -> None:
 REFUSED = {
     "for requests": '[export.a]\npath = "a"\nsecret = "${S}"\n',
     "of a webhook alone": '[export.a]\nkind = "otlp"\nurl = "http://127.0.0.1:1"\nsecret = "${S}"\n',
-    "would not be introspected": f'{OAUTH}introspection_client = "c"\nothers = "allow"\n',
+    "would not be introspected": f'{OAUTH}introspection_client = "c"\n[http.oauth]\nothers = "allow"\n',
 }
 
 

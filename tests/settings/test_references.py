@@ -45,9 +45,8 @@ def test_any_text_may_refer_to_variables_and_files(tmp_path: Path, monkeypatch: 
             [servers.a]
             command = "${NOT_SET_ANYWHERE}"
             tags = ["${TEAM}"]
-            [http.oauth]
+            [http.oauth.issuers.a]
             issuer = "https://a.example"
-            resource = "https://tools.example/mcp"
             """,
         )
     )

@@ -637,6 +637,9 @@ async def test_a_callers_share_is_prepared_once_however_many_there_are(project: 
 # What is wrong with a configuration
 
 
+PUBLIC = '[http]\npublic_url = "https://b"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -648,11 +651,16 @@ async def test_a_callers_share_is_prepared_once_however_many_there_are(project: 
         ('[callers.bob]\ntoken = "${A}"\ntools = ["!"]\n', "callers.bob.tools: a pattern is empty"),
         ('[http]\ntags = [""]\n', "http.tags: a tag is empty"),
         ('[callers.bob]\nsubjects = ["A"]\n', "callers.bob is identified by OAuth claims"),
-        ('[http.oauth]\nisuer = "x"\n', "did you mean `http.oauth.issuer`"),
-        ('[http.oauth]\nissuer = "https://a"\n', "http.oauth.resource is not set"),
-        ('[http.oauth]\nissuer = "http://a.example"\nresource = "https://b/mcp"\n', "issuer must be an https URL"),
-        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b/mcp"\n', "not mapped to any caller"),
-        ('[http.oauth]\nissuer = "https://a"\nresource = "https://b"\nalgorithms = ["none"]\n', "Invalid enum value"),
+        ('[http.oauth.issuers.a]\nisuer = "x"\n', "did you mean `http.oauth.issuers.a.issuer`"),
+        ('[http.oauth]\nothers = "allow"\n', "http.oauth has no issuer"),
+        ('[http.oauth.issuers.a]\nissuer = "https://a"\n', "http.public_url is not set"),
+        (f'{PUBLIC}[http.oauth.issuers.a]\nissuer = "http://a.example"\n', "issuer must be an https URL"),
+        (f'{PUBLIC}[http.oauth.issuers.a]\nissuer = "https://a"\n', "not mapped to any caller"),
+        (
+            '[http]\npublic_url = "http://b"\n[http.oauth.issuers.a]\nissuer = "https://a"\n',
+            "public_url must be an https",
+        ),
+        ('[http]\npublic_url = "https://b/mcp"\n[http.oauth.issuers.a]\nissuer = "https://a"\n', "leave `/mcp` out"),
         ("callers = 3\n", "callers must be a table"),
     ],
 )

@@ -100,7 +100,7 @@ async def test_unmapped_tokens_are_accepted_of_the_main_issuer_only(
     project: Project, other: AuthorizationServer
 ) -> None:
     text = f'[http.oauth.issuers.other]\nissuer = "{other.issuer}"\n'
-    async with served(project.load(text, more='others = "allow"')) as (_, url):
+    async with served(project.load(text, common='others = "allow"')) as (_, url):
         main, _, _ = await ask(url, project.issuer.token(RESOURCE, sub="x"))
         second, _, _ = await ask(url, other.token(RESOURCE, sub="x"))
 
@@ -119,7 +119,7 @@ async def test_unmapped_tokens_are_accepted_of_the_main_issuer_only(
 )
 def test_issuers_that_cannot_be_told_apart_are_refused(text: str, message: str, project: Project) -> None:
     with pytest.raises(BadConfiguration, match=message):
-        project.load(text, more='others = "allow"')
+        project.load(text, common='others = "allow"')
 
 
 # Claims
@@ -283,7 +283,7 @@ async def test_a_server_that_cannot_be_asked_is_not_the_callers_fault(opaque: Op
 
 @attack("caller", "shows a token for one endpoint at another one", "401, with the metadata of the right one")
 async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project) -> None:
-    config = project.load('[callers.ada]\nsubjects = ["ada"]\n', more='audience_of = "endpoint"')
+    config = project.load('[callers.ada]\nsubjects = ["ada"]\n', common='audience_of = "endpoint"')
     paths = ["/mcp", "/mcp/server/one", "/mcp/server/two"]
     audiences = [RESOURCE, f"{RESOURCE}/server/one", f"{RESOURCE}/server/one/", "https://tools.example.com/mcpx"]
     got: list[list[int]] = []
@@ -308,7 +308,7 @@ async def test_a_token_for_one_endpoint_is_accepted_there_alone(project: Project
 
 @attack("agent", "votes at the command line with a token for one endpoint", "only tokens for the gateway prove a voter")
 async def test_a_token_for_one_endpoint_does_not_vote(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = project.load('[callers.ada]\nsubjects = ["ada"]\n', more='audience_of = "endpoint"')
+    config = project.load('[callers.ada]\nsubjects = ["ada"]\n', common='audience_of = "endpoint"')
 
     async def identify(audience: str) -> str:
         monkeypatch.setattr("sys.stdin", io.StringIO(project.issuer.token(audience)))

@@ -28,10 +28,8 @@ from tests.wire.test_callers import LISTING, OPENING
 from tests.wire.test_callers import ask as send
 from tests.wire.test_visibility import small
 from toolpost.app import App, open_app, open_http
-from toolpost.app.callers import read_callers
 from toolpost.app.reload import apply_config
 from toolpost.audit import AuditFilter
-from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.auth import oauth_keys, roster
 from toolpost.settings import Config, load_config
 from toolpost.testing import data_of
@@ -56,8 +54,12 @@ class Project:
         self.folder = folder
         self.issuer = issuer
 
-    def load(self, text: str, *, resource: str = RESOURCE, more: str = "") -> Config:
-        oauth = f'[http.oauth]\nissuer = "{self.issuer.issuer}"\nresource = "{resource}"\n{more}\n'
+    def load(self, text: str, *, resource: str = RESOURCE, more: str = "", common: str = "") -> Config:
+        """Write and load a configuration with `more` of the issuer, and what is `common` to all issuers."""
+        oauth = (
+            f'[http]\npublic_url = "{resource.removesuffix("/mcp")}"\n[http.oauth]\n{common}\n'
+            f'[http.oauth.issuers.main]\nissuer = "{self.issuer.issuer}"\n{more}\n'
+        )
         (self.folder / "toolpost.toml").write_text(oauth + text)
         config = load_config(self.folder / "toolpost.toml")
         return msgspec.structs.replace(
@@ -258,7 +260,7 @@ async def test_missing_scope_and_unknown_person_are_forbidden(project: Project) 
 
 
 async def test_others_are_let_in_where_that_is_said(project: Project) -> None:
-    config = project.load("", more='others = "allow"')
+    config = project.load("", common='others = "allow"')
     async with served(config) as (app, url):
         async with client_of(url, project.issuer.token(RESOURCE, sub="stranger"), STATELESS) as client:
             answer = await client.call_tool("does__echo", {"text": "x"})
@@ -379,25 +381,6 @@ async def test_known_keys_go_on_while_the_server_is_down(tmp_path: Path, monkeyp
 
 async def _refused(_fetcher: Any, _url: str) -> Any:
     raise ValueError("it is down")
-
-
-async def test_keys_can_come_from_a_file(project: Project) -> None:
-    (project.folder / "keys.json").write_text(json.dumps(project.issuer.ask("/jwks")))
-    before = project.issuer.ask("/counts").get("/jwks", 0)
-    async with served(project.load(ROLES, more='jwks_file = "keys.json"')) as (_, url):
-        known = (await ask(url, project.issuer.token(RESOURCE)))[0]
-        unknown = (await ask(url, project.issuer.token(RESOURCE, header={"kid": "x"})))[0]
-
-    assert (known, unknown) == (400, 401)
-    assert project.issuer.ask("/counts").get("/jwks", 0) == before
-
-
-@pytest.mark.parametrize("text", ["{}", "nonsense", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "eA"}]}', None])
-def test_a_file_without_keys_is_refused_at_the_start(text: str | None, project: Project) -> None:
-    if text is not None:
-        (project.folder / "keys.json").write_text(text)
-    with pytest.raises(BadConfiguration, match=r"http\.oauth\.jwks_file"):
-        read_callers(project.load(ROLES, more='jwks_file = "keys.json"'))
 
 
 async def test_a_token_that_expires_is_refused_on_an_open_connection(

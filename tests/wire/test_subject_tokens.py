@@ -173,7 +173,7 @@ def test_settings_that_contradict_are_refused(line: str, message: str, project: 
     known = "".join(f"auth.{name} = {value}\n" for name, value in auth.items() if f"auth.{name} " not in line)
     with pytest.raises(BadConfiguration, match=message):
         project.load(
-            f'[servers.up]\nurl = "https://up.example/mcp"\n{known}{line}', more='others = "allow"'
+            f'[servers.up]\nurl = "https://up.example/mcp"\n{known}{line}', common='others = "allow"'
         ).resolve_server("up")
 
 

@@ -15,7 +15,7 @@ from toolpost.contracts.lockfile import LockedTools
 from toolpost.discovery.automatic import INSTRUCTIONS, AutomaticMcp
 from toolpost.discovery.finder import Finder
 from toolpost.discovery.preparation import Preparation
-from toolpost.discovery.reranker import Reranker
+from toolpost.discovery.reranker import Reranker, RerankingModel
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
@@ -144,7 +144,6 @@ def make_app(
     roster: Roster,
     tokens: DelegatedTokens,
     changes: CatalogRefresher,
-    reranker: Reranker | None,
     rounds: MultiRoundRequests,
     validators: Validators,
     upkeep: "AuditUpkeep | None",
@@ -168,12 +167,17 @@ def make_app(
         validators=validators,
         middleware=middleware,
         guards=guards,
-        unjournaled=None if config.store.journal_read_only else mode_scope(config, "readonly"),
         on_recorded=[each.function for each in contributions.all(RecordListener)],
         small_bytes=sys.maxsize if limiter is None else limiter.small_bytes,
     )
     catalog = catalog_of(host, servers, contributions)
     uses: Counter[str] = Counter()
+    model, reranking = contributions.first(RerankingModel), config.discovery.reranker
+    reranker = (
+        Reranker(model.complete, metrics, timeout_s=reranking.timeout_s)
+        if model is not None and reranking.models
+        else None
+    )
     finder = Finder(Preparation(catalog, metrics), uses=uses, reranker=reranker)
     automatic_mcp = AutomaticMcp(finder, store.seen, metrics)
     gateway_type = Gateway if observer is None else partial(ObservedGateway, observer=observer)
@@ -192,7 +196,6 @@ def make_app(
             partial(write_call_result, revision=STATELESS),
             ttl_s=config.tasks.ttl_s,
             after_s=config.tasks.after_s,
-            limit=config.limits.tasks,
             callers=host.callers,
         )
     )

@@ -93,7 +93,9 @@ def read_callers(config: Config, before: CallerTable | None = None, login: Token
         endpoint=scope_of(config.http),
         read_only=mode_scope(config, "readonly"),
         verifier=_make_verifier(config, login, before) if oauth or login else None,
-        others=replace(UNMAPPED_CALLER, issuer=oauth.issuer) if oauth is not None and oauth.others == "allow" else None,
+        others=replace(UNMAPPED_CALLER, issuer=oauth.main_issuer.issuer)
+        if oauth is not None and oauth.others == "allow"
+        else None,
     )
 
 
@@ -127,8 +129,8 @@ def _make_known_caller(
 ) -> KnownCaller:
     oauth = config.http.oauth
     passphrase = PassphraseSetting(caller.passphrase_hash, f"callers.{name}.passphrase_hash").read(Path(config.project))
-    issuer = caller.issuer or (oauth.issuer if oauth is not None else None)
-    issuers = oauth.all_issuers.values() if oauth is not None else ()
+    issuer = caller.issuer or (oauth.main_issuer.issuer if oauth is not None else None)
+    issuers = oauth.issuers.values() if oauth is not None else ()
     # The issuer of a caller may also be one that a part brings, which has the usual names of claims.
     names = next((each for each in issuers if each.issuer == issuer), IssuerSettings())
     claims = [(names.groups_claim, caller.groups), (names.roles_claim, caller.roles), *caller.claims.items()]
@@ -154,23 +156,22 @@ def _hash_secrets(login: TokenIssuer | None, passphrase: str | None, token: str 
 
 def _make_verifier(config: Config, login: TokenIssuer | None, before: CallerTable | None) -> TokenVerifier:
     oauth = config.http.oauth
-    if oauth is not None and login is not None and oauth.resource != login.resource:
+    if oauth is not None and login is not None and config.http.resource != login.resource:
         raise BadConfiguration(
-            f"http.oauth.resource is `{oauth.resource}`, and by login.url this server is at `{login.resource}`.",
+            f"By http.public_url this server is at `{config.http.resource}`, and `{login.issuer}` issues tokens for"
+            f" `{login.resource}`.",
             hint="let both name the same server",
         )
-    issuers = oauth.all_issuers if oauth is not None else {}
+    issuers = oauth.places if oauth is not None else {}
     rules = OAuthRules(
-        resource=oauth.resource if oauth is not None else login.resource if login is not None else "",
+        resource=(config.http.resource if login is None else login.resource) or "",
         issuers=tuple(_make_rules(config, place, each, oauth) for place, each in issuers.items() if oauth is not None),
         is_per_endpoint=oauth is not None and oauth.audience_of == "endpoint",
         login=login.issuer if login is not None else None,
         login_scopes=login.scopes if login is not None else (),
     )
     known = before.verifier if before is not None else None
-    # A key file may have changed; fetched keys are refreshed by the verifier.
-    is_current = known is not None and known.rules == rules and not any(each.jwks_file for each in rules.issuers)
-    return known if known is not None and is_current else resource_server(rules, login)
+    return known if known is not None and known.rules == rules else resource_server(rules, login)
 
 
 def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuthSettings) -> IssuerRules:
@@ -186,11 +187,9 @@ def _make_rules(config: Config, place: str, issuer: IssuerSettings, oauth: OAuth
     is_per_endpoint = oauth.audience_of == "endpoint"
     return IssuerRules(
         issuer=issuer.issuer,
-        audiences=tuple(issuer.audiences) or (() if is_per_endpoint else (oauth.resource,)),
+        audiences=tuple(issuer.audiences) or (() if is_per_endpoint else (config.http.resource or "",)),
         scopes=tuple(issuer.scopes),
         jwks_url=issuer.jwks_url,
-        jwks_file=project / issuer.jwks_file if issuer.jwks_file is not None else None,
-        algorithms=tuple(issuer.algorithms),
         introspection=introspection,
         network=config.resolve_network(),
     )

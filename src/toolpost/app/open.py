@@ -21,7 +21,6 @@ from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.subjects import SubjectTokens
 from toolpost.credentials.vault import Vault
-from toolpost.discovery.reranker import Reranker, RerankerSpec, RerankingModel
 from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
@@ -37,7 +36,7 @@ from toolpost.providers.configured_middleware import name_middleware
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugins import Plugins
 from toolpost.providers.server_context import ServerAccess
-from toolpost.settings import Config, read_secret
+from toolpost.settings import Config
 from toolpost.settings.credentials import key_place_of
 from toolpost.settings.lock import read_lock
 from toolpost.settings.model import check_bundled
@@ -122,7 +121,6 @@ async def open_app(
             for_one_command=options.for_one_command,
         )
         await open_parts([*parts, *options.more_parts], host, contributions, stack)
-        reranker = await stack.enter_async_context(_open_reranker(host, contributions.first(RerankingModel)))
         load_plugins(host, plugins, contributions)
         specs = specs_of(config, loaded) if servers is None else servers
         specs = specs if options.tool is None else _select_servers(options.tool, specs, loaded, contributions)
@@ -148,7 +146,6 @@ async def open_app(
             roster=roster,
             tokens=tokens,
             changes=changes,
-            reranker=reranker,
             rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),
             validators=validators,
             upkeep=(upkeep := _make_upkeep(host)),
@@ -244,27 +241,3 @@ async def _open_access(
 
 def _keep_token(subjects: SubjectTokens, caller: Caller, token: bytes, claims: Claims) -> None:
     subjects.keep(owner_of(caller), token, issuer=claims.issuer, expires_at=claims.expires_at)
-
-
-@asynccontextmanager
-async def _open_reranker(host: Host, model: RerankingModel | None) -> AsyncIterator[Reranker | None]:
-    """Open the reranker, if one is configured; leaving closes its connections."""
-    config, settings = host.config, host.config.discovery.reranker
-    if settings.url is None and (not settings.models or model is None):
-        yield None
-        return
-    spec = RerankerSpec(
-        url=settings.url or "",
-        model=settings.model,
-        key=read_secret(settings.key, project=Path(config.project), place="discovery.reranker.key")
-        if settings.key is not None
-        else None,
-        timeout_s=settings.timeout_s,
-        candidates=settings.candidates,
-        network=config.resolve_network(),
-    )
-    reranker = Reranker(spec, host.metrics, None if model is None or settings.url is not None else model.complete)
-    try:
-        yield reranker
-    finally:
-        await reranker.aclose()

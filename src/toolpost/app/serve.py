@@ -41,15 +41,11 @@ _ANSWER_S: Final = 6.0
 
 
 def limits_of(config: Config) -> ConnectionLimits:
-    """Read the limits on connections; what is not set follows from the limit on descriptors, which is raised first."""
-    settings, descriptors = config.http, raise_descriptor_limit()
-    total = settings.connections or default_total(descriptors)
-    if total > default_total(descriptors):
-        hint = "raise the limit (ulimit -n), or lower http.connections"
-        event(_log, logging.WARNING, "few descriptors", connections=total, descriptors=descriptors, hint=hint)
+    """Make the limits on connections; their number follows from the limit on descriptors, which is raised first."""
+    settings, total = config.http, default_total(raise_descriptor_limit())
     return ConnectionLimits(
         total=total,
-        per_address=settings.connections_per_address or max(1, total // 4),
+        per_address=max(1, total // 4),
         trusted=settings.trusted_networks,
         head_timeout_s=settings.head_timeout_s,
         body_timeout_s=settings.body_timeout_s,

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+
+BATCH: Final = 500
 
 ExportKind = Literal["file", "webhook", "otlp"]
 
@@ -22,7 +24,7 @@ class ExportSpec:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     begin: Literal["first", "now"] = "first"
     """With which entry a new destination begins: the first, or the next."""
-    batch: int = 500
+    batch: int = BATCH
     """How many records are delivered at once, at most."""
 
 

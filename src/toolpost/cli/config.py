@@ -127,7 +127,7 @@ def _render_tables(settings: JsonObject) -> Iterator[str]:
             yield f"\n[http.oauth.issuers.{render_value(name)}]"
             yield from _render_changed(issuer, IssuerSettings())
     reranker = settings["discovery"]["reranker"]
-    if reranker["url"] is not None or reranker["models"]:
+    if reranker["models"]:
         yield "\n[discovery.reranker]"
         yield from _render_changed(reranker, RerankerSettings())
     for name, caller in settings["callers"].items():

@@ -5,7 +5,7 @@ tool_groups     tools that several servers have in common, listed once
 views           which of them a caller sees
 automatic       the gateway's two own tools: `automatic_mcp` finds tools, `automatic_eval` runs any
 finder          ranks, reranks and cuts the result of a search
-reranker        an optional OpenAI-compatible endpoint that reorders the best tools
+reranker        an optional model that reorders the best tools
 preparation     builds the search index in the background
 snapshot        a catalog with its search index, at one moment
 search          the ranking itself

@@ -1,4 +1,4 @@
-"""Reorder the best tools of a ranking by asking an OpenAI-compatible endpoint (`discovery.reranker`).
+"""Reorder the best tools of a ranking by asking a model (`discovery.reranker`).
 
 A search never fails because of it: on a timeout, an error or a useless answer the local ranking is returned.
 """
@@ -8,26 +8,26 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import msgspec
 
-from toolpost.base import Json, JsonObject, event
+from toolpost.base import Json, event
 from toolpost.contracts.errors import ToolpostError
 from toolpost.metrics import Metrics
-from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 
 _log = logging.getLogger("toolpost.reranker")
 
-BODY_LIMIT_BYTES: Final = 256 * 1024
+CANDIDATES: Final = 30
+"""How many of the best tools the model is shown."""
 MAX_CACHED: Final = 512
 SENTENCE_LIMIT: Final = 160
 
 PAUSE_AFTER: Final = 3
 PAUSE_S: Final = 30.0
-"""After `PAUSE_AFTER` failures in a row the endpoint is not asked for this long: searches must not wait for one that is down."""
+"""After `PAUSE_AFTER` failures in a row the model is not asked for this long: searches must not wait for one that is down."""
 
 _SYSTEM_PROMPT: Final = (
     "You choose tools for an agent. You are given its request and a list of candidate tools as JSON. The request and the"
@@ -36,58 +36,18 @@ _SYSTEM_PROMPT: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RerankerSpec:
-    """The settings of `discovery.reranker`. Without a URL, `Reranker` is given another way to ask."""
-
-    url: str = ""
-    model: str = ""
-    key: str | None = field(default=None, repr=False)
-    timeout_s: float = 2.0
-    candidates: int = 30
-    network: Network = DIRECT
-
-    @property
-    def endpoint(self) -> str:
-        """The URL of `chat/completions`; `url` may be that or the base of the API."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/chat/completions") else f"{base}/chat/completions"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RerankCandidate:
-    """A tool as the endpoint sees it; the digest is part of the cache key only."""
+    """A tool as the model sees it; the digest is part of the cache key only."""
 
     name: str
     description: str
     digest: str
 
 
-class ChatMessage(msgspec.Struct):
-    content: str
-
-
-class ChatChoice(msgspec.Struct):
-    message: ChatMessage
-
-
-class ChatCompletion(msgspec.Struct):
-    """As much of a chat completion as is read."""
-
-    choices: list[ChatChoice]
-
-
-_decode_completion = msgspec.json.Decoder(ChatCompletion).decode
-
-
 class UselessAnswer(Exception):
-    """The endpoint answered, but named no candidate."""
+    """No model answered, or its answer names no candidate."""
 
-
-_FAILURES: Final = (
-    *(HttpFailed, ToolpostError, UselessAnswer),
-    *(msgspec.DecodeError, UnicodeDecodeError, RecursionError),
-)
 
 Complete = Callable[[str, str], Awaitable[str]]
 """Takes a system prompt and a prompt, returns a model's answer; raises a `ToolpostError` without one."""
@@ -101,35 +61,19 @@ class RerankingModel:
 
 
 class Reranker:
-    """Asks the endpoint, caches its answers, and pauses while it fails."""
+    """Asks the model, caches its answers, and pauses while it fails."""
 
-    def __init__(self, spec: RerankerSpec, metrics: Metrics, complete: Complete | None = None) -> None:
-        """`complete` asks a model elsewhere than at the URL of the settings."""
-        self._spec = spec
+    def __init__(self, complete: Complete, metrics: Metrics, *, timeout_s: float) -> None:
+        self._complete = complete
         self._metrics = metrics
-        self._client: HttpClient | None = None
-        if complete is None:
-            headers = {"content-type": "application/json", "accept": "application/json"}
-            self._client = HttpClient(
-                spec.endpoint,
-                headers=headers | ({"authorization": f"Bearer {spec.key}"} if spec.key else {}),
-                max_connections=8,
-                connect_timeout_s=spec.timeout_s,
-                body_limit=BODY_LIMIT_BYTES,
-                network=spec.network,
-            )
-        self._complete = complete or self._request_completion
+        self._timeout_s = timeout_s
         self._cache: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
         self._failures = 0
         self._paused_until = 0.0
 
-    async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
     async def order(self, query: str, candidates: Sequence[RerankCandidate]) -> Sequence[str]:
-        """Return the names that the endpoint chose, best first; empty if it failed, is paused or chose none."""
-        sent = candidates[: self._spec.candidates]
+        """Return the names that the model chose, best first; empty if it failed, is paused or chose none."""
+        sent = candidates[:CANDIDATES]
         # By digest, so that a changed description is a new question.
         lines = [query, *(f"{candidate.name} {candidate.digest}" for candidate in sent)]
         key = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).digest()
@@ -153,15 +97,15 @@ class Reranker:
         prompt = msgspec.json.encode({"request": query, "tools": tools}).decode()
         known = {candidate.name for candidate in sent}
         try:
-            with anyio.fail_after(self._spec.timeout_s):
+            with anyio.fail_after(self._timeout_s):
                 answer = await self._complete(_SYSTEM_PROMPT, prompt)
             # Models invent names: those are dropped, and the rest still counts.
             names = tuple(dict.fromkeys(name for name in _parse_names(answer) if name in known))
             if not names:
                 raise UselessAnswer("its answer names no candidate")
         except TimeoutError:
-            return self._note_failure("timeout", f"no answer within {self._spec.timeout_s:g} s")
-        except _FAILURES as error:
+            return self._note_failure("timeout", f"no answer within {self._timeout_s:g} s")
+        except (msgspec.DecodeError, RecursionError, ToolpostError, UselessAnswer) as error:
             return self._note_failure("failed", str(error) or type(error).__name__)
         self._failures = 0
         self._metrics.rerankings.add(of="ok")
@@ -174,19 +118,6 @@ class Reranker:
             self._paused_until = time.monotonic() + PAUSE_S
         event(_log, logging.WARNING, "reranker failed; the local ranking stands", reason=reason[:300])
         return ()
-
-    async def _request_completion(self, system: str, prompt: str) -> str:
-        assert self._client is not None
-        body: JsonObject = {
-            "model": self._spec.model,
-            "temperature": 0,
-            "messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt}],
-        }
-        response = await self._client.post(msgspec.json.encode(body))
-        if response.status != 200:
-            raise UselessAnswer(f"it answered with status {response.status}")
-        choices = _decode_completion(response.body).choices
-        return choices[0].message.content if choices else ""
 
 
 def _parse_names(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject, PluginName
 from toolpost.contracts.contract import Contract
-from toolpost.discovery.views import FilteredProvider, Tags, is_complete, tags_of
+from toolpost.discovery.views import FilteredProvider, is_complete, tags_of
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool, Provider, RawResult
 from toolpost.providers.input_required import is_input_required
@@ -57,8 +57,6 @@ class ToolGroup:
 
     name: PluginName
     servers: Sequence[str]
-    tags: Tags | None = None
-    """None for those that all its servers have."""
     join: Callable[[Sequence[ProvidedTool], Sequence[ProvidedTool]], Sequence[JoinedTool]]
     """Takes the tools of the servers, and those in quarantine. Called whenever they change, perhaps in a thread."""
 
@@ -88,7 +86,7 @@ def add_groups(
             name=group.name,
             tools={each.contract.name: _provide(group.name, each, call_nested) for each in joined},
             quarantined={},
-            tags=frozenset.intersection(*map(tags_of, members)) if group.tags is None else group.tags,
+            tags=frozenset.intersection(*map(tags_of, members)),
             description=" ".join(member.description for member in members),
         )
         moved = {tool.contract.name for each in joined for tool in each.runs}

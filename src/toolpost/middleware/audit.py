@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from toolpost.audit import AuditEntry, Outcome
-from toolpost.base import Scope, redact
+from toolpost.base import redact
 from toolpost.base.ids import CallerId, Digest
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import (
@@ -32,10 +32,8 @@ LARGE_BYTES: Final = 1 << 20
 class AuditEnter:
     """Journals each call before it is dispatched, so that it is known of even if the gateway is killed while the tool runs."""
 
-    def __init__(self, log: AuditLog, unjournaled: Scope | None = None) -> None:
-        """Tools that `unjournaled` allows have no effect, and are left out of the journal."""
+    def __init__(self, log: AuditLog) -> None:
         self._call_journal = log.call_journal
-        self._unjournaled = unjournaled
 
     def __call__(self, call: Call) -> None:
         """Note that the call passed every check: from here on the tool may have an effect."""
@@ -44,11 +42,7 @@ class AuditEnter:
             return
         if not call.took_fast_path:
             call.checked_ns = time.monotonic_ns()
-        contract = call.tool.contract
-        if self._call_journal is not None and (
-            self._unjournaled is None
-            or not self._unjournaled.allows(call.tool.provider, contract.annotations, is_upstream=contract.is_upstream)
-        ):
+        if self._call_journal is not None:
             # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
             prepare_entry(call)

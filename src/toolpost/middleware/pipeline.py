@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from toolpost.authoring.middleware import NamedMiddleware, may_apply
-from toolpost.base import Scope, event
+from toolpost.base import event
 from toolpost.contracts.contract import Contract
 from toolpost.fairness import Callers, Shares
 from toolpost.middleware.audit import AuditEnter, AuditExit
@@ -59,17 +59,15 @@ class Pipeline:
         validators: Validators,
         middleware: Sequence[NamedMiddleware] = (),
         guards: Sequence[Guard] = (),
-        unjournaled: Scope | None = None,
         on_recorded: Sequence[Callable[[Call], None]] = (),
         small_bytes: int = sys.maxsize,
     ) -> None:
-        """Calls of tools that `unjournaled` allows are not written into the journal of calls in flight.
+        """`on_recorded` are told of each call whose audit entry is written, on the event loop: they are quick, and do not raise.
 
-        `on_recorded` are told of each call whose audit entry is written, on the event loop: they are quick, and do not raise.
         Results above `small_bytes` do not take the fast path.
         """
         self._validation = Validation(validators)
-        self._audit_enter = AuditEnter(audit_log, unjournaled)
+        self._audit_enter = AuditEnter(audit_log)
         self._audit = AuditExit(audit_log, on_recorded)
         self._deadline = Deadline()
         self._lock = Lock(shares, callers, waiting_limit=waiting_limit)

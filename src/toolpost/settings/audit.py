@@ -48,9 +48,6 @@ class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ),
     ] = 0.0
     keep_days: Annotated[float, Meta(gt=0, le=3650, description="how long they are kept", extra=ADVANCED)] = 30.0
-    keep: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="how many of them are kept; the oldest go first", extra=ADVANCED)
-    ] = 10_000
 
     def resolve_retention(self, project: Path) -> RetentionLimits:
         """Return the limits, with an absolute archive."""
@@ -80,7 +77,6 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Literal["first", "now"],
         Meta(description="with which entry a new destination begins: the first, or the next", extra=ADVANCED),
     ] = "first"
-    batch: Annotated[int, Meta(ge=1, le=5_000, description="entries in one request, at most", extra=ADVANCED)] = 500
 
     def resolve(self, name: str, project: Path) -> ExportSpec:
         """Return the destination with its secrets; raises `BadConfiguration` for one that is missing."""
@@ -92,7 +88,6 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             secret=self._read_secret(name, project) if self.kind == "webhook" else b"",
             headers=self._read_headers(name, project),
             begin=self.begin,
-            batch=self.batch,
         )
 
     def _read_secret(self, name: str, project: Path) -> bytes:

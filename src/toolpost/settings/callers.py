@@ -30,7 +30,6 @@ Tags = Annotated[list[str] | None, Meta(description="see only servers with one o
 Tools = Annotated[
     list[str] | None, Meta(description="see only tools that match these patterns, such as `github__*`; `!…` excludes")
 ]
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 _LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _PASSPHRASE_HASH: Final = re.compile(r"scrypt:[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}:[A-Za-z0-9_-]{22}:[A-Za-z0-9_-]{43}")
@@ -99,7 +98,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An authorization server whose access tokens are accepted as well; `[callers.NAME]` names it as `issuer`."""
+    """An authorization server whose access tokens are accepted; `[callers.NAME]` names it as `issuer` if there are several."""
 
     issuer: Annotated[str, Meta(description="the authorization server, exactly as in the `iss` claim")] = ""
     audiences: Annotated[list[str], Meta(description="accepted values of the `aud` claim; the resource, if empty")] = []
@@ -108,15 +107,6 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         str | None,
         Meta(description="URL of its signing keys (JWKS); discovered from the issuer, if not set", extra=ADVANCED),
     ] = None
-    jwks_file: Annotated[str | None, Meta(description="file with its signing keys instead", extra=ADVANCED)] = None
-    algorithms: Annotated[
-        list[Algorithm],
-        Meta(
-            description="accepted signature algorithms",
-            extra_json_schema={"default": ["RS256", "PS256", "ES256", "EdDSA"]},
-            extra=ADVANCED,
-        ),
-    ] = msgspec.field(default_factory=lambda: ["RS256", "PS256", "ES256", "EdDSA"])
     introspection_url: Annotated[
         str | None,
         Meta(
@@ -137,10 +127,9 @@ class IssuerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "roles"
 
 
-class OAuthSettings(IssuerSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Access tokens of an authorization server; `[callers.NAME]` maps them to callers."""
+class OAuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Access tokens of authorization servers, for this server at `http.public_url`; `[callers.NAME]` maps them to callers."""
 
-    resource: Annotated[str, Meta(description="the public URL of this server, `https://…/mcp`")] = ""
     audience_of: Annotated[
         Literal["gateway", "endpoint"],
         Meta(
@@ -152,18 +141,23 @@ class OAuthSettings(IssuerSettings, frozen=True, forbid_unknown_fields=True, kw_
     others: Annotated[
         Literal["refuse", "allow"],
         Meta(
-            description="what to do with a valid token of this issuer that is not mapped to any caller", extra=ADVANCED
+            description="what to do with a valid token of the first issuer that is not mapped to any caller",
+            extra=ADVANCED,
         ),
     ] = "refuse"
     issuers: Annotated[
-        dict[str, IssuerSettings], Meta(description="more authorization servers: `[http.oauth.issuers.NAME]`")
+        dict[str, IssuerSettings], Meta(description="authorization servers: `[http.oauth.issuers.NAME]`")
     ] = {}
 
     @property
-    def all_issuers(self) -> "dict[str, IssuerSettings]":
-        """Every issuer by the place of its settings, the main one first."""
-        more = {f"http.oauth.issuers.{name}": issuer for name, issuer in self.issuers.items()}
-        return {"http.oauth": self, **more}
+    def main_issuer(self) -> IssuerSettings:
+        """The first one: clients ask for its scopes, and only its tokens may come from callers that are not mapped."""
+        return next(iter(self.issuers.values()))
+
+    @property
+    def places(self) -> dict[str, IssuerSettings]:
+        """The issuers by the places of their settings."""
+        return {f"http.oauth.issuers.{name}": issuer for name, issuer in self.issuers.items()}
 
 
 def check_caller(name: str, caller: CallerSettings) -> None:
@@ -190,19 +184,25 @@ def check_patterns(tags: list[str] | None, tools: list[str] | None, place: str) 
         raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "github__*"')
 
 
-def check_oauth(oauth: OAuthSettings, callers: Mapping[str, CallerSettings]) -> None:
+def check_oauth(oauth: OAuthSettings, resource: str | None, callers: Mapping[str, CallerSettings]) -> None:
     """Raise `BadConfiguration` for settings that would accept no token, or that could be intercepted."""
     place = "http.oauth"
-    for key in ("issuer", "resource"):
-        if not getattr(oauth, key):
-            raise BadConfiguration(f"{place}.{key} is not set.")
-    _check_url(f"{place}.resource", oauth.resource)
-    for where, issuer in oauth.all_issuers.items():
+    if not oauth.issuers:
+        raise BadConfiguration(f"{place} has no issuer.", hint=f"add [{place}.issuers.NAME] with issuer")
+    if resource is None:
+        raise BadConfiguration(
+            "http.public_url is not set: access tokens are for a server by its public URL.",
+            hint='such as public_url = "https://tools.example.com"; its endpoint is `/mcp` below it',
+        )
+    _check_url("http.public_url", resource)
+    if resource.endswith("/mcp/mcp"):
+        raise BadConfiguration("http.public_url ends with `/mcp`, which is added to it.", hint="leave `/mcp` out")
+    for where, issuer in oauth.places.items():
         _check_issuer(where, issuer)
-    known = [issuer.issuer for issuer in oauth.all_issuers.values()]
+    known = [issuer.issuer for issuer in oauth.issuers.values()]
     if len(known) > len(set(known)):
         raise BadConfiguration(f"{place}.issuers: two of them are the same issuer.", hint="remove one of them")
-    if sum(issuer.introspection_url is not None for issuer in oauth.all_issuers.values()) > 1:
+    if sum(issuer.introspection_url is not None for issuer in oauth.issuers.values()) > 1:
         raise BadConfiguration(
             f"{place}.issuers: two of them introspect tokens.",
             hint="an opaque token does not say whose it is, and must not be shown to another issuer: let one of them do so",
@@ -225,10 +225,6 @@ def _check_issuer(place: str, issuer: IssuerSettings) -> None:
         raise BadConfiguration(f"{place}.issuer is not set.")
     for key in ("issuer", "jwks_url", "introspection_url"):
         _check_url(f"{place}.{key}", getattr(issuer, key))
-    if issuer.jwks_url is not None and issuer.jwks_file is not None:
-        raise BadConfiguration(f"{place} has both `jwks_url` and `jwks_file`.", hint="remove one of them")
-    if not issuer.algorithms:
-        raise BadConfiguration(f"{place}.algorithms is empty: no token would be accepted.")
     has_secret = issuer.introspection_secret is not None
     if issuer.introspection_url is not None and (issuer.introspection_client is None or not has_secret):
         raise BadConfiguration(

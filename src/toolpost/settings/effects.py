@@ -33,7 +33,7 @@ def find_idle_settings(config: "Config") -> Iterator[tuple[str, BadConfiguration
 
 def _find_idle_storage(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     if config.audit.sample == 0:
-        for key in changed_keys(config.audit, "keep_days", "keep"):
+        for key in changed_keys(config.audit, "keep_days"):
             yield make_idle(f"audit.{key}", "no calls are kept", f"set audit.sample, or remove audit.{key}")
     if config.audit.archive is not None and config.audit.days is None and config.audit.mb is None:
         yield make_idle("audit.archive", "no entries are removed", "set audit.days or audit.mb")
@@ -50,9 +50,9 @@ def _find_idle_requests(config: "Config") -> Iterator[tuple[str, BadConfiguratio
     if config.network.no_proxy and not any(each.proxy for each in (config.network, *(one.network for one in others))):
         yield make_idle("network.no_proxy", "there is no proxy", "set network.proxy, or remove network.no_proxy")
     reranker = config.discovery.reranker
-    if not reranker.url and not reranker.models:
-        for key in changed_keys(reranker, "key", "timeout_s", "candidates"):
-            yield make_idle(f"discovery.reranker.{key}", "there is no reranker", "set discovery.reranker.url or models")
+    if not reranker.models:
+        for key in changed_keys(reranker, "timeout_s"):
+            yield make_idle(f"discovery.reranker.{key}", "there is no reranker", "set discovery.reranker.models")
 
 
 def _find_idle_modes(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
@@ -73,7 +73,7 @@ def _find_idle_modes(config: "Config") -> Iterator[tuple[str, BadConfiguration]]
 
 def _find_idle_issuers(config: "Config") -> Iterator[tuple[str, BadConfiguration]]:
     oauth = config.http.oauth
-    known = [each.issuer for each in oauth.all_issuers.values()] if oauth is not None else []
+    known = [each.issuer for each in oauth.issuers.values()] if oauth is not None else []
     for name, caller in config.callers.items():
         place = f"callers.{name}.issuer"
         if caller.issuer is not None and not caller.has_claims:
@@ -81,9 +81,7 @@ def _find_idle_issuers(config: "Config") -> Iterator[tuple[str, BadConfiguration
                 place, "no claim says which of its tokens are meant", "set subjects, groups or other claims"
             )
         elif caller.issuer is not None and caller.issuer not in known and "login" not in config.parts:
-            yield make_idle(
-                place, "this issuer is not known here", "add it as [http.oauth] or [http.oauth.issuers.NAME]"
-            )
+            yield make_idle(place, "this issuer is not known here", "add it as [http.oauth.issuers.NAME]")
 
 
 _GRANTS: Final[Mapping[str, tuple[str, ...]]] = {

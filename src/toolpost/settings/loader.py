@@ -38,6 +38,8 @@ from toolpost.settings.variables import expand_variables, fill_texts
 SCHEMA_ID: Final = "https://toolpost.dev/schemas/toolpost.schema.json"
 
 _TABLES: Final = ("servers", "callers", "export")
+_NOT_SET: Final = ("parts", "project")
+"""What the configuration knows besides the settings of the kernel in its file."""
 
 _log = logging.getLogger("toolpost.settings")
 
@@ -187,16 +189,14 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
         raise _in_file(path, explain_wrong_value(error, rest, "")) from error
     of_parts |= {name: getattr(read, name) for name, section in sections.items() if name in rest and not section.is_own}
     kernel = {
-        field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name != "parts"
+        field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name not in _NOT_SET
     }
     config = Config(**kernel, parts=of_parts)
     parse_address(config.http.listen)
     with _prefix_errors(path):
         check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
-    _check_reranker(config, path)
-    project = path.parent / config.project
-    return msgspec.structs.replace(config, servers=servers, callers=callers, export=exports, project=str(project))
+    return msgspec.structs.replace(config, servers=servers, callers=callers, export=exports, project=str(path.parent))
 
 
 def _convert_tables(
@@ -223,13 +223,11 @@ def _fill_in(values: Mapping[str, Any], whole: type[msgspec.Struct], path: Path)
     """Replace the references in all texts but those of late fields. Files are relative to the project."""
     folder = path.parent.absolute()
 
-    def fill(text: str, place: str, project: Path = folder) -> str:
-        return expand_variables(text, environment=os.environ, project=project, place=place)
+    def fill(text: str, place: str) -> str:
+        return expand_variables(text, environment=os.environ, project=folder, place=place)
 
     with _prefix_errors(path):
-        named = values.get("project")
-        project = folder / fill(named, "project") if isinstance(named, str) else folder
-        filled: Mapping[str, Any] = fill_texts(values, whole, lambda text, place: fill(text, place, project))
+        filled: Mapping[str, Any] = fill_texts(values, whole, fill)
     return filled
 
 
@@ -237,7 +235,7 @@ def _file_type(sections: Mapping[str, Section[Any]]) -> type[msgspec.Struct]:
     """Make the type of a whole file: the settings of the kernel, and a field for each section of a part."""
     fields: list[Any] = []
     for each in msgspec.structs.fields(Config):
-        if each.name != "parts":
+        if each.name not in _NOT_SET:
             default = {"default": each.default, "default_factory": each.default_factory}
             fields.append((each.name, each.type, msgspec.field(**default)))
     own = {section.name: section.struct for section in sections.values() if section.is_own}
@@ -257,11 +255,11 @@ def _check_access(config: Config, callers: Mapping[str, CallerSettings], path: P
         for place, endpoint in (("http", config.http), ("stdio", config.stdio)):
             check_patterns(endpoint.tags, endpoint.tools, place)
         if config.http.oauth is not None:
-            check_oauth(config.http.oauth, callers)
+            check_oauth(config.http.oauth, config.http.resource, callers)
         elif names := sorted(name for name, caller in callers.items() if caller.has_claims and caller.issuer is None):
             raise BadConfiguration(
                 f"callers.{names[0]} is identified by OAuth claims, but [http.oauth] is not set.",
-                hint="add [http.oauth] with issuer and resource",
+                hint="add [http.oauth.issuers.NAME] with issuer",
             )
 
 
@@ -300,21 +298,6 @@ def _in_file(path: Path, error: WrongValue) -> WrongValue:
     named = WrongValue(f"{path}: {error.message}", hint=error.hint)
     named.key = error.key
     return named
-
-
-def _check_reranker(config: Config, path: Path) -> None:
-    reranker = config.discovery.reranker
-    if reranker.url is not None and not reranker.url.startswith(("http://", "https://")):
-        raise BadConfiguration(
-            f"{path}: discovery.reranker.url is not an HTTP URL.", hint="for example http://127.0.0.1:11434/v1"
-        )
-    if bool(reranker.url) != bool(reranker.model):
-        raise BadConfiguration(
-            f"{path}: discovery.reranker has {'a URL and no model' if reranker.url else 'a model and no URL'}.",
-            hint="set both url and model, or neither",
-        )
-    if reranker.url is not None and reranker.models:
-        raise BadConfiguration(f"{path}: discovery.reranker has both a URL and models.", hint="keep one of them")
 
 
 def _convert_server(name: str, value: Any, path: Path) -> ServerSettings:

@@ -36,6 +36,9 @@ LOCK_NAME: Final = "toolpost.lock"
 DEFAULT_PLUGINS: Final = ("time",)
 """The plugins that are loaded where nothing at all is configured, so that there is something to try."""
 
+LEAST_SESSIONS: Final = 10_000
+LEAST_STREAMS: Final = 512
+
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
@@ -56,8 +59,8 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     public_url: Annotated[
         str | None,
         Meta(
-            description="URL at which browsers reach this server, such as https://tools.example.com; if not set, that of"
-            " `http.oauth.resource`, or where it listens"
+            description="URL at which clients and browsers reach this server, without `/mcp`, such as"
+            " https://tools.example.com; if not set, where it listens"
         ),
     ] = None
     allowed_hosts: Annotated[
@@ -69,17 +72,6 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     body_limit_bytes: Annotated[int, Meta(ge=1024, description="largest request body", extra=ADVANCED)] = (
         4 * 1024 * 1024
     )
-    connections: Annotated[
-        Count | None,
-        Meta(description="connections at once; three quarters of what the system allows, if not set", extra=ADVANCED),
-    ] = None
-    connections_per_address: Annotated[
-        Count | None,
-        Meta(
-            description="the same from one address, not loopback or a trusted proxy; a quarter of it, if not set",
-            extra=ADVANCED,
-        ),
-    ] = None
     trusted_proxies: Annotated[
         list[str],
         Meta(
@@ -101,16 +93,20 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = 30.0
     tags: Tags = None
     tools: Tools = None
-    oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of an authorization server")] = None
+    oauth: Annotated[OAuthSettings | None, Meta(description="access tokens of authorization servers")] = None
 
     def base_url(self, listening: str | None) -> str | None:
         """Return where browsers reach this server, without a path; None if that is not known.
 
         `listening` is the URL of its own listener, None for one on all addresses.
         """
-        url = self.public_url or (self.oauth.resource if self.oauth is not None else None) or listening
-        parts = urlsplit(url or "")
+        parts = urlsplit(self.public_url or listening or "")
         return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") and parts.netloc else None
+
+    @property
+    def resource(self) -> str | None:
+        """The URL of the endpoint as access tokens name it; None without a public URL."""
+        return f"{self.public_url.rstrip('/')}/mcp" if self.public_url else None
 
     @property
     def trusted_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
@@ -191,14 +187,6 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             extra=ADVANCED,
         ),
     ] = 8
-    journal_read_only: Annotated[
-        bool,
-        Meta(
-            description="false leaves calls of tools that are annotated read-only out of the journal of calls in flight: if the"
-            " gateway is killed, nothing shows that they were made; of servers only those in `modes.confirmed`",
-            extra=ADVANCED,
-        ),
-    ] = True
 
 
 class CredentialSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -233,13 +221,6 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = 64
     threads: Annotated[Count, Meta(description="synchronous tools that may run at once", extra=ADVANCED)] = 40
     instances: Annotated[Count, Meta(description="processes of one `per_session` server at once", extra=ADVANCED)] = 100
-    sessions: Annotated[Count, Meta(description="sessions over HTTP at once, in the handshake era", extra=ADVANCED)] = (
-        10_000
-    )
-    streams: Annotated[
-        Count, Meta(description="event streams without a call that are open at once, over HTTP", extra=ADVANCED)
-    ] = 512
-    tasks: Annotated[Count, Meta(description="MCP tasks that are kept at once", extra=ADVANCED)] = 20_000
     grace_s: Annotated[
         Seconds, Meta(description="how long calls in flight may continue at shutdown", extra=ADVANCED)
     ] = 5.0
@@ -252,6 +233,17 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             extra=ADVANCED,
         ),
     ] = 8_000
+
+    # Both follow from the calls at once, and are never less than what suits the usual number of them.
+    @property
+    def sessions(self) -> int:
+        """Sessions over HTTP at once, in the handshake era."""
+        return max(LEAST_SESSIONS, 8 * self.calls)
+
+    @property
+    def streams(self) -> int:
+        """Event streams without a call that are open at once, over HTTP."""
+        return max(LEAST_STREAMS, self.calls // 2)
 
 
 class TaskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -324,21 +316,12 @@ def check_bundled(names: Iterable[str], place: str) -> None:
 
 
 class RerankerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model that reranks search results: behind an OpenAI-compatible endpoint, or of `[models]`; off without either."""
+    """A model that reranks search results; off without one."""
 
-    url: Annotated[
-        str | None, Meta(description="URL of its API, such as http://127.0.0.1:11434/v1", extra=ADVANCED)
-    ] = None
-    model: Annotated[str, Meta(description="model to use at this URL", extra=ADVANCED)] = ""
     models: Annotated[
-        list[str],
-        Meta(description="instead of a URL: models of `[models]`, the best of which is asked", extra=ADVANCED),
+        list[str], Meta(description="models of `[models]`, the best of which is asked", extra=ADVANCED)
     ] = []
-    key: Annotated[str | None, Meta(description="the API key, such as `${API_KEY}`", extra=SECRET | ADVANCED)] = None
     timeout_s: Annotated[Seconds, Meta(description="how long a search waits for its answer", extra=ADVANCED)] = 2.0
-    candidates: Annotated[
-        int, Meta(ge=5, le=50, description="how many of the best results it reranks", extra=ADVANCED)
-    ] = 30
 
 
 class DiscoverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -382,7 +365,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         ),
     ] = "observe"
     lock: Annotated[str, Meta(description="the lock file, relative to the project")] = LOCK_NAME
-    project: Annotated[str, Meta(description="the folder that relative paths start from", extra=ADVANCED)] = "."
+    project: str = "."
+    """The folder that relative paths start from: that of the file."""
     parts: dict[str, Any] = {}
     """The sections of parts that are set, by name; read one by its `Section`."""
 
@@ -447,8 +431,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         named = files_of(self.http.token)
         named += [name for each in callers for text in (each.token, each.passphrase_hash) for name in files_of(text)]
         if self.http.oauth is not None:
-            for issuer in self.http.oauth.all_issuers.values():
-                named += [*files_of(issuer.introspection_secret), *([issuer.jwks_file] if issuer.jwks_file else [])]
+            for issuer in self.http.oauth.issuers.values():
+                named += files_of(issuer.introspection_secret)
         return [Path(self.project) / Path(name).expanduser() for name in named]
 
     def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:

@@ -31,7 +31,7 @@ class Section(Generic[Value]):
     """A section: `[name]`, or with `table` a table of sections, `[name.KEY]`.
 
     BUS = Section(name="bus", struct=BusSettings, default=BusSettings())
-    offer_s = BUS.of(config).offer_s
+    lease_s = BUS.of(config).lease_s
     """
 
     name: str
@@ -276,6 +276,7 @@ def check_loadable(name: str) -> None:
 def plain_values(config: "Config") -> JsonObject:
     """Return everything that is set, or is by default, as it could stand in a file; secrets included."""
     values: JsonObject = msgspec.to_builtins(config)
+    del values["project"]
     sections = bundled_sections()
     if values.pop("parts").keys() - sections.keys():
         sections |= installed_sections()

@@ -27,10 +27,10 @@ from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.endpoints.tasks import orphans
+from toolpost.endpoints.tasks import orphans, runner
 from toolpost.endpoints.tasks.records import TaskRecord
 from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import LimitSettings, TaskSettings
+from toolpost.settings.model import TaskSettings
 from toolpost.store.tables import TABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
@@ -363,9 +363,9 @@ async def test_a_plugin_asks_in_the_middle_of_a_task() -> None:
     assert state["result"]["structuredContent"]["data"]["sure"] is True
 
 
-async def test_nobody_keeps_more_tasks_than_there_is_room_for() -> None:
-    few = msgspec.structs.replace(AT_ONCE, limits=LimitSettings(tasks=2))
-    async with asked(few) as (ask, _):
+async def test_nobody_keeps_more_tasks_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TASKS_LIMIT", 2)
+    async with asked(AT_ONCE) as (ask, _):
         answers = [await ask("tools/call", call("errands__echo", text="x")) for _ in range(3)]
 
     assert [answer.get("result", {}).get("resultType") for answer in answers] == ["task", "task", None]

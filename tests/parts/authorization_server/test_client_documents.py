@@ -149,7 +149,7 @@ async def test_the_gateways_own_name_does_not_open_its_network(
 
     async with (
         await asyncio.start_server(accept, "127.0.0.1", 0) as server,
-        open_gateway(f'url = "{url}"') as gateway,
+        open_gateway(http=f'public_url = "{url}"') as gateway,
     ):
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setattr(fetch, "_look_up", look_up)

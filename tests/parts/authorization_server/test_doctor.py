@@ -29,13 +29,16 @@ async def test_a_gateway_where_clients_can_log_in_is_well(open_gateway: OpenGate
     assert [each.level for each in gone] == [Level.WARNING]
 
 
+def at(url: str, config: Config) -> Config:
+    """Return the configuration of a gateway with this public URL."""
+    return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, public_url=url))
+
+
 async def test_an_address_that_is_not_the_issuers_is_a_problem(open_gateway: OpenGateway) -> None:
     async with open_gateway() as gateway:
         other = gateway.url.replace("127.0.0.1", "localhost")
         config = gateway.app.config
-        findings = await LoginDoctor().check_setup(
-            LOGIN.put(config, msgspec.structs.replace(LOGIN.of(config), url=other))
-        )
+        findings = await LoginDoctor().check_setup(at(other, config))
 
     assert [each.level for each in findings] == [Level.PROBLEM]
     assert other in findings[0].message
@@ -109,16 +112,13 @@ async def test_faults_of_a_proxy_are_named(open_gateway: OpenGateway) -> None:
     }
     with proxy() as between:
         url = f"http://127.0.0.1:{between.server_port}"
-        async with open_gateway(f'url = "{url}"') as gateway:
+        async with open_gateway(http=f'public_url = "{url}"') as gateway:
             between.target = gateway.url.removeprefix("http://")
             found = {}
             for fault in faults:
                 between.fault = fault
                 found[fault] = (await LoginDoctor().check_setup(gateway.app.config))[0]
-            wrong = LOGIN.put(
-                gateway.app.config, msgspec.structs.replace(LOGIN.of(gateway.app.config), url=gateway.url)
-            )
-            elsewhere = (await LoginDoctor().check_setup(wrong))[0]
+            elsewhere = (await LoginDoctor().check_setup(at(gateway.url, gateway.app.config)))[0]
             between.shutdown()
             between.server_close()
             unreachable = (await LoginDoctor().check_setup(gateway.app.config))[0]
@@ -138,17 +138,17 @@ async def test_faults_of_a_proxy_are_named(open_gateway: OpenGateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("url", "provider", "message"),
     [
-        ({"url": "http://tools.example.com"}, "must be an https URL"),
-        ({"url": "https://tools.example.com/mcp"}, "without a path"),
-        ({"provider": ProviderSettings(issuer="https://sso.example")}, "client_id is not set"),
-        ({"provider": ProviderSettings(issuer="http://sso.example", client_id="x")}, "must be an https URL"),
-        ({}, "no caller could log in"),
+        ("http://tools.example.com", ProviderSettings(), "must be an https URL"),
+        ("https://tools.example.com/mcp", ProviderSettings(), "without a path"),
+        ("", ProviderSettings(issuer="https://sso.example"), "client_id is not set"),
+        ("", ProviderSettings(issuer="http://sso.example", client_id="x"), "must be an https URL"),
+        ("", ProviderSettings(), "no caller could log in"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(changes: dict[str, object], message: str) -> None:
-    config = LOGIN.put(Config(), msgspec.structs.replace(LOGIN.default, enabled=True, **changes))
+def test_settings_that_cannot_work_are_refused(url: str, provider: ProviderSettings, message: str) -> None:
+    config = LOGIN.put(at(url, Config()), msgspec.structs.replace(LOGIN.default, enabled=True, provider=provider))
     with pytest.raises(BadConfiguration, match=message):
         check_login(config)
 

@@ -52,7 +52,7 @@ async def test_the_command_ends_logins_at_all_gateways_of_the_store(
     callers = f'[callers.ada]\npassphrase_hash = "{hashed}"\n[callers.bob]\npassphrase_hash = "{hashed}"\n'
     async with (
         open_gateway(callers=callers, store=store_url) as first,
-        open_gateway(f'url = "{first.url}"', callers=callers, store=store_url) as second,
+        open_gateway(http=f'public_url = "{first.url}"', callers=callers, store=store_url) as second,
     ):
         client, tokens = await first.log_in()
         other_client, other = await first.log_in()

@@ -36,7 +36,7 @@ async def test_logins_and_credentials_move_with_the_store(
         await vault.put("github", "ada", "TOKEN", b"ghp_of_ada")
     command = ["store", "migrate", "--to", target, "--config", str(tmp_path / "toolpost.toml")]
     moved = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(main, command))
-    async with open_gateway(f'url = "{public}"', callers=callers, store=target) as gateway:
+    async with open_gateway(http=f'public_url = "{public}"', callers=callers, store=target) as gateway:
         admitted = [await gateway.ping(each["access_token"]) for each in (tokens, ended)]
         refreshed = await gateway.refresh(client, tokens["refresh_token"])
         again = await gateway.refresh(client, tokens["refresh_token"])

@@ -14,6 +14,8 @@ import psutil
 from mcp import Client, StdioServerParameters
 
 from tests.loaded import forked, loaded_toolpost
+from tests.parts.bus.brief import brief_toolpost
+from tests.waiting import wait_until
 from tests.ways import ROOT, TOOLPOST, StdioPeer
 from toolpost.testing import data_of
 
@@ -54,6 +56,24 @@ class Project:
         return subprocess.run(
             command, cwd=cwd or self.root, env=self.env, capture_output=True, text=True, timeout=60, check=False
         )
+
+    @contextmanager
+    def serve(self, **times: float) -> Iterator[None]:
+        """Run the server that `bus connect` would start, with other times than it has; leaving this kills it."""
+        command = [*brief_toolpost(**times), "bus", "serve", "--for-clients", "--project", str(self.root)]
+        process = forked.start(
+            command,
+            cwd=self.root,
+            env={**self.env, "TOOLPOST_TOKEN": "brief"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_until(lambda: self.server is not None)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
 
     def json(self, *arguments: str) -> Any:
         ended = self.run(*arguments, "--json")

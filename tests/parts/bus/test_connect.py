@@ -71,8 +71,8 @@ async def test_an_agent_needs_no_token_and_bad_input_is_told_apart(project: Proj
 
 
 async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_paused(project: Project) -> None:
-    project.make(lease_s=4.0, retry_s=0.1)
-    with project.peer("connect") as paused:
+    project.make(lease_s=4.0)
+    with project.serve(retry_s=0.1), project.peer("connect") as paused:
         paused.request("tools/call", {"name": "register_worker", "arguments": {"name": "paused"}})
         paused.request("tools/call", {"name": "submit_task", "arguments": {"bead_id": "a"}})
         paused.request("tools/call", {"name": "poll_task", "arguments": {"name": "paused"}})
@@ -95,16 +95,18 @@ async def test_a_lease_is_renewed_while_the_process_lives_and_lost_when_it_is_pa
 
 
 async def test_two_workers_of_one_process_do_not_get_each_other_s_token(project: Project) -> None:
-    project.make(offer_s=3.0)  # both steps of the second worker fit in on a busy machine
-    async with project.client() as agent:
-        for name in ("a", "b"):
-            await agent.ask("register_worker", name=name)
-        await agent.ask("submit_task", bead_id="t")
-        first = (await agent.ask("poll_task", name="a"))["task"]
-        second = await agent.work("b", timeout_ms=1e300)
-        stale = error_of(await agent.try_("worker_done", bead_id="t", lease_token=first["lease_token"]))
-        assert second is not None
-        done = await agent.ask("worker_done", bead_id="t")
+    project.make()
+    # Both steps of the second worker fit in on a busy machine.
+    with project.serve(offer_s=3.0):
+        async with project.client() as agent:
+            for name in ("a", "b"):
+                await agent.ask("register_worker", name=name)
+            await agent.ask("submit_task", bead_id="t")
+            first = (await agent.ask("poll_task", name="a"))["task"]
+            second = await agent.work("b", timeout_ms=1e300)
+            stale = error_of(await agent.try_("worker_done", bead_id="t", lease_token=first["lease_token"]))
+            assert second is not None
+            done = await agent.ask("worker_done", bead_id="t")
 
     assert stale["code"] == "STALE_LEASE"
     assert done["worker"] == "b"
@@ -239,25 +241,27 @@ async def test_a_stale_word_of_a_server_is_cleaned_up(project: Project) -> None:
 
 
 async def test_a_server_that_nobody_uses_ends(project: Project) -> None:
-    project.make(idle_s=4.0)
-    async with project.client() as agent:
-        await agent.ask("get_status")
-        wait_until(lambda: project.server is None)
-        again = await agent.ask("submit_task", bead_id="t")
+    project.make()
+    with project.serve(idle_s=4.0):
+        async with project.client() as agent:
+            await agent.ask("get_status")
+            wait_until(lambda: project.server is None)
+            again = await agent.ask("submit_task", bead_id="t")
 
     assert again["queued"]
 
 
 @pytest.mark.soak
 async def test_a_server_that_nobody_can_find_any_more_ends(project: Project) -> None:
-    project.make(idle_s=10.0)
-    async with project.client() as agent:
-        await agent.ask("get_status")
-        assert project.server is not None
-        lost = project.server["pid"]
-        (project.root / ".toolpost" / "bus-server.json").unlink()
-        await until(lambda: not psutil.pid_exists(lost) or is_zombie(lost))
-        submitted = await agent.ask("submit_task", bead_id="t")
+    project.make()
+    with project.serve(idle_s=10.0):
+        async with project.client() as agent:
+            await agent.ask("get_status")
+            assert project.server is not None
+            lost = project.server["pid"]
+            (project.root / ".toolpost" / "bus-server.json").unlink()
+            await until(lambda: not psutil.pid_exists(lost) or is_zombie(lost))
+            submitted = await agent.ask("submit_task", bead_id="t")
 
     assert submitted["queued"]
 

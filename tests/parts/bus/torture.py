@@ -22,13 +22,15 @@ from pathlib import Path
 import anyio
 
 from tests.loaded import forked
+from tests.parts.bus.brief import brief_toolpost
 from tests.postgres import Postgres, open_postgres
-from tests.ways import TOOLPOST, server_environment
+from tests.ways import server_environment
 from toolpost.parts.bus import PART
 from toolpost.store.part_migrations import open_part_store
 from toolpost.store.rows import Table
 
 WORKER = str(Path(__file__).with_name("torture_worker.py"))
+TOOLPOST = brief_toolpost(offer_s=1.0, retry_s=0.05, retry_limit_s=0.2)
 LEASE_S = 1.0
 ARCHIVE = Table(name="bus_archive", key=("id",), columns=("id", "state", "token"))
 
@@ -99,12 +101,9 @@ def torture(folder: Path, url: str, plan: Plan, postgres: Postgres | None = None
 
 def _configure(folder: Path, url: str) -> None:
     settings = {
-        "offer_s": 1.0,
         "lease_s": LEASE_S,
-        "stuck_s": LEASE_S,
+        "lease_without_renewal_s": LEASE_S,
         "attempts": 100,
-        "retry_s": 0.05,
-        "retry_limit_s": 0.2,
     }
     lines = ["[store]", f"url = {json.dumps(url)}", "[bus]", *(f"{key} = {value}" for key, value in settings.items())]
     (folder / "toolpost.toml").write_text("\n".join([*lines, 'beads = "off"']))
@@ -122,7 +121,7 @@ class _Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [TOOLPOST, "serve", "--only", "bus", "--listen", self.host, "--log-level", "warning"]
+        command = [*TOOLPOST, "serve", "--only", "bus", "--listen", self.host, "--log-level", "warning"]
         self.process = forked.start(
             command, cwd=self.folder, env=server_environment(), stdout=subprocess.DEVNULL, stderr=self.log
         )

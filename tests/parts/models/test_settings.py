@@ -24,7 +24,6 @@ skills = ["summaries"]
 domains = ["law"]
 description = "for everything short"
 preference = 0.7
-max_output_tokens = 1000
 
 [models.helper]
 agent = "claude"
@@ -40,7 +39,6 @@ cost = 3
 [groups.pair]
 servers = ["a", "b"]
 idempotent = ["write"]
-tags = ["x"]
 
 [servers.a]
 command = "a"
@@ -82,7 +80,6 @@ def test_everything_that_is_set_is_read_and_shown(tmp_path: Path) -> None:
         ('[groups.g]\nservers = ["a", "a"]\n', "two or more"),
         ("[router]\nfailures = 0\n", "failures"),
         ("[router.weights]\ncost = -1\n", "cost"),
-        ('[discovery.reranker]\nurl = "http://h"\nmodel = "m"\nmodels = ["x"]\n', "both a URL and models"),
     ],
 )
 def test_settings_that_do_not_go_together(text: str, said: str, tmp_path: Path) -> None:

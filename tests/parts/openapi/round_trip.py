@@ -184,7 +184,7 @@ async def open_api(
         for name, scheme in read_schemes(document).items()
         if scheme.get("type") in ("apiKey", "http", "oauth2", "openIdConnect")
     }
-    settings = ApiSettings(document=str(path), base=url, results="off", security=keys, budget_tokens=0)
+    settings = ApiSettings(document=str(path), base=url, results="off", security=keys)
     config = Config(store=StoreSettings(url="sqlite::memory:"), project=folder)
     made = make_tools(document, "api")
     async with open_app(APIS.put(config, {"api": settings})) as app:

@@ -157,8 +157,9 @@ async def test_answers_that_are_not_json(api: FakeApi, tmp_path: Path) -> None:
 
 
 @attack("server", "answer without end, or with a compressed bomb", "reading ends at a limit")
-async def test_long_answers_are_refused(api: FakeApi, tmp_path: Path) -> None:
-    async with open_client(api, tmp_path, response_limit_bytes=10_000) as client:
+async def test_long_answers_are_refused(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolpost.parts.openapi.api.RESPONSE_LIMIT_BYTES", 10_000)
+    async with open_client(api, tmp_path) as client:
         api.replies["GET /photo"] = Reply(body=b"x" * 20_000)
         assert error_of(await client.call_tool("pets__photo", {}))["code"] == "UPSTREAM_UNAVAILABLE"
         bomb = gzip.compress(b"0" * 5_000_000)

@@ -108,7 +108,8 @@ async def test_a_document_at_a_url_is_fetched_again_and_kept_only_if_it_can_be_r
 ) -> None:
     url = f"{api.url}/openapi.json"
     api.replies["GET /openapi.json"] = Reply(body=describe(get("/dogs")))
-    async with open_gateway({}, api.url, tmp_path, document=url, refresh_s=0.05) as app:
+    monkeypatch.setattr("toolpost.parts.openapi.served.REFRESH_S", 0.05)
+    async with open_gateway({}, api.url, tmp_path, document=url) as app:
         assert names_of(app) == ["pets__dogs"]
         api.replies["GET /openapi.json"] = Reply(body=describe(get("/cats")))
         await until(lambda: names_of(app) == ["pets__cats"])

@@ -153,15 +153,13 @@ def test_contracts_of_an_api_are_locked_and_changes_of_its_document_judged(
     assert "breaking" not in run("diff").stdout
 
 
-def test_doctor_looks_at_documents(folder: Path) -> None:
+def test_doctor_looks_at_documents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolpost.parts.openapi.doctor.BUDGET_TOKENS", 10)
     assert run("import", "openapi", "api.json").exit_code == 0
     unset = run("doctor")
     assert "PETS_KEY is not set" in unset.stdout + unset.stderr
     text = (folder / "toolpost.toml").read_text()
     (folder / "toolpost.toml").write_text(text.replace("${PETS_KEY}", "x" * 20).replace("https:", "http:"))
-    (folder / "toolpost.toml").write_text(
-        (folder / "toolpost.toml").read_text().replace("[apis.pets]", "[apis.pets]\nbudget_tokens = 10")
-    )
     shown = run("doctor").stdout
     assert "2 tools of about" in shown
     assert "sent without encryption" in shown

@@ -13,7 +13,7 @@ from tests.ways import IN_MEMORY
 from toolpost.app import App, open_app
 from toolpost.parts.results import PART
 from toolpost.parts.results.kept import KeptResults
-from toolpost.parts.results.settings import RESULTS, ResultSettings
+from toolpost.parts.results.settings import RESULTS, TOKEN_BYTES, ResultSettings
 from toolpost.settings import Config, StoreSettings
 from toolpost.store import open_part_store
 
@@ -36,11 +36,11 @@ async def open_kept(url: str, *, keep_s: float = 3600.0, limit_bytes: int = 10_0
         yield KeptResults(store, keep_s=keep_s, limit_bytes=limit_bytes)
 
 
-def limited(config: Config = IN_MEMORY, *, url: str | None = None, **settings: Any) -> Config:
+def limited(config: Config = IN_MEMORY, *, url: str | None = None, limit_bytes: int = LIMIT, **settings: Any) -> Config:
     """Return a configuration with limits."""
     if url is not None:
         config = msgspec.structs.replace(config, store=StoreSettings(url=url))
-    return RESULTS.put(config, ResultSettings(**({"limit_bytes": LIMIT} | settings)))
+    return RESULTS.put(config, ResultSettings(**({"limit_tokens": limit_bytes // TOKEN_BYTES} | settings)))
 
 
 @asynccontextmanager

@@ -140,11 +140,10 @@ async def test_programs_in_this_process_get_whole_results() -> None:
 def test_the_first_rule_that_matches_counts() -> None:
     settings = ResultSettings(
         limit_tokens=10_000,
-        limit_bytes=50_000,
         rules={
             "mine": LimitRule(callers=["ada"], tools=["logs__*", "!logs__all"], limit_tokens=500),
-            "logs": LimitRule(tools=["logs__*"], limit_bytes=9_000, blob_bytes=7_000),
-            "ci": LimitRule(callers=["ci"], whole=True),
+            "logs": LimitRule(tools=["logs__*"], limit_tokens=2_250),
+            "ci": LimitRule(callers=["ci"], limit_tokens=0),
         },
     )
     check_results(settings)
@@ -153,12 +152,12 @@ def test_the_first_rule_that_matches_counts() -> None:
 
     assert settings.smallest == 2_000
     assert table.find("logs__one", "ada") == SizeLimits(2_000, blobs)
-    assert table.find("logs__all", "ada") == SizeLimits(9_000, 7_000)
-    assert table.find("logs__one", "ci") == SizeLimits(9_000, 7_000)
+    assert table.find("logs__all", "ada") == SizeLimits(9_000, blobs)
+    assert table.find("logs__one", "ci") == SizeLimits(9_000, blobs)
     assert table.find("other__one", "ci") is None
     assert table.find("other__one", "ada") == SizeLimits(40_000, blobs)
     assert ResultSettings().smallest == 0
-    only = ResultSettings(rules={"logs": LimitRule(tools=["logs__*"], limit_bytes=9_000)})
+    only = ResultSettings(rules={"logs": LimitRule(tools=["logs__*"], limit_tokens=2_250)})
     assert LimitTable(only).find("other__one", "ada") is None
 
 
@@ -166,8 +165,8 @@ def test_the_first_rule_that_matches_counts() -> None:
     ("rule", "message"),
     [
         (LimitRule(), "has no limit"),
-        (LimitRule(whole=True, limit_bytes=5000), "has a limit and `whole`"),
-        (LimitRule(tools=["!"], limit_bytes=5000), "a pattern is empty"),
+        (LimitRule(limit_tokens=249), "250 is the least"),
+        (LimitRule(tools=["!"], limit_tokens=1250), "a pattern is empty"),
     ],
 )
 async def test_rules_that_say_nothing_are_refused(rule: LimitRule, message: str) -> None:
@@ -179,7 +178,7 @@ async def test_rules_that_say_nothing_are_refused(rule: LimitRule, message: str)
 async def test_doctor_names_callers_that_are_not_there() -> None:
     doctor = ResultsDoctor()
     assert await doctor.check_setup(IN_MEMORY) == []
-    rules = {"one": LimitRule(callers=["nobody", "local"], whole=True)}
+    rules = {"one": LimitRule(callers=["nobody", "local"], limit_tokens=0)}
     found = await doctor.check_setup(RESULTS.put(IN_MEMORY, ResultSettings(limit_tokens=1000, rules=rules)))
     assert [(each.level.value, each.message) for each in found] == [
         ("warning", "results.rules.one: there is no caller `nobody`"),

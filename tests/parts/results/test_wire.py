@@ -155,7 +155,7 @@ async def test_a_servers_result_is_cut_and_the_rest_is_read(way: Way, version: s
 
 
 async def test_over_stdio_the_rest_is_read_too(tmp_path: Path) -> None:
-    (tmp_path / "toolpost.toml").write_text(f"[results]\nlimit_bytes = {LIMIT}\n")
+    (tmp_path / "toolpost.toml").write_text(f"[results]\nlimit_tokens = {LIMIT // 4}\n")
     server = stdio_server("tests.plugins.bulk:plugin", cwd=tmp_path)
     async with Client(server, mode="legacy") as client:
         answer = await client.call_tool("bulk__text", {"count": 300})
@@ -269,7 +269,7 @@ async def test_errors_are_cut_too_and_stay_errors() -> None:
 async def test_clients_and_callers_opt_out() -> None:
     async with served(Way("memory", STATELESS)) as (_, client):
         whole = await client.call_tool("bulk__rows", {"count": 500}, meta=WHOLE)
-    config = limited(rules={"mine": LimitRule(callers=["local"], tools=["*__rows"], whole=True)})
+    config = limited(rules={"mine": LimitRule(callers=["local"], tools=["*__rows"], limit_tokens=0)})
     async with served(Way("memory", STATELESS), config) as (_, client):
         as_caller = await client.call_tool("bulk__rows", {"count": 500})
         truncated(await client.call_tool("bulk__text", {"count": 500}))
@@ -337,7 +337,7 @@ async def test_what_is_read_is_not_cut_again() -> None:
 
 
 async def test_another_caller_is_told_that_it_is_not_there(tmp_path: Path) -> None:
-    more = f"[results]\nlimit_bytes = {LIMIT}\n[servers.up]\ncommand = {json.dumps(sys.executable)}\n"
+    more = f"[results]\nlimit_tokens = {LIMIT // 4}\n[servers.up]\ncommand = {json.dumps(sys.executable)}\n"
     more += f'args = ["-S", "-E", {json.dumps(str(SERVER))}]\n'
     config = Project(tmp_path).write("ada", 'bob\ntools = ["up__rows"]', more=more).load()
     async with open_limited(config, bulk) as app, open_http(app) as url:

@@ -19,6 +19,10 @@ from toolpost.endpoints.auth.roster import Claims, TokenIssuer
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 from toolpost.net.network import Network
 
+ALGORITHMS: Final = frozenset(
+    ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+)
+"""All with a public key: no secret is shared with an issuer, and `none` is none of them. A key is used for its own alone."""
 LEEWAY_S: Final = 10
 LATEST: Final = 10**11
 """The last time that is told apart from never: the number in a token may have any size."""
@@ -135,7 +139,7 @@ async def verify_jwt(
     except jwt.PyJWTError as error:
         raise InvalidToken("The token is not a valid access token") from error
     algorithm, kid = header.get("alg"), header.get("kid")
-    if algorithm not in rules.algorithms:
+    if algorithm not in ALGORITHMS:
         raise InvalidToken("The token is signed with an algorithm that is not accepted here")
     if str(header.get("typ", "jwt")).lower() not in _TYPES:
         raise InvalidToken("The token is not an access token")

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,7 +15,7 @@ import jwt
 import msgspec
 
 from toolpost.base import JsonObject, event
-from toolpost.contracts.errors import BadConfiguration, ErrorCode, UpstreamUnavailable
+from toolpost.contracts.errors import ErrorCode, UpstreamUnavailable
 from toolpost.credentials.fetch import Fetcher
 from toolpost.endpoints.auth.oauth_rules import IssuerRules
 from toolpost.endpoints.http.refusal import Refused
@@ -48,8 +47,6 @@ class SigningKeys:
         self._lock = anyio.Lock()
         self._fetcher = Fetcher(filter(None, [rules.issuer, rules.jwks_url]), rules.network)
         self._parsed = lru_cache(maxsize=64)(self._parse)
-        if rules.jwks_file is not None:
-            self._store(_read_file(rules.jwks_file))
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key that a token names; None if the issuer does not have it. Raises `Refused` (503) without usable keys."""
@@ -58,7 +55,7 @@ class SigningKeys:
         if (key := self._find_cached(kid, algorithm)) is None:
             await self._fetch()
             key = self._find_cached(kid, algorithm)
-        if not self._keys or (self._rules.jwks_file is None and time.monotonic() - self._at > KEPT_S):
+        if not self._keys or time.monotonic() - self._at > KEPT_S:
             raise Refused(
                 503,
                 ErrorCode.UPSTREAM_UNAVAILABLE,
@@ -93,8 +90,6 @@ class SigningKeys:
     async def _fetch(self) -> None:
         """Fetch the keys, one request at a time and at most every `GAP_S`. If it fails, the current keys stay in use."""
         requested_at = time.monotonic()
-        if self._rules.jwks_file is not None:
-            return
         async with self._lock:
             # Another request may have fetched them while this one waited for the lock.
             if self._tried_at > requested_at or time.monotonic() - self._tried_at < GAP_S:
@@ -123,7 +118,7 @@ class SigningKeys:
             if not str(found.get("jwks_uri", "")):
                 raise ValueError(f"{url} has no jwks_uri")
             return found
-        raise ValueError("it publishes no metadata; set http.oauth.jwks_url")
+        raise ValueError("it publishes no metadata; set jwks_url of the issuer")
 
 
 def metadata_urls(issuer: str) -> list[str]:
@@ -151,18 +146,6 @@ async def fetch_json(fetcher: Fetcher, url: str) -> Any:
         return msgspec.json.decode(response.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{url} is not JSON") from error
-
-
-def _read_file(path: Path) -> Any:
-    try:
-        document = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise BadConfiguration(f"http.oauth.jwks_file: cannot read {path}: {error.strerror}.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadConfiguration(f"http.oauth.jwks_file: {path} is not JSON.") from error
-    if not isinstance(document, dict) or not any(map(_is_signing_key, document.get("keys") or ())):
-        raise BadConfiguration(f"http.oauth.jwks_file: {path} has no signing key.")
-    return document
 
 
 def _is_signing_key(key: Any) -> bool:

@@ -3,7 +3,6 @@ verifies tokens by them.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from toolpost.base.ids import JsonObject
@@ -30,8 +29,6 @@ class IssuerRules:
     """Accepted everywhere. Empty where each endpoint accepts its own URL only."""
     scopes: tuple[str, ...] = ()
     jwks_url: str | None = None
-    jwks_file: Path | None = None
-    algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "EdDSA")
     introspection: IntrospectionRules | None = None
     network: Network = DIRECT
     """How it is reached."""

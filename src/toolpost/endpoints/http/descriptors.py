@@ -87,4 +87,4 @@ OUT_OF_DESCRIPTORS: Final = ThrottledEvent("out of file descriptors", logging.ER
 
 def warn_exhausted(where: str) -> None:
     """Log that descriptors ran out, and what to do."""
-    OUT_OF_DESCRIPTORS.log(where=where, hint="raise the limit (ulimit -n), or lower http.connections")
+    OUT_OF_DESCRIPTORS.log(where=where, hint="raise the limit (ulimit -n)")

@@ -35,6 +35,8 @@ from toolpost.upstreams.server_requests import select_capabilities
 
 _log = logging.getLogger("toolpost.endpoints.tasks")
 
+TASKS_LIMIT: Final = 20_000
+"""Tasks that are stored at once."""
 RENEW_S: Final = 5.0
 GRACE_S: Final = 1.0
 """How long running calls may take to end when the runner closes."""
@@ -83,11 +85,9 @@ class TaskRunner:
         *,
         ttl_s: float,
         after_s: float = 0.0,
-        limit: int,
         callers: Callers,
     ) -> None:
-        """Take `write`, which encodes an answer as the result of a `tools/call`, and how many tasks are stored at most."""
-        self._limit = limit
+        """Take `write`, which encodes an answer as the result of a `tools/call`."""
         self._callers = callers
         self._store = store
         self._write = write
@@ -208,7 +208,7 @@ class TaskRunner:
         keep_s = self._ttl_s + contract.timeout_s
         return await self._run(
             lambda: records.begin(
-                task, self._owner, hold_s=HOLD_S, keep_s=keep_s, limit=self._limit, callers=self._callers
+                task, self._owner, hold_s=HOLD_S, keep_s=keep_s, limit=TASKS_LIMIT, callers=self._callers
             )
         )
 

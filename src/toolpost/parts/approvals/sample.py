@@ -35,6 +35,8 @@ KEPT_LIMIT: Final = 64 * 1024
 READ_LIMIT_BYTES: Final = 1024 * 1024
 """A larger result is not kept at all: it would have to be parsed whole to hide the secrets in it."""
 PRUNE_S: Final = 60.0
+KEPT: Final = 10_000
+"""How many calls' contents are kept, whatever their age; the oldest go first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ class SampleGuard(Guard):
         kept = self._settings
         while True:
             try:
-                await self._store.audit_contents.prune(keep_s=kept.keep_days * 86_400, keep=kept.keep)
+                await self._store.audit_contents.prune(keep_s=kept.keep_days * 86_400, keep=KEPT)
             except ToolpostError as error:
                 event(_log, logging.WARNING, "contents of calls not pruned", exception=error)
             await anyio.sleep(PRUNE_S)

@@ -22,7 +22,7 @@ from toolpost.terminal import Finding, ok, problem, warning
 # RFC 9728. The gateway serves it, and clients find it by this path as well as by the challenge.
 _RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
 _PROXY = "let the proxy pass /.well-known/, /authorize, /token, /register and /revoke on to Toolpost"
-_URL = "set login.url to the public URL, without /mcp, and restart the gateway"
+_URL = "set http.public_url to the public URL, without /mcp, and restart the gateway"
 
 
 class LoginDoctor(PartDoctor):
@@ -98,7 +98,7 @@ class _Outside:
         place = f"{self._url}{MCP_PATH}"
         refused = await self._send("POST", MCP_PATH)
         if refused.status_code == 421:
-            raise _Wrong(f"{place} does not know its own name", "add the name in login.url to http.allowed_hosts")
+            raise _Wrong(f"{place} does not know its own name", "add the name in http.public_url to http.allowed_hosts")
         if refused.status_code != 401 or "resource_metadata=" not in refused.headers.get("www-authenticate", ""):
             raise _Wrong(
                 f"{place} answers {refused.status_code} without a token, and does not say where to log in",

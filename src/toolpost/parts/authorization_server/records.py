@@ -265,7 +265,6 @@ class NewTokens:
     access: str
     refresh: str
     access_s: int
-    refresh_s: int
     login_s: int
     """How long after the login they end at the latest."""
     scopes: list[str]
@@ -293,11 +292,8 @@ def exchange(token: Token, issue: NewTokens) -> Script[float | None]:
     yield from _delete_expired(now)
     # Access tokens before it stay valid to their end: calls may be in flight with them.
     yield _insert_token(issue.access, "access", token.grant, issue.scopes, access_end := min(now + issue.access_s, end))
-    yield _insert_token(
-        issue.refresh, "refresh", token.grant, token.scopes, refresh_end := min(now + issue.refresh_s, end)
-    )
-    last = max(access_end, refresh_end)
-    yield Statement("UPDATE login_grants SET expires_at = ?2, used_at = ?3 WHERE id = ?1", (token.grant, last, now))
+    yield _insert_token(issue.refresh, "refresh", token.grant, token.scopes, end)
+    yield Statement("UPDATE login_grants SET expires_at = ?2, used_at = ?3 WHERE id = ?1", (token.grant, end, now))
     return float(access_end - now)
 
 

@@ -309,7 +309,6 @@ class AuthorizationServer(TokenIssuer):
             access=hash_of(access),
             refresh=hash_of(refresh),
             access_s=self._settings.access_s,
-            refresh_s=self._settings.refresh_s,
             login_s=self._settings.login_s,
             scopes=scopes,
         )

@@ -36,10 +36,6 @@ class LoginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     enabled: Annotated[
         bool | None, Meta(description="let clients log in at this gateway; required with other settings of `[login]`")
     ] = None
-    url: Annotated[
-        str,
-        Meta(description="the public URL of this gateway without `/mcp`; from `http.listen`, if empty", extra=ADVANCED),
-    ] = ""
     registration: Annotated[bool, Meta(description="let clients register themselves (RFC 7591)", extra=ADVANCED)] = True
     client_documents: Annotated[
         bool, Meta(description="accept client ids that are the URL of a document about the client", extra=ADVANCED)
@@ -47,15 +43,6 @@ class LoginSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     access_s: Annotated[int, Meta(ge=5, le=86_400, description="how long an access token is valid", extra=ADVANCED)] = (
         3600
     )
-    refresh_s: Annotated[
-        int,
-        Meta(
-            ge=60,
-            le=31_536_000,
-            description="how long a refresh token is valid; each use gives a new one",
-            extra=ADVANCED,
-        ),
-    ] = 2_592_000
     login_s: Annotated[
         int,
         Meta(
@@ -72,8 +59,8 @@ LOGIN: Final = Section(name="login", struct=LoginSettings, default=LoginSettings
 
 
 def find_url(config: Config) -> str:
-    """Return the public URL of the gateway, without a slash at its end."""
-    if url := LOGIN.of(config).url.rstrip("/"):
+    """Return the public URL of the gateway, without a slash at its end; where it listens, if `http.public_url` is not set."""
+    if url := (config.http.public_url or "").rstrip("/"):
         return url
     host, port = config.address
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -85,10 +72,12 @@ def check_login(config: Config) -> None:
     url = find_url(config)
     if not is_trustworthy(url):
         raise BadConfiguration(
-            f"login.url: `{url}` must be an https URL.", hint="http is allowed for this machine only"
+            f"http.public_url: `{url}` must be an https URL for [login].", hint="http is allowed for this machine only"
         )
     if urlsplit(url).path or urlsplit(url).query:
-        raise BadConfiguration(f"login.url: `{url}` must be a URL without a path.", hint="leave `/mcp` out")
+        raise BadConfiguration(
+            f"http.public_url: `{url}` must be a URL without a path for [login].", hint="leave `/mcp` out"
+        )
     provider = settings.provider
     if provider.issuer:
         if not is_trustworthy(provider.issuer):

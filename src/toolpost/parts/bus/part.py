@@ -55,14 +55,7 @@ def make_bus(
     from toolpost.parts.bus.tasks import BusPolicy
 
     chosen = BUS.of(config)
-    policy = BusPolicy(
-        offer_s=chosen.offer_s,
-        run_s=chosen.lease_s,
-        stuck_s=chosen.stuck_s,
-        retry_s=chosen.retry_s,
-        retry_limit_s=chosen.retry_limit_s,
-        attempts=chosen.attempts,
-    )
+    policy = BusPolicy(run_s=chosen.lease_s, stuck_s=chosen.lease_without_renewal_s, attempts=chosen.attempts)
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None

@@ -1,4 +1,4 @@
-"""The section `[bus]`: durations of offers and leases, retries, capacity, and the beads tracker."""
+"""The section `[bus]`: leases, attempts, capacity, and the beads tracker."""
 
 from typing import Annotated, Final, Literal
 
@@ -10,31 +10,18 @@ from toolpost.settings import ADVANCED, Count, Seconds
 
 
 class BusSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tasks for agents: leases, retries, capacity."""
+    """Tasks for agents: leases, attempts, capacity."""
 
-    offer_s: Annotated[
-        Seconds, Meta(description="from the answer of a poll until the task must be acknowledged", extra=ADVANCED)
-    ] = 15.0
     lease_s: Annotated[
         Seconds, Meta(description="lease of a task whose worker's process renews it, as `bus connect` does")
     ] = 300.0
-    stuck_s: Annotated[
+    lease_without_renewal_s: Annotated[
         Seconds, Meta(description="lease of a task that is not renewed: a client without `bus connect`", extra=ADVANCED)
     ] = 1_800.0
     attempts: Annotated[int, Meta(ge=1, le=100, description="how often a task is started before it is dead")] = 3
-    retry_s: Annotated[
-        Seconds, Meta(description="delay before the second attempt; twice that before the third", extra=ADVANCED)
-    ] = 5.0
-    retry_limit_s: Annotated[Seconds, Meta(description="the longest delay between two attempts", extra=ADVANCED)] = (
-        600.0
-    )
     capacity: Annotated[Count, Meta(description="how many tasks may be queued or waiting at once", extra=ADVANCED)] = (
         10_000
     )
-    idle_s: Annotated[
-        Seconds,
-        Meta(description="a server that `bus connect` started stops after being unused for this long", extra=ADVANCED),
-    ] = 3_600.0
     beads: Annotated[
         Literal["auto", "on", "off"],
         Meta(description="update the beads tracker; auto: if there are `bd` and a folder `.beads`", extra=ADVANCED),

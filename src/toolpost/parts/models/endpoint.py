@@ -8,7 +8,7 @@ Time limits are the caller's; cancelling closes the connection.
 import email.utils
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -166,14 +166,11 @@ class EndpointModel:
 
     acts = False
 
-    def __init__(self, endpoint: Endpoint, max_tokens: int | None) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._max_tokens = max_tokens
 
     async def answer(self, prompt: ModelPrompt, caller: Caller, on_text: TextListener | None) -> Completion:  # noqa: ARG002
         """Ask the endpoint; it is not told who calls."""
-        if prompt.max_tokens is None and self._max_tokens is not None:
-            prompt = replace(prompt, max_tokens=self._max_tokens)
         return await self._endpoint.complete(prompt, on_text)
 
 

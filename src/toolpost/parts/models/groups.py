@@ -61,7 +61,6 @@ class Groups:
             ToolGroup(
                 name=PluginName(name),
                 servers=group.servers,
-                tags=None if group.tags is None else frozenset(group.tags),
                 join=partial(self._join, name, group),
             )
             for name, group in self.settings.items()

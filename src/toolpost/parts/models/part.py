@@ -166,4 +166,4 @@ def _make_model(config: "Config", name: str, model: ModelSettings, pool: "AgentP
     except BadConfiguration as error:
         return BrokenModel(error.message)
     stack.push_async_callback(endpoint.aclose)
-    return EndpointModel(endpoint, model.max_output_tokens)
+    return EndpointModel(endpoint)

@@ -46,10 +46,6 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         str, Meta(description="what it is for, in a sentence; prompts are compared with it", extra=ADVANCED)
     ] = ""
     preference: Annotated[Share, Meta(description="how much it is preferred to others, from 0 to 1")] = 0.5
-    max_output_tokens: Annotated[
-        Tokens | None,
-        Meta(description="the longest answer, where a call sets no limit; the endpoint's, if not set", extra=ADVANCED),
-    ] = None
     enabled: Annotated[bool, Meta(description="false turns it off")] = True
 
 
@@ -86,10 +82,6 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         list[str],
         Meta(description="tools that may be called twice, besides those whose servers say so", extra=ADVANCED),
     ] = []
-    tags: Annotated[
-        list[str] | None,
-        Meta(description="tags to select its tools by; those that all its servers have, if not set", extra=ADVANCED),
-    ] = None
 
 
 def check_model(name: str, model: ModelSettings) -> None:

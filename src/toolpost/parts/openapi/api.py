@@ -18,7 +18,7 @@ from toolpost.parts.openapi.credentials import KeyPlaces
 from toolpost.parts.openapi.document import load_document
 from toolpost.parts.openapi.operations import read_schemes
 from toolpost.parts.openapi.serialize import write_request
-from toolpost.parts.openapi.settings import ApiSettings, resolve_api
+from toolpost.parts.openapi.settings import BUDGET_TOKENS, RESPONSE_LIMIT_BYTES, ApiSettings, resolve_api
 from toolpost.parts.openapi.tools import RESULT_KEY, OperationTool, make_plugin, make_tools
 from toolpost.settings import Config
 from toolpost.upstreams import ServerSpec
@@ -87,7 +87,7 @@ async def open_api(
     if (more := len(made.omitted) - SHOWN_OMISSIONS) > 0:
         hint = "`toolpost doctor` names more of them"
         event(_log, logging.WARNING, "more operations left out", api=name, operations=more, hint=hint)
-    if 0 < api.budget_tokens < made.tokens:
+    if made.tokens > BUDGET_TOKENS:
         event(
             _log,
             logging.WARNING,
@@ -98,7 +98,7 @@ async def open_api(
             hint=f'select operations with apis.{name}.allow and deny, set results = "off", or use discovery.mode',
         )
     timeout_s = api.timeout_s or config.limits.timeout_s
-    client = ApiClient(spec, places, credentials, limit_bytes=api.response_limit_bytes, timeout_s=timeout_s)
+    client = ApiClient(spec, places, credentials, limit_bytes=RESPONSE_LIMIT_BYTES, timeout_s=timeout_s)
     reading = CapacityLimiter(1)
 
     async def invoke(tool: OperationTool, arguments: dict[str, Any], context: Context) -> Any:

@@ -13,12 +13,10 @@ from toolpost.contracts import InvalidRequest
 from toolpost.parts.openapi.doctor import SHOWN, describe
 from toolpost.parts.openapi.document import Document, load_document
 from toolpost.parts.openapi.operations import find_base
-from toolpost.parts.openapi.settings import ApiSettings, check_api, is_url
+from toolpost.parts.openapi.settings import BUDGET_TOKENS, ApiSettings, check_api, is_url
 from toolpost.parts.openapi.tools import LOGIN_TYPES, ApiTools, make_tools
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.terminal import ExitCode, examples, json_option, print_json_line, printable, run_async, show_note, warn
-
-_BUDGET: Final = ApiSettings().budget_tokens
 
 
 @click.command(
@@ -195,5 +193,5 @@ def _print_report(made: ApiTools, entry: str, variables: dict[str, str]) -> None
         warn(f"{omission.shown} is left out: {omission.reason}")
     if len(made.omitted) > SHOWN:
         warn(f"and {len(made.omitted) - SHOWN} more; --json lists all of them")
-    if made.tokens > _BUDGET:
+    if made.tokens > BUDGET_TOKENS:
         warn(f"its tools take about {made.tokens:,} tokens to list: select operations with --allow and --deny")

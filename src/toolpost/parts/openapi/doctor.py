@@ -11,7 +11,7 @@ from anyio import to_thread
 from toolpost import ToolpostError
 from toolpost.parts import PartDoctor
 from toolpost.parts.openapi.document import load_document
-from toolpost.parts.openapi.settings import ApiSettings, enabled_apis, resolve_api
+from toolpost.parts.openapi.settings import BUDGET_TOKENS, ApiSettings, enabled_apis, resolve_api
 from toolpost.parts.openapi.tools import ApiTools, make_tools
 from toolpost.settings import Config, is_trustworthy
 from toolpost.terminal import Diagnosis, ok, problem, warning
@@ -44,7 +44,7 @@ async def _check(config: Config, name: str, api: ApiSettings) -> list[Diagnosis]
     found = [ok("apis", f"`{name}`: {describe(made)}, at {spec.url}")]
     if has_keys and not is_trustworthy(spec.url or ""):
         found.append(warning("apis", f"`{name}`: its keys are sent without encryption", hint="use an https:// URL"))
-    if 0 < api.budget_tokens < made.tokens:
+    if made.tokens > BUDGET_TOKENS:
         hint = 'select operations with `allow` and `deny`, or set results = "off"'
         found.append(warning("apis", f"`{name}`: its tools take about {made.tokens:,} tokens to list", hint=hint))
     found += _check_scopes(name, spec, made)

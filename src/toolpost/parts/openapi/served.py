@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("toolpost.apis")
 
+REFRESH_S: Final = 300.0
+"""How often a document at a URL is fetched again."""
 LOOK_S: Final = 1.0
 SETTLE_S: Final = 0.2
 """How long a file must be unchanged before it is read: an editor may truncate it before writing."""
@@ -211,12 +213,10 @@ class ServedApis:
 
     async def _follow(self, name: str) -> None:
         api = self._apis[name]
-        if is_url(api.document) and not api.refresh_s:
-            return
         with anyio.CancelScope() as self._following[name]:
             while True:
                 if is_url(api.document):
-                    await anyio.sleep(api.refresh_s)
+                    await anyio.sleep(REFRESH_S)
                 else:
                     await anyio.sleep(LOOK_S)
                     found = self._read_stamp(api)

@@ -13,6 +13,10 @@ from toolpost.parts import Section
 from toolpost.settings import ADVANCED, LATE, SECRET, AuthSettings, Config, NetworkSettings, ServerSettings
 from toolpost.upstreams import ServerSpec
 
+RESPONSE_LIMIT_BYTES: Final = 8 * 1024 * 1024
+"""The longest answer that is read."""
+BUDGET_TOKENS: Final = 25_000
+"""An API is worth a warning if its tools take about more tokens to list."""
 NAME_LIMIT: Final = 32
 ApiName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*$", max_length=NAME_LIMIT)]
 
@@ -76,22 +80,6 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Annotated[float, Meta(gt=0, le=86_400)] | None,
         Meta(description="time limit of its tools, instead of `limits.timeout_s`"),
     ] = None
-    response_limit_bytes: Annotated[
-        int, Meta(ge=1024, le=1024**3, description="the longest answer that is read, in bytes", extra=ADVANCED)
-    ] = 8 * 1024 * 1024
-    budget_tokens: Annotated[
-        int, Meta(ge=0, description="warn if its tools take about more tokens to list; 0 never warns", extra=ADVANCED)
-    ] = 25_000
-    refresh_s: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86_400,
-            description="how often a document at a URL is fetched again, in seconds; 0 fetches it at the start only. A file is"
-            " read again when it changes",
-            extra=ADVANCED,
-        ),
-    ] = 300
     enabled: Annotated[bool, Meta(description="false turns it off")] = True
 
     def __repr__(self) -> str:

@@ -17,7 +17,9 @@ _CACHED: Final = 10_000
 """Pairs of a tool and a caller whose limits are remembered."""
 
 LimitBytes = Annotated[int, Meta(ge=1_000, le=1_000_000_000)]
-LimitTokens = Annotated[int, Meta(ge=250, le=250_000_000)]
+LEAST_TOKENS: Final = 250
+LimitTokens = Annotated[int, Meta(ge=LEAST_TOKENS, le=250_000_000)]
+RuleTokens = Annotated[int, Meta(ge=0, le=250_000_000)]
 
 
 class LimitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,12 +29,9 @@ class LimitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         None
     )
     callers: Annotated[list[str] | None, Meta(description="callers by name, as the audit has them")] = None
-    limit_tokens: Annotated[LimitTokens | None, Meta(description="as `results.limit_tokens`")] = None
-    limit_bytes: Annotated[LimitBytes | None, Meta(description="as `results.limit_bytes`", extra=ADVANCED)] = None
-    blob_bytes: Annotated[
-        LimitBytes | None, Meta(description="as `results.blob_bytes`, which it is if not set", extra=ADVANCED)
+    limit_tokens: Annotated[
+        RuleTokens | None, Meta(description="as `results.limit_tokens`; 0 sends results whole, whatever their size")
     ] = None
-    whole: Annotated[bool, Meta(description="send results whole, whatever their size", extra=ADVANCED)] = False
 
 
 class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,9 +39,6 @@ class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     limit_tokens: Annotated[
         LimitTokens | None, Meta(description="the text of a result, and its structured content, in tokens of 4 bytes")
-    ] = None
-    limit_bytes: Annotated[
-        LimitBytes | None, Meta(description="the same in bytes; of both limits, the smaller one counts", extra=ADVANCED)
     ] = None
     blob_bytes: Annotated[
         LimitBytes,
@@ -74,18 +70,12 @@ class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """The size up to which every result is sent as it is, 0 without any limit."""
         texts = [limit_of(self), *(limit_of(rule) for rule in self.rules.values())]
         limits = [limit for limit in texts if limit is not None]
-        blobs = [rule.blob_bytes for rule in self.rules.values() if rule.blob_bytes is not None]
-        return min([*limits, *blobs, self.blob_bytes]) if limits else 0
+        return min([*limits, self.blob_bytes]) if limits else 0
 
 
 def limit_of(one: ResultSettings | LimitRule) -> int | None:
     """Return the limit in bytes; None without one."""
-    limits = [
-        limit
-        for limit in (one.limit_bytes, None if one.limit_tokens is None else one.limit_tokens * TOKEN_BYTES)
-        if limit is not None
-    ]
-    return min(limits, default=None)
+    return one.limit_tokens * TOKEN_BYTES if one.limit_tokens else None
 
 
 class SizeLimits(NamedTuple):
@@ -123,21 +113,20 @@ class LimitTable:
                 self._settings,
             )
             limit = limit_of(matching)
-            blobs = matching.blob_bytes or self._settings.blob_bytes
-            self._found[key] = None if limit is None else SizeLimits(limit, blobs)
+            self._found[key] = None if limit is None else SizeLimits(limit, self._settings.blob_bytes)
         return self._found[key]
 
 
 def check_results(settings: ResultSettings) -> None:
-    """Raise `BadConfiguration` for a rule that says nothing, or two things at once."""
+    """Raise `BadConfiguration` for a rule without a limit, or with one that is too small to be of use."""
     for name, rule in settings.rules.items():
         place = f"results.rules.{name}"
-        has_limit = limit_of(rule) is not None
-        if rule.whole and (has_limit or rule.blob_bytes is not None):
-            raise BadConfiguration(f"{place} has a limit and `whole`.", hint="leave one of them out")
-        if not rule.whole and not has_limit:
+        if rule.limit_tokens is None:
+            raise BadConfiguration(f"{place} has no limit.", hint="set limit_tokens, to 0 for results of any size")
+        if 0 < rule.limit_tokens < LEAST_TOKENS:
             raise BadConfiguration(
-                f"{place} has no limit.", hint="set limit_tokens or limit_bytes, or whole = true for no limit"
+                f"{place}.limit_tokens is {rule.limit_tokens}, and {LEAST_TOKENS} is the least.",
+                hint="0 is for no limit",
             )
         if any(pattern.removeprefix("!") == "" for pattern in rule.tools or ()):
             raise BadConfiguration(f"{place}.tools: a pattern is empty.", hint='write a pattern such as "logs__*"')

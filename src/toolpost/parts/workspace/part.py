@@ -43,7 +43,7 @@ def read_workspace(config: "Config") -> "WorkspaceSpec":
         Path(config.project),
         settings.roots or ["."],
         index_dir=settings.index_dir,
-        limits=WorkspaceLimits(file_bytes=settings.file_limit_bytes, files=settings.files),
+        limits=WorkspaceLimits(file_bytes=settings.file_limit_bytes),
         settle_s=settings.settle_s,
         forbidden=frozenset(config.secret_files),
         allowed=settings.allow_secret_files,

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from toolpost.parts import Section
-from toolpost.settings import ADVANCED, Count, Seconds
+from toolpost.settings import ADVANCED, Seconds
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,7 +19,6 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     file_limit_bytes: Annotated[
         int, Meta(ge=1024, le=1 << 30, description="largest file that is indexed", extra=ADVANCED)
     ] = 2 * 1024 * 1024
-    files: Annotated[Count, Meta(description="files of one repository that are indexed", extra=ADVANCED)] = 250_000
     allow_secret_files: Annotated[
         list[str],
         Meta(

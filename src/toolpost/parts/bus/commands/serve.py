@@ -13,7 +13,6 @@ from toolpost.app import App, StdioStreams
 from toolpost.cli import ConfigSource, ServeOutput, Stop, WhileServing, check_serve_options, serve_until_stopped
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
-from toolpost.parts.bus.settings import BUS
 from toolpost.processes import this_process
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.terminal import (
@@ -29,6 +28,8 @@ from toolpost.terminal import (
 )
 
 _FREE_PORT: Final = "127.0.0.1:0"
+IDLE_S: Final = 3_600.0
+"""How long a server that `bus connect` started goes on without a call."""
 _CHECK_S: Final = 10.0
 """How often a server checks whether it is still used."""
 
@@ -115,11 +116,10 @@ def announce_while_serving(project_server: ProjectServer, *, is_daemon: bool) ->
 
 
 async def _stop_when_idle(app: App, stop: Stop, is_announced: Callable[[], bool]) -> None:
-    """Stop a server that had no call for `idle_s`, or that clients cannot find since its announcement was replaced."""
-    limit_s = BUS.of(app.config).idle_s
-    check_s = min(_CHECK_S, limit_s / 10)
+    """Stop a server that had no call for `IDLE_S`, or that clients cannot find since its announcement was replaced."""
+    check_s = min(_CHECK_S, IDLE_S / 10)
     admitted, idle_s = app.gateway.admitted, 0.0
-    while idle_s < limit_s and (is_announced() or app.gateway.in_flight):
+    while idle_s < IDLE_S and (is_announced() or app.gateway.in_flight):
         await anyio.sleep(check_s)
         is_used = app.gateway.in_flight > 0 or app.gateway.admitted != admitted
         admitted, idle_s = app.gateway.admitted, 0.0 if is_used else idle_s + check_s
