@@ -10,7 +10,8 @@ from tests.doors import DOORS
 MODULES = {
     "toolpost": "For authors of plugins and middleware, and applications that embed a gateway.",
     "toolpost.testing": "For tests of plugins and parts: a real client, without a network.",
-    "toolpost.contracts": "Judge changes of tools, and read locks, in programs of your own.",
+    "toolpost.contracts": "Judge changes of tools in programs of your own.",
+    "toolpost.contracts.lockfile": "Read locks in programs of your own.",
     "toolpost.parts": "For authors of parts.",
     "toolpost.parts.agents": "For authors of plugins that take part in conversations with agents.",
 }
@@ -20,6 +21,7 @@ GUIDES = {
     "toolpost": ("write-a-plugin", "write-middleware", "embed-toolpost"),
     "toolpost.testing": ("test-your-tools",),
     "toolpost.contracts": ("keep-contracts-stable",),
+    "toolpost.contracts.lockfile": ("keep-contracts-stable",),
     "toolpost.parts": ("write-a-part",),
     "toolpost.parts.agents": ("write-a-plugin",),
 }

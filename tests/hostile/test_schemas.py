@@ -23,9 +23,10 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.app import App
 from toolpost.cli.call.schemas import describe_type, properties_of
-from toolpost.contracts import Definition, Judgement, LockedTool, drifts, judge, lock_text, parse_lock
+from toolpost.contracts import Definition, Judgement, judge
+from toolpost.contracts.lockfile import LockedTool, drifts, lock_text, parse_lock
 from toolpost.discovery.search.document import ToolDocument, fields_of
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
 SERVER = Path(__file__).parent / "servers" / "definitions.py"

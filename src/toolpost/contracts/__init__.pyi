@@ -20,10 +20,5 @@ from toolpost.contracts.errors import InvalidRequest as InvalidRequest
 from toolpost.contracts.errors import InvalidResult as InvalidResult
 from toolpost.contracts.errors import StoreUnavailable as StoreUnavailable
 from toolpost.contracts.errors import ToolTimedOut as ToolTimedOut
-from toolpost.contracts.lockfile import Drift as Drift
-from toolpost.contracts.lockfile import LockedTool as LockedTool
-from toolpost.contracts.lockfile import drifts as drifts
-from toolpost.contracts.lockfile import lock_text as lock_text
-from toolpost.contracts.lockfile import parse_lock as parse_lock
 from toolpost.contracts.names import tool_names as tool_names
 from toolpost.contracts.schema import compile_schema as compile_schema
