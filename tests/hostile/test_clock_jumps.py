@@ -33,8 +33,9 @@ from toolpost.parts.bus import PART
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import BusPolicy, TaskId
-from toolpost.processes.tree import is_alive, this_process
-from toolpost.settings import Config, StoreSettings
+from toolpost.processes import Daemon
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store import open_store
 from toolpost.store.key_values import Item
 from toolpost.store.part_migrations import open_part_store
@@ -157,7 +158,7 @@ async def _gateway(config: Config) -> AsyncIterator[Any]:
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, jump: Jump) -> None:
-    me, owner, name = this_process(), owners.new_owner(), recorder.own_process_id()
+    me, owner, name = Daemon.current(), owners.new_owner(), recorder.own_process_id()
     jump(jump_s)
     turn = Turn(
         id=TurnId("n"),
@@ -171,7 +172,7 @@ async def test_a_process_is_known_by_more_than_the_time_of_day(jump_s: float, ju
     elsewhere = replace(turn, runner="elsewhere/1/1.00")
 
     assert psutil.Process(os.getpid()).create_time() == pytest.approx(time.time(), abs=DAY_S)
-    assert is_alive(me)
+    assert me.is_alive
     assert not owners.is_gone(owner)
     assert not recorder.has_runner_ended(turn, silent_s=0)
     assert not recorder.has_runner_ended(elsewhere, silent_s=recorder.STALE_S - 1)

@@ -3,12 +3,5 @@ from toolpost.processes.tree import CompletedCommand as CompletedCommand
 from toolpost.processes.tree import Daemon as Daemon
 from toolpost.processes.tree import LineListener as LineListener
 from toolpost.processes.tree import Process as Process
-from toolpost.processes.tree import birth_of as birth_of
-from toolpost.processes.tree import each_line as each_line
-from toolpost.processes.tree import each_log_line as each_log_line
-from toolpost.processes.tree import end_daemon as end_daemon
-from toolpost.processes.tree import is_alive as is_alive
 from toolpost.processes.tree import open_process as open_process
 from toolpost.processes.tree import run as run
-from toolpost.processes.tree import start_daemon as start_daemon
-from toolpost.processes.tree import this_process as this_process

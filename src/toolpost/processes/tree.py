@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,7 +33,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from toolpost.processes import posix as process_posix
 from toolpost.processes import windows as process_windows
 from toolpost.processes.command import PreparedCommand, make_environment, prepare_command
-from toolpost.processes.daemon import Daemon, birth_of, end_daemon, is_alive, start_daemon, this_process
+from toolpost.processes.daemon import Daemon, birth_of
 from toolpost.processes.pipes import (
     Capture,
     LineListener,
@@ -52,15 +52,9 @@ __all__ = [
     "PipeWriter",
     "Process",
     "birth_of",
-    "each_line",
-    "each_log_line",
-    "end_daemon",
-    "is_alive",
     "make_environment",
     "open_process",
     "run",
-    "start_daemon",
-    "this_process",
 ]
 
 
@@ -118,6 +112,14 @@ class Process:
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.stdin.send(data)
         await self.stdin.aclose()
+
+    async def read_lines(self, limit: int, take: Callable[[bytes], None]) -> None:
+        """Pass every line of stdout to `take`, one longer than the limit as `OversizedLine`, until the pipe is closed."""
+        await each_line(self.stdout, limit, take)
+
+    async def read_log_lines(self, take: Callable[[str], None]) -> None:
+        """Pass every line of stderr as text to `take`, the last one also without a newline, until the pipe is closed."""
+        await each_log_line(self.stderr, take)
 
     async def wait(self) -> int:
         """Wait for the exit of the command itself; its descendants may still run, and hold its pipes."""

@@ -12,7 +12,7 @@ import anyio
 
 from toolpost.base.events import OUTPUT_EVENT, SERVER_OUTPUT, event
 from toolpost.processes import tree as process_tree
-from toolpost.processes.tree import PipeReader, each_line, each_log_line
+from toolpost.processes.tree import PipeReader
 from toolpost.protocol.lines import OversizedLine
 from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.notifications import NotificationListener
@@ -72,7 +72,7 @@ class ServerProcess:
 
     async def read(self) -> None:
         """Read messages until stdout is closed, which ends the server: it could answer nothing."""
-        await each_line(self.process.stdout, MESSAGE_LIMIT, self._take)
+        await self.process.read_lines(MESSAGE_LIMIT, self._take)
         self._stdout_ended.set()
         await self._note_loss("closed its output")
 
@@ -90,7 +90,7 @@ class ServerProcess:
 
     async def read_stderr(self) -> None:
         """Keep the last lines of stderr."""
-        await each_log_line(self.process.stderr, self._take_log_line)
+        await self.process.read_log_lines(self._take_log_line)
         self._stderr_ended.set()
 
     def _take_log_line(self, line: str) -> None:

@@ -12,7 +12,7 @@ from typing import NewType
 import psutil
 
 from toolpost.base.clocks import boot_id
-from toolpost.processes import birth_of
+from toolpost.processes.tree import birth_of
 
 OwnerId = NewType("OwnerId", str)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from toolpost.base import JsonObject, conceal_known, event
 from toolpost.parts.agents.agent import AgentGone, AgentOutputTooLong, unwrap_group
-from toolpost.processes import Process, each_line, each_log_line, open_process
+from toolpost.processes import Process, open_process
 from toolpost.protocol import BadShape, OversizedLine, check_shape
 
 _log = logging.getLogger("toolpost.parts.agents")
@@ -83,13 +83,13 @@ class AgentProcess:
 
     async def read(self) -> None:
         """Read messages until the process closes its stdout."""
-        await each_line(self.process.stdout, LINE_LIMIT, self._handle_line)
+        await self.process.read_lines(LINE_LIMIT, self._handle_line)
         self._is_read.set()
         await self._mark_gone_unless_exiting("it closed its output")
 
     async def collect_stderr(self) -> None:
         """Keep the last lines of stderr, without secrets."""
-        await each_log_line(self.process.stderr, lambda line: self._stderr_tail.append(conceal_known(line)))
+        await self.process.read_log_lines(lambda line: self._stderr_tail.append(conceal_known(line)))
 
     async def wait_exit(self) -> None:
         """Wait for the exit. It counts even if the pipes stay open, because a child of the agent may have inherited them."""

@@ -1,7 +1,6 @@
 """Records turns in the store: their start, the partial answer while they run, their end; ends those of killed processes."""
 
 import logging
-import os
 import socket
 import time
 from collections.abc import AsyncIterator, Container
@@ -9,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-import psutil
 
 from toolpost import NotFound
 from toolpost.base import event, steady_s
@@ -18,7 +16,7 @@ from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.threads import Resumable, Threads, Turn, TurnEndRecord
 from toolpost.parts.agents.turn import RunningTurn
 from toolpost.parts.agents.turn_events import Heartbeat, TurnStarted
-from toolpost.processes import birth_of
+from toolpost.processes import Daemon
 
 _log = logging.getLogger("toolpost.parts.agents")
 
@@ -30,7 +28,8 @@ STALE_S: Final = 60.0
 
 def own_process_id() -> str:
     """Return an id of this process, `host/pid/start time`, which no later process gets again."""
-    return f"{socket.gethostname()}/{os.getpid()}/{birth_of(psutil.Process()):.2f}"
+    this = Daemon.current()
+    return f"{socket.gethostname()}/{this.pid}/{this.born_at:.2f}"
 
 
 def has_runner_ended(turn: Turn, *, silent_s: float) -> bool:
@@ -40,10 +39,8 @@ def has_runner_ended(turn: Turn, *, silent_s: float) -> bool:
     if host != socket.gethostname():
         # Not by the time in its record: the clocks of two machines may differ, and either may jump.
         return silent_s >= STALE_S
-    try:
-        return f"{birth_of(psutil.Process(int(pid))):.2f}" != started
-    except (psutil.Error, ValueError):
-        return True
+    runner = Daemon.find(int(pid)) if pid.isdecimal() else None
+    return runner is None or f"{runner.born_at:.2f}" != started
 
 
 class TurnRecorder:

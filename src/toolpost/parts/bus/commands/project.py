@@ -28,7 +28,7 @@ from toolpost.parts.bus import PART
 from toolpost.parts.bus.connection import ServerAddress
 from toolpost.parts.bus.part import make_bus
 from toolpost.parts.bus.service import Bus
-from toolpost.processes import Daemon, end_daemon, is_alive, start_daemon
+from toolpost.processes import Daemon
 from toolpost.settings import CONFIG_NAME, Config, load_config, state_folder
 from toolpost.store import open_part_store, shown_url, store_exists
 
@@ -161,7 +161,7 @@ class ProjectServer:
     def find_running(self) -> RunningServer | None:
         """Return the announced server; None if there is none, or its process has ended."""
         server = _read(self._file)
-        return server if server is not None and is_alive(server.daemon) else None
+        return server if server is not None and server.daemon.is_alive else None
 
     def announce(self, server: RunningServer) -> None:
         """Write the file of a server, and enter its project into the registry of `toolpost bus status --all`."""
@@ -192,7 +192,7 @@ class ProjectServer:
         async with self.open_lock():
             server = self.find_running()
             if server is not None:
-                await anyio.to_thread.run_sync(lambda: end_daemon(server.daemon, grace_s=STOP_S))
+                await anyio.to_thread.run_sync(lambda: server.daemon.end(grace_s=STOP_S))
                 self.withdraw(server)
         return server
 
@@ -233,13 +233,13 @@ class ProjectServer:
         command = [sys.executable, "-m", "toolpost", "bus", "serve", "--for-clients", "--project", str(self.project)]
         # A random token: only processes that can read the server's file may connect, not every user of this machine.
         env = {"TOOLPOST_TOKEN": secrets.token_urlsafe(24), **os.environ}
-        daemon = start_daemon(command, cwd=self.project, env=env, log=self._log)
+        daemon = Daemon.start(command, cwd=self.project, env=env, log=self._log)
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             server = self.find_running()
             if server is not None:
                 return server
-            if not is_alive(daemon):
+            if not daemon.is_alive:
                 break
             await anyio.sleep(_CHECK_S)
         raise CapabilityMissing(

@@ -13,7 +13,7 @@ from toolpost.app import App, StdioStreams
 from toolpost.cli import ConfigSource, ServeOutput, Stop, WhileServing, check_serve_options, serve_until_stopped
 from toolpost.parts.bus.commands.project import ProjectServer, RunningServer, load_project_config
 from toolpost.parts.bus.commands.server import project_option, resolve_project
-from toolpost.processes import this_process
+from toolpost.processes import Daemon
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.terminal import (
     LEVELS,
@@ -89,7 +89,7 @@ def announce_while_serving(project_server: ProjectServer, *, is_daemon: bool) ->
 
     @asynccontextmanager
     async def announce(app: App, url: str, stop: Stop) -> AsyncIterator[None]:
-        process = this_process()
+        process = Daemon.current()
         server = RunningServer(
             pid=process.pid,
             bornAt=process.born_at,
