@@ -1,5 +1,3 @@
-from toolpost.protocol.era import CLIENT_CAPABILITIES as CLIENT_CAPABILITIES
-from toolpost.protocol.era import CLIENT_INFO as CLIENT_INFO
 from toolpost.protocol.era import PROTOCOL_VERSION as PROTOCOL_VERSION
 from toolpost.protocol.era import REVISIONS as REVISIONS
 from toolpost.protocol.era import STATELESS as STATELESS

@@ -9,6 +9,7 @@ message                   incoming messages parsed, outgoing requests written
 server_requests           requests of a server to the client of a call: elicitation, sampling, roots, those of extensions
 notifications             log messages and changes that a server announces, and which clients they concern
 handshake, lists          which era a server speaks, its capabilities, and its lists read page by page
+client                    a client of one server over HTTP, without a supervisor
 supervisor                one server across restarts of its processes. Its parts: `pool` (instances by key), `lifecycle` (one
                           instance from start to end), `instance`, `failures`, `changes`
 credentials/              credentials with which servers are reached: encrypted in the store, shared or a caller's own

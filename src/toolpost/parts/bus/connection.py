@@ -27,10 +27,9 @@ from toolpost import (
 )
 from toolpost.base import META_KEY, Json, JsonObject, event
 from toolpost.contracts import CallCancelled, InvalidRequest, InvalidResult
-from toolpost.net import DIRECT, HttpClient, Network
+from toolpost.net import DIRECT, Network
 from toolpost.parts.bus.errors import StaleLease
-from toolpost.protocol import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
-from toolpost.upstreams import CLIENT, ConnectionLost, HttpTransport, ServerRefused, encode
+from toolpost.upstreams import ConnectionLost, McpClient, ServerRefused
 
 _log = logging.getLogger("toolpost.parts.bus")
 
@@ -87,15 +86,14 @@ class BusConnection:
         self._network = network
         self._lock = anyio.Lock()
         self._address: ServerAddress | None = None
-        self._client: HttpClient | None = None
-        self._transport: HttpTransport | None = None
-        self._retired: HttpClient | None = None
+        self._client: McpClient | None = None
+        self._retired: McpClient | None = None
         self._prefix = ""
 
     @property
     def is_up(self) -> bool:
         """Whether there is a server that answered, or was just found."""
-        return self._transport is not None
+        return self._client is not None
 
     async def connect_early(self) -> None:
         """Find or start the server before the first call; a failure is logged, and raised by the first call."""
@@ -146,11 +144,11 @@ class BusConnection:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     async def _call_once(self, tool: str, arguments: JsonObject, meta: JsonObject) -> JsonObject:
-        transport = await self._connect()
+        client = await self._connect()
         try:
-            return _parse_answer(await self._send(transport, tool, arguments, meta))
+            return _parse_answer(await self._send(client, tool, arguments, meta))
         except ConnectionLost as lost:
-            await self._drop(transport)
+            await self._drop(client)
             raise _ServerLost(lost.message, was_sent=lost.was_sent) from lost
         except UpstreamUnavailable as error:
             raise _ServerLost(error.message, was_sent=True) from error
@@ -158,12 +156,10 @@ class BusConnection:
             # The server cancels calls when it stops; this side has cancelled nothing.
             raise _ServerLost(error.message, was_sent=True) from error
 
-    async def _send(self, transport: HttpTransport, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
+    async def _send(self, client: McpClient, tool: str, arguments: JsonObject, meta: JsonObject) -> bytes:
         for prefix in (self._prefix, "" if self._prefix else _GATEWAY_PREFIX):
-            name = f"{prefix}{tool}"
-            fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
             try:
-                raw = await transport.request("tools/call", fields, name=name, meta=meta)
+                raw = await client.call_tool(f"{prefix}{tool}", arguments, meta=meta)
             except ServerRefused as refusal:
                 details = refusal.data.get("details") if isinstance(refusal.data, dict) else None
                 # An unknown tool names itself in the details: then it may be served with the other prefix.
@@ -177,24 +173,18 @@ class BusConnection:
             hint="`toolpost bus serve` starts one that has",
         )
 
-    async def _connect(self) -> HttpTransport:
+    async def _connect(self) -> McpClient:
         async with self._lock:
-            if self._transport is None:
+            if self._client is None:
                 self._address = await self._find(self._address)
-                token = self._address.token
-                headers = {"authorization": f"Bearer {token}"} if token else {}
-                self._client = HttpClient(self._address.url, headers=headers, network=self._network)
-                self._transport = HttpTransport("bus", self._client, on_notification=lambda *_: None)
-                envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-                self._transport.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
-            return self._transport
+                self._client = McpClient("bus", self._address.url, token=self._address.token, network=self._network)
+            return self._client
 
-    async def _drop(self, transport: HttpTransport) -> None:
+    async def _drop(self, client: McpClient) -> None:
         """Have the next call find the server again. The old client stays open until the next loss: other calls may use it."""
-        if transport is not self._transport:
+        if client is not self._client:
             return
-        self._transport, client, older = None, self._client, self._retired
-        self._client, self._retired = None, client
+        older, self._client, self._retired = self._retired, None, client
         if older is not None:
             await older.aclose()
 
