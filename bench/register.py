@@ -90,7 +90,7 @@ def _config() -> dict[str, str]:
 
 
 def _register_once() -> dict[str, Any]:
-    from toolpost.discovery import Catalog
+    from toolpost.discovery.catalog import Catalog
     from toolpost.endpoints.listing import Listing
     from toolpost.protocol.era import STATELESS
     from toolpost.providers import FunctionProvider

@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from toolpost.authoring.context import Context
-from toolpost.base.caller import Caller
+from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
 from toolpost.base.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
 from toolpost.base.trace_context import TraceContext, read_trace_context
@@ -26,8 +26,9 @@ from toolpost.contracts.errors import (
     UnknownTool,
     UpstreamRefused,
 )
-from toolpost.discovery import EVERYTHING, Catalog, View
+from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, AutomaticMcp, refuse_arguments, resolve_call
+from toolpost.discovery.catalog import Catalog
 from toolpost.metrics import Metrics
 from toolpost.middleware.call import Call
 from toolpost.middleware.fast_path import Delivery
@@ -115,6 +116,14 @@ class Gateway:
         self._conversations = conversations
         self._limiter = limiter
         self._small_bytes = sys.maxsize if limiter is None else limiter.small_bytes
+
+    def still_provides(self, call: Call, principal: Principal | None) -> bool:
+        """Whether a call that has waited could be made now: its tool is unchanged, and within the scopes of its caller."""
+        if call.tool.contract.name in AUTOMATIC_NAMES:
+            # They are in no catalog, and never change.
+            return True
+        view = EVERYTHING.within(principal.scopes if principal is not None else ())
+        return self.catalog.narrow(view).provides(call.tool)
 
     def admit(
         self,

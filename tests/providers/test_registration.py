@@ -10,7 +10,7 @@ import pytest
 from tests.collected import DEFINITION_SETS, load_definitions
 from toolpost import Tool
 from toolpost.contracts.contract import ToolDefinition
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import STATELESS
 from toolpost.providers import FunctionProvider

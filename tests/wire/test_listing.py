@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from tests.ways import BEHAVIOURS, IN_MEMORY, QUICK_WAYS, SHAPES, STATELESS, Way, plugin_of, stdio_peer
 from toolpost.app import open_app
 from toolpost.base.ids import META_KEY
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.endpoints import listing
 from toolpost.endpoints.listing import Listing
 from toolpost.protocol.era import HANDSHAKE_VERSIONS, REVISIONS

@@ -33,7 +33,6 @@ from toolpost.host.host import Host
 from toolpost.middleware.extensions import ExtensionSteps
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.middleware.pipeline import Pipeline
-from toolpost.protocol.era import STATELESS
 from toolpost.providers.learning import StartWait
 from toolpost.providers.plugin_maker import PluginLimits
 from toolpost.providers.plugins import Plugins
@@ -193,7 +192,7 @@ def make_app(
     tasks = TaskEndpoint(
         TaskRunner(
             store,
-            partial(write_call_result, revision=STATELESS),
+            write_call_result,
             ttl_s=config.tasks.ttl_s,
             after_s=config.tasks.after_s,
             callers=host.callers,

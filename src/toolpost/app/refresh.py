@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from anyio import Event, create_task_group, sleep, to_thread
 
 from toolpost.app.callers import mode_scope
-from toolpost.discovery import EVERYTHING, Catalog
+from toolpost.discovery import EVERYTHING
 from toolpost.discovery.automatic import Mode
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.tool_groups import ToolGroup, add_groups
 from toolpost.endpoints.listing import Listing
 from toolpost.gateway import Gateway

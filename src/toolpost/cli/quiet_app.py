@@ -8,7 +8,7 @@ from toolpost.app.quiet import LEARN_LIMIT_S, open_quiet_app, without_store
 from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.contracts.names import tool_names
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists

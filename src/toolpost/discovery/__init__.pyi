@@ -1,5 +1,3 @@
-from toolpost.discovery.automatic import AUTOMATIC_NAMES as AUTOMATIC_NAMES
-from toolpost.discovery.catalog import Catalog as Catalog
 from toolpost.discovery.search import estimate_tokens as estimate_tokens
 from toolpost.discovery.search import index_texts as index_texts
 from toolpost.discovery.snapshot import ToolEntry as ToolEntry

@@ -16,7 +16,8 @@ from toolpost.base.ids import META_KEY, Json, JsonObject, TraceId
 from toolpost.base.trace_context import TraceContext, parse_traceparent, read_trace_context
 from toolpost.contracts.envelope import ResultStyle
 from toolpost.contracts.errors import UnknownTool
-from toolpost.discovery import AUTOMATIC_NAMES, EVERYTHING, View
+from toolpost.discovery import EVERYTHING, View
+from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
 from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
@@ -24,7 +25,7 @@ from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import declares_tasks
 from toolpost.gateway import Answer, CallObserver, Gateway, begin_observed
 from toolpost.middleware import Call, ProgressNotification
-from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, Revision
+from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, STATELESS, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required
 from toolpost.upstreams.server_requests import ClientChannel
@@ -380,7 +381,7 @@ def _continue(
     return call
 
 
-def write_call_result(answer: Answer, revision: Revision) -> bytes:
+def write_call_result(answer: Answer, revision: Revision = STATELESS) -> bytes:
     """Write an answer as the result of a `tools/call`."""
     if answer.upstream_fields is not None:
         return write_passthrough_result(answer, answer.upstream_fields, revision)

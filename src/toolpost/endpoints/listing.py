@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from toolpost.base import JsonObject, Scope
 from toolpost.base.version import __version__
-from toolpost.discovery import EVERYTHING, Catalog, View
+from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
-from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
+from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT, Catalog
 from toolpost.protocol.era import SERVER_INFO, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 

@@ -15,6 +15,7 @@ from toolpost.base.ids import CallId, JsonObject, ToolName, TraceId
 from toolpost.contracts.errors import CallCancelled, ToolTimedOut
 from toolpost.middleware.deadline import LightCancelScope
 from toolpost.middleware.progress import ProgressShaper
+from toolpost.protocol.era import REVISIONS
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers import ProvidedTool
 from toolpost.store.audit_values import AuditDraft
@@ -232,6 +233,12 @@ class Call:
         client_channel = self.context.client_channel
         hears_nothing = self.progress is None and (client_channel is None or client_channel.log_level is None)
         return hears_nothing and self.context.resumption is None
+
+    @property
+    def has_structured_result(self) -> bool:
+        """Whether a result of this call may have more than text and media, by its client's revision of MCP."""
+        revision = REVISIONS.get(self.context.client.revision)
+        return revision is None or revision.has_structured_content
 
     @property
     def mirrors_arguments(self) -> bool:

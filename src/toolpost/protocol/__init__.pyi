@@ -1,6 +1,4 @@
 from toolpost.protocol.era import PROTOCOL_VERSION as PROTOCOL_VERSION
-from toolpost.protocol.era import REVISIONS as REVISIONS
-from toolpost.protocol.era import STATELESS as STATELESS
 from toolpost.protocol.lines import OversizedLine as OversizedLine
 from toolpost.protocol.rpc import encode as encode
 from toolpost.protocol.shape import BadShape as BadShape

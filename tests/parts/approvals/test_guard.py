@@ -24,7 +24,7 @@ from toolpost.authoring.middleware import ToolInfo
 from toolpost.base.caller import Caller, Scope
 from toolpost.base.ids import META_KEY, CallerId, PluginName, ToolName
 from toolpost.contracts.errors import BadConfiguration, StoreUnavailable
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.views import FilteredProvider
 from toolpost.endpoints.auth.roster import CallerTable, KnownCaller
 from toolpost.manifest import bundled_parts
@@ -38,8 +38,8 @@ from toolpost.parts.approvals.rules import ApprovalRules
 from toolpost.parts.approvals.service import parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.providers import ProvidedTool
-from toolpost.settings import Config, PluginSettings
-from toolpost.settings.model import ModeSettings, TaskSettings
+from toolpost.settings import Config
+from toolpost.settings.model import ModeSettings, PluginSettings, TaskSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from toolpost.audit import AuditFilter
 from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.contract import contract_of_upstream
 from toolpost.contracts.errors import BadConfiguration, Forbidden
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.tool_groups import add_groups
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.models.groups import Groups

@@ -20,7 +20,8 @@ from toolpost.endpoints.http.sessions import Session, Sessions
 from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.fairness import Shares
-from toolpost.protocol import STATELESS, rpc
+from toolpost.protocol import rpc
+from toolpost.protocol.era import STATELESS
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 
 if TYPE_CHECKING:

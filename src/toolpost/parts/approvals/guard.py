@@ -15,8 +15,8 @@ import anyio
 from toolpost import Caller, Forbidden, Principal, ToolInfo, ToolpostError
 from toolpost.base import META_KEY, CallId
 from toolpost.contracts import Contract, InvalidRequest
-from toolpost.discovery import AUTOMATIC_NAMES, EVERYTHING, Catalog
 from toolpost.fairness import Shares
+from toolpost.gateway import Gateway
 from toolpost.middleware import Call, CheckedResult, NextStep
 from toolpost.parts import Guard
 from toolpost.parts.approvals.draw import Draw
@@ -41,18 +41,18 @@ class ApprovalGuard(Guard):
         approvals: Approvals,
         rules: ApprovalRules,
         *,
-        catalog: Callable[[], Catalog],
+        gateway: Callable[[], Gateway],
         principal_of: Callable[[Caller], Principal | None],
         waiting: Shares,
     ) -> None:
         """`waiting` counts calls that wait for approval.
 
-        `catalog` and `principal_of` say what can be called now, and by whom: a call may have waited for long.
+        `gateway` and `principal_of` say what can be called now, and by whom: a call may have waited for long.
         """
         self._waiting = waiting
         self._approvals = approvals
         self._rules = rules
-        self._catalog = catalog
+        self._gateway = gateway
         self._principal_of = principal_of
         self._rules_by_contract: dict[int, tuple[Contract, list[ApprovalRule]]] = {}
         """The rules that a call of a tool may fall under, by the id of its contract, which is kept alive here."""
@@ -212,11 +212,7 @@ class ApprovalGuard(Guard):
                 f"`{caller.id}` may no longer call tools: it was removed while the call waited.",
                 hint="an operator can add it to [callers] again",
             )
-        if name in AUTOMATIC_NAMES:
-            # They are in no catalog, and never change.
-            return
-        view = EVERYTHING.within(principal.scopes if principal is not None else ())
-        if not self._catalog().narrow(view).provides(call.tool):
+        if not self._gateway().still_provides(call, principal):
             raise Forbidden(
                 f"`{name}` cannot be called now: it has changed, is quarantined, or `{caller.id}` may not call it any more.",
                 hint="list the tools, and call again: what has changed needs a new approval",

@@ -67,7 +67,7 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
     guard = ApprovalGuard(
         approvals,
         rules,
-        catalog=lambda: host.gateway.catalog,
+        gateway=lambda: host.gateway,
         principal_of=host.principal_of,
         waiting=Shares("calls that wait for approval", host.config.limits.calls, host.callers),
     )

@@ -32,7 +32,6 @@ from toolpost.parts.results.kept import KeptResults, new_result_id, uri_of
 from toolpost.parts.results.records import KeptResult, ResultId
 from toolpost.parts.results.scan import QUOTE, Scanner, TooManySteps
 from toolpost.parts.results.settings import LimitTable, SizeLimits
-from toolpost.protocol import REVISIONS
 
 _log = logging.getLogger("toolpost.results")
 _encode = msgspec.json.Encoder().encode
@@ -122,8 +121,7 @@ class Limiter(ResultLimiter):
     async def _shorten(self, call: Call, result: CheckedResult, limits: SizeLimits) -> CheckedResult | None:
         if result.upstream_fields is not None and is_input_required(result.upstream_fields):
             return result
-        revision = REVISIONS.get(call.context.client.revision)
-        has_links = revision is None or revision.has_structured_content
+        has_links = call.has_structured_result
         beside = _encode(list(result.content)) if result.content else b""
         name = new_result_id()
         shortening = _Shortening(call.tool.contract, result, beside, limits, name, has_links=has_links)

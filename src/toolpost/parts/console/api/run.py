@@ -44,7 +44,7 @@ from toolpost.gateway import Answer, Gateway
 from toolpost.middleware import Call, ProgressNotification
 from toolpost.parts.console.api.callers import act_as
 from toolpost.parts.console.context import Console, text_of
-from toolpost.protocol import STATELESS, encode
+from toolpost.protocol import encode
 from toolpost.upstreams import ServerRefused
 
 _log = logging.getLogger("toolpost.console")
@@ -190,4 +190,4 @@ def _write_answer(answer: Answer) -> bytes:
             "details": {"data": refusal.data},
         }
         return encode({"type": "refused", "error": error})
-    return b'{"type":"result","result":%b}' % write_call_result(answer, STATELESS)
+    return b'{"type":"result","result":%b}' % write_call_result(answer)
