@@ -5,7 +5,6 @@ from typing import Final
 DOORS: Final = (
     "toolpost.parts",
     "toolpost.admin",
-    "toolpost.app",
     "toolpost.audit",
     "toolpost.base",
     "toolpost.cli",

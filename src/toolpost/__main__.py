@@ -1,5 +1,5 @@
 """`python -m toolpost` is `toolpost`."""
 
-from toolpost.cli import main
+from toolpost.cli.main import main
 
 main()

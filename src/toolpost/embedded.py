@@ -31,15 +31,17 @@ from toolpost.cli.call.answer import parse_answer
 from toolpost.cli.serve import ServeOutput, Stop, announce
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, ToolFailed
 from toolpost.endpoints.auth.access import LOCAL_HOSTS
-from toolpost.endpoints.http import Refused, forbidden, send_json
+from toolpost.endpoints.http import Refused, send_json
 from toolpost.endpoints.http.app import HttpEndpoint
+from toolpost.endpoints.http.refusal import forbidden
 from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.manifest import Part
 from toolpost.providers.configured_middleware import MIDDLEWARE_SIGNATURE, problem_of_middleware
 from toolpost.settings import Config, convert_settings, load_config
 from toolpost.settings.model import parse_address
-from toolpost.terminal import on_signals, set_up_logging
+from toolpost.terminal import on_signals
+from toolpost.terminal.logging import set_up_logging
 from toolpost.upstreams.in_process import ServerObject
 
 PLACE: Final = "Toolpost()"

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.loaded import forked, loaded_toolpost
-from toolpost.cli import main
+from toolpost.cli.main import main
 
 TOOLPOST = str(Path(sys.executable).with_name("toolpost"))
 PLUGIN = ("--plugin", "plugin_for_tests:plugin")

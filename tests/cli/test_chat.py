@@ -218,6 +218,14 @@ async def test_without_a_gateway_one_is_opened_and_threads_are_kept(tmp_path: Pa
     assert [message.text for message in messages] == ["say remember blue", "remember blue"]
 
 
+def test_with_debug_the_log_of_the_opened_gateway_is_shown(run: Run, tmp_path: Path) -> None:
+    _configure(tmp_path)
+    quiet, told = run("chat", "--here", "say hi", stdin=""), run("--debug", "chat", "--here", "say hi", stdin="")
+
+    assert "turn ended" not in quiet.err
+    assert "INFO turn ended" in told.err
+
+
 @pytest.mark.parametrize(
     ("text", "cut"),
     [

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from tests.cli.conftest import TOOLPOST, Run
 from tests.cli.terminals import on_a_terminal
 from toolpost.base.version import __version__
-from toolpost.cli import main
 from toolpost.cli.auth.group import COMMANDS as AUTH_COMMANDS
-from toolpost.cli.main import COMMANDS
+from toolpost.cli.main import COMMANDS, main
 from toolpost.cli.reference import render_page, walk_commands
 from toolpost.contracts import errors
 from toolpost.terminal.exits import ExitCode, exit_code_of_error

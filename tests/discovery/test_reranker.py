@@ -17,7 +17,7 @@ from tests.discovery.asking import ask, names_of
 from tests.plugins.office import OFFICE
 from tests.ways import AUTOMATIC, Way, plugin_of
 from toolpost.app import App, open_app
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.discovery import reranker
 from toolpost.parts.models.settings import MODELS, ModelSettings
 from toolpost.settings import Config

@@ -72,7 +72,7 @@ HELP = """
 import sys
 import toolpost.parts
 toolpost.parts.__path__.append(sys.argv.pop())
-from toolpost.cli import main
+from toolpost.cli.main import main
 main(["--help"])
 """
 

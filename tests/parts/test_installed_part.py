@@ -31,7 +31,7 @@ ONE_KIND = pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.
 RUN_ALL = """
 import json, logging, sys
 from click.testing import CliRunner
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.terminal import group
 
 group.exit_process = sys.exit

@@ -10,8 +10,10 @@ import msgspec
 
 from toolpost.app.app import App
 from toolpost.app.open import OpenOptions, open_app
-from toolpost.settings import Config, StoreSettings
-from toolpost.terminal import is_debugging, set_up_logging
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
+from toolpost.terminal.failures import is_debugging
+from toolpost.terminal.logging import set_up_logging
 from toolpost.upstreams.spec import ServerSpec
 
 _IN_MEMORY: Final = StoreSettings(url="sqlite::memory:")

@@ -1,6 +1,6 @@
 """The `toolpost` command line. A command's module is imported when it runs.
 
-The stub lists what commands of parts share with ours: to serve, and to call a tool in this process.
+The stub lists what commands of parts share with ours: to serve, to open a gateway, and to call a tool in this process.
 
 main                    the `toolpost` command: a table of lazily imported sub-commands, by heading
 serve, plugin_reload    `serve`, and its `--reload`
@@ -8,7 +8,8 @@ new, config, store, completion
                         commands of one module
 audit/ auth/ call/ clients/ doctor/ lock/ login/ logs/ servers/ tools/
                         commands of several modules; clients/ has `import` and `install`
-quiet_app               the gateway inside this process, for one command
+quiet_app, local_gateway  the gateway inside this process, for one command; the second serves HTTP
+plugin_server           a plugin served by itself
 reference               docs/reference/cli.md
 
 Options, tables and failures are in `toolpost.terminal`, and so are the names that commands once had. The commands
@@ -16,6 +17,6 @@ of parts are in `toolpost.parts.*.commands`.
 """
 
 from toolpost.base.lazy_names import lazy_names
-from toolpost.cli.main import main as main  # at once: it has the name of its module
+from toolpost.cli.main import main as main  # the entry point of the command `toolpost`; parts have no use for it
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

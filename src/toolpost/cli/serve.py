@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,22 +23,23 @@ from toolpost.cli.quiet_app import problems_of, require_named_plugins
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams
+from toolpost.gateway import Gateway
 from toolpost.settings import CONFIG_NAME, Config
 from toolpost.terminal import (
-    LEVELS,
-    LogFormat,
     config_option,
     examples,
-    is_debugging,
     json_option,
     load_cli_config,
+    log_level_option,
+    on_signals,
     plugin_option,
     print_json_line,
     run_async,
-    set_up_logging,
+    warn,
 )
-from toolpost.terminal.failures import tell, warn
-from toolpost.terminal.signals import on_hangup, on_signals
+from toolpost.terminal.failures import is_debugging, tell
+from toolpost.terminal.logging import LogFormat, set_up_logging
+from toolpost.terminal.signals import on_hangup
 
 _log = logging.getLogger("toolpost.serve")
 
@@ -46,8 +48,8 @@ MANY_TOOLS: Final = 100
 
 _PLUGIN_LOG: Final = logging.getLogger("toolpost.plugins")
 
-WhileServing = Callable[[App, str, "Stop"], AbstractAsyncContextManager[None]]
-"""A context manager that is open while the server runs; takes the app, its URL and the means to stop it."""
+WhileServing = Callable[["ServedGateway"], AbstractAsyncContextManager[None]]
+"""Makes a context manager that is open while a gateway serves HTTP."""
 
 LOOK_S: Final = 1.0
 
@@ -66,6 +68,17 @@ class ServeOutput:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServedGateway:
+    """A gateway that serves HTTP, for the command that serves it."""
+
+    url: str
+    config: Config
+    gateway: Gateway
+    request_stop: Callable[[], None]
+    """As the first signal does: calls in flight may finish."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigSource:
     """The path of the configuration and how to load it."""
 
@@ -73,6 +86,59 @@ class ConfigSource:
     load: Callable[[], Config]
     follow: Callable[[App], Coroutine[Any, Any, None]] | None = None
     """Follows other files too, until cancelled."""
+
+
+_stdio_option: Final = click.option(
+    "--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout."
+)
+_listen_option: Final = click.option(
+    "--listen", metavar="HOST:PORT", help="Address to serve HTTP on (default 127.0.0.1:8420); port 0 takes a free one."
+)
+_log_format_option: Final = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of log events on stderr.",
+)
+_json_option: Final = json_option("Print `{url, status, tools, plugins, …}` on stdout, on one line, once it serves.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """The options of a command that serves one configuration, as `toolpost serve` has them; `serve_options` adds them."""
+
+    stdio: bool
+    listen: str | None
+    log_format: LogFormat
+    log_level: str
+    as_json: bool
+
+    def run(self, load: Callable[[], Config], *, config_path: Path, while_serving: WhileServing | None = None) -> None:
+        """Serve until a signal, or until `while_serving` requests a stop, which is open while it serves HTTP.
+
+        The configuration is loaded again when its file changes. `listen` is left to `load`.
+        """
+        set_up_logging("debug" if is_debugging() else self.log_level, self.log_format)
+        output = ServeOutput(log_format=self.log_format, as_json=self.as_json)
+        source = ConfigSource(path=config_path, load=load)
+        wire = StdioStreams() if self.stdio else None
+        run_async(serve_until_stopped, load(), wire, output, source, while_serving or _do_nothing)
+
+
+def serve_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that serves; it gets them as `options`."""
+
+    @wraps(command)
+    def run(
+        *, stdio: bool, listen: str | None, log_format: LogFormat, log_level: str, as_json: bool, **rest: Any
+    ) -> Any:
+        check_serve_options(stdio=stdio, listen=listen, as_json=as_json)
+        options = ServeOptions(stdio=stdio, listen=listen, log_format=log_format, log_level=log_level, as_json=as_json)
+        return command(options=options, **rest)
+
+    added = (_stdio_option, _listen_option, _log_format_option, log_level_option("info"), _json_option)
+    return reduce(lambda found, option: option(found), reversed(added), run)
 
 
 @click.command(
@@ -86,10 +152,8 @@ class ConfigSource:
         ("toolpost serve --log-format json --log-level warning", "for a service manager"),
     )
 )
-@click.option("--stdio", is_flag=True, help="Serve the client that started this process, on stdin and stdout.")
-@click.option(
-    "--listen", metavar="HOST:PORT", help="Address to serve HTTP on (default 127.0.0.1:8420); port 0 takes a free one."
-)
+@_stdio_option
+@_listen_option
 @click.option(
     "--mode",
     type=click.Choice(["all", "automatic", "both"]),
@@ -103,17 +167,9 @@ class ConfigSource:
 @click.option(
     "--reload", is_flag=True, help="Load plugins again when their files change; what does not load changes nothing."
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of log events on stderr.",
-)
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Which events are shown."
-)
-@json_option("Print `{url, status, tools, plugins, …}` on stdout, on one line, once it serves.")
+@_log_format_option
+@log_level_option("info")
+@_json_option
 def serve(
     config_path: Path | None,
     plugins: tuple[str, ...],
@@ -162,7 +218,7 @@ def check_serve_options(*, stdio: bool, listen: str | None, as_json: bool) -> No
 
 
 @asynccontextmanager
-async def _do_nothing(_app: App, _url: str, _stop: "Stop") -> AsyncIterator[None]:
+async def _do_nothing(_served: ServedGateway) -> AsyncIterator[None]:
     yield
 
 
@@ -189,12 +245,16 @@ async def serve_until_stopped(
                 announce(app, None, output)
                 await serve_on_stdio(app, wire, stop.event)
                 return
-            async with open_http(app) as url, while_serving(app, url, stop):
+            async with open_http(app) as url, while_serving(_describe(app, url, stop)):
                 is_for_people = output.log_format == "text"
                 lines = app.contributions.all(StartupLine) if is_for_people else []
                 welcome = [await line.make(url.removesuffix(MCP_PATH)) for line in lines]
                 announce(app, url, output, welcome)
                 await stop.event.wait()
+
+
+def _describe(app: App, url: str, stop: "Stop") -> ServedGateway:
+    return ServedGateway(url=url, config=app.config, gateway=app.gateway, request_stop=stop.request_stop)
 
 
 @asynccontextmanager

@@ -35,6 +35,11 @@ class ExitCode(IntEnum):
     TIMED_OUT = 124, "The tool's time limit passed, or the one given with `--timeout`."
     CANCELLED = 130, "Cancelled with Ctrl-C or SIGTERM."
 
+    @classmethod
+    def of(cls, code: str) -> "ExitCode":
+        """Return the exit code for an answer with this `ErrorCode`; FAILED for a code that only a newer gateway knows."""
+        return _CODES.get(code, cls.FAILED)
+
 
 _CODES: Final[Mapping[str, ExitCode]] = {
     ErrorCode.INVALID_REQUEST: ExitCode.USAGE,
@@ -61,13 +66,8 @@ _CODES: Final[Mapping[str, ExitCode]] = {
 }
 
 
-def exit_code_of(code: str) -> ExitCode:
-    """Return the exit code for an answer with this `ErrorCode`; FAILED for a code that only a newer gateway knows."""
-    return _CODES.get(code, ExitCode.FAILED)
-
-
 def exit_code_of_error(error: ToolpostError) -> ExitCode:
     if isinstance(error, PluginFailed):
         return ExitCode.FAILED
     # Some of the operator's errors at start-up have a code that on the wire is the caller's.
-    return ExitCode.SETUP if isinstance(error, OperatorError) else exit_code_of(error.code)
+    return ExitCode.SETUP if isinstance(error, OperatorError) else ExitCode.of(error.code)

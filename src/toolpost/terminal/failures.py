@@ -36,8 +36,15 @@ def show_error(message: str, hint: str | None = None, *, issues: Sequence[Mappin
         tell("hint", hint, color="cyan")
 
 
-def show_failure(error: Exception, *, debug: bool) -> ExitCode:
-    """Show the exception that ended a command and return the exit code."""
+def is_debugging() -> bool:
+    """Whether the command was started with `--debug`."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.find_root().params.get("debug"))
+
+
+def show_failure(error: Exception, *, debug: bool | None = None) -> ExitCode:
+    """Show the exception that ended a command and return the exit code; with its traceback for `debug`, else for `--debug`."""
+    debug = is_debugging() if debug is None else debug
     # Task groups raise an only error as a group.
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

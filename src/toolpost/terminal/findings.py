@@ -65,10 +65,6 @@ class Diagnosis:
         )
 
 
-Finding = Diagnosis
-"""The former name of `Diagnosis`, which parts may still import from `toolpost.parts`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The findings about one server, plugin or agent, or about the setup."""

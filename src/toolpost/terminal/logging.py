@@ -3,9 +3,11 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
+
+import click
 
 from toolpost.base.author_code import format_author_traceback
 from toolpost.base.redaction import conceal_known
@@ -20,6 +22,13 @@ NOISY: Final = ("asyncio", "httpx", "mcp", "uvicorn", "watchfiles")
 
 _COLORS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _PLAIN: Final = frozenset("=\"' \t\n\\")
+
+
+def log_level_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make the option `--log-level`, the argument of `set_up_logging`."""
+    return click.option(
+        "--log-level", type=click.Choice(LEVELS), default=default, show_default=True, help="Which events are shown."
+    )
 
 
 def set_up_logging(level: str, log_format: LogFormat = "text", *, of_author: bool = False) -> None:

@@ -141,23 +141,6 @@ def apply_options(
     return config
 
 
-def gateway_url(config: Config, *, hint: str = "set a port in http.listen") -> str:
-    """Return the URL at which a gateway of this configuration is reached from this machine, without a path."""
-    host, port = config.address
-    if port == 0:
-        raise BadConfiguration(
-            "http.listen has port 0: it is another port at each start, which clients cannot know.", hint=hint
-        )
-    # A server on all interfaces is reached through the loopback address.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def is_debugging() -> bool:
-    context = click.get_current_context(silent=True)
-    return bool(context and context.find_root().params.get("debug"))
-
-
 class TimeParameter(click.ParamType[str]):
     """ISO 8601 (UTC unless it has an offset), or an age such as `30m`, `2h`, `7d`; becomes UTC as the audit writes it."""
 

@@ -8,14 +8,17 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlsplit
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts import errors
-from toolpost.contracts.errors import ErrorCode, InvalidRequest, OperatorError, ToolpostError
+from toolpost.contracts.errors import BadConfiguration, ErrorCode, InvalidRequest, OperatorError, ToolpostError
 from toolpost.net.client import open_tunnel_blocking
 from toolpost.net.network import DIRECT, Network
+
+if TYPE_CHECKING:
+    from toolpost.settings import Config
 
 SERVERS_PATH: Final = "/api/servers"
 MCP_PATH: Final = "/mcp"
@@ -48,13 +51,33 @@ class NoGateway(OperatorError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningGateway:
-    """A gateway at a URL; `base_url` makes one without a path."""
+    """A gateway at a URL."""
 
     url: str
-    """Without a path."""
+    """Without a path, unless it is a single endpoint such as `/mcp/server/NAME`."""
     token: str | None = field(default=None, repr=False)
     network: Network = DIRECT
     """How it is reached, if it is not on this machine."""
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """Return the gateway at a URL, with or without `/mcp`; raises `InvalidRequest` for what is no URL."""
+        return cls(url=base_url(url))
+
+    @classmethod
+    def of(cls, config: "Config", url: str | None = None) -> Self:
+        """Return the gateway at a URL, with or without `/mcp`; without a URL the gateway of the configuration, on this machine.
+
+        Raises `InvalidRequest` for what is no URL, and `BadConfiguration` if the configuration has no port.
+        """
+        if url is None:
+            return cls(url=gateway_url(config, hint="give its address with --url"), token=config.token())
+        return cls(url=base_url(url), token=config.token(), network=config.resolve_network())
+
+    @property
+    def mcp_url(self) -> str:
+        """The URL of its MCP endpoint; `/mcp/server/NAME` and `/mcp/tags/a,b` are kept."""
+        return self.url if f"{MCP_PATH}/" in urlsplit(self.url).path else f"{self.url}{MCP_PATH}"
 
     def servers(self) -> list[JsonObject]:
         """Return the report of every server."""
@@ -140,6 +163,18 @@ def base_url(url: str) -> str:
             path = parts.path.rstrip("/").removesuffix(MCP_PATH)
             return f"{parts.scheme}://{parts.netloc}{path}"
     raise InvalidRequest(f"`{url}` is not the URL of a gateway.", hint="write it as http://127.0.0.1:8420")
+
+
+def gateway_url(config: "Config", *, hint: str = "set a port in http.listen") -> str:
+    """Return the URL at which a gateway of this configuration is reached from this machine, without a path."""
+    host, port = config.address
+    if port == 0:
+        raise BadConfiguration(
+            "http.listen has port 0: it is another port at each start, which clients cannot know.", hint=hint
+        )
+    # A server on all interfaces is reached through the loopback address.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _make_opener(url: str, network: Network) -> urllib.request.OpenerDirector:

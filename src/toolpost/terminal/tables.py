@@ -106,8 +106,10 @@ def format_size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def print_table(laid_out: "Table") -> None:
-    """Print a table without the padding of its last column."""
+def print_table(laid_out: "Table", *, title: str | None = None) -> None:
+    """Print a table without the padding of its last column, below a line with its title."""
+    if title is not None:
+        click.echo(heading(title))
     screen = console()
     with screen.capture() as captured:
         screen.print(laid_out)

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from toolpost.app import open_app
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, AllAgentsSettings, read_agent
 from toolpost.settings import Config, load_config

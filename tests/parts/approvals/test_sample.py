@@ -13,13 +13,14 @@ from tests.upstreams.behind import hostile
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import Plugin
 from toolpost.audit import AuditFilter
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.middleware import CheckedResult
 from toolpost.middleware.fast_path import FastPath
 from toolpost.parts.approvals import vrf
 from toolpost.parts.approvals.sample import is_selected, write, write_result
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
 from toolpost.settings.audit import AuditSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.store import Store
 from toolpost.store.audit_contents import AuditContents, CallContent
 from toolpost.testing import data_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.models.doctor import ModelsDoctor
 from toolpost.parts.models.settings import GROUPS, MODELS, ROUTER, ModelSettings, read_key

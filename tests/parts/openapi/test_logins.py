@@ -25,7 +25,7 @@ from tests.parts.openapi.fake_api import FakeApi, Reply, Seen, answers, describe
 from tests.parts.openapi.test_credentials import call_as
 from tests.ways import STATELESS
 from toolpost.app import open_http
-from toolpost.cli import main
+from toolpost.cli.main import main
 
 pytestmark = [*needs_provider]
 

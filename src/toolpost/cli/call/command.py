@@ -4,33 +4,38 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from toolpost.base.ids import Json, JsonObject
 from toolpost.cli.call.answer import CallAnswer
 from toolpost.cli.call.arguments import parse_words
-from toolpost.cli.call.gateway import call_gateway, mcp_url
+from toolpost.cli.call.gateway import call_gateway
 from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.call.questions import NO_TERMINAL
 from toolpost.cli.quiet_app import complete_tool_names
 from toolpost.contracts.errors import ErrorCode
-from toolpost.terminal import ExitCode, RunningGateway, examples, exit_code_of, printable, run_async
-from toolpost.terminal.failures import as_clause, issues_in, show_error, tell
-from toolpost.terminal.options import (
+from toolpost.settings import Config
+from toolpost.terminal import (
+    ExitCode,
+    RunningGateway,
     config_option,
-    debug_option,
-    is_debugging,
+    examples,
+    format_size,
     json_option,
     load_cli_config,
     plugin_option,
-    refuse_plugins_beside_url,
+    printable,
+    run_async,
+    show_error,
 )
-from toolpost.terminal.tables import format_size, print_encoded, print_json
+from toolpost.terminal.failures import as_clause, is_debugging, issues_in, tell
+from toolpost.terminal.options import debug_option, refuse_plugins_beside_url
+from toolpost.terminal.tables import print_encoded, print_json
 
 BLOCKS_LIMIT: Final = 100
 """Blocks shown of one answer: a server may send tens of thousands of tiny images."""
@@ -134,7 +139,7 @@ def call(
     if url is None:
         answer = run_async(call_in_process, config, request)
     else:
-        gateway = RunningGateway(url=mcp_url(url), token=config.token(), network=config.resolve_network())
+        gateway = RunningGateway.of(config, url)
         answer = run_async(call_gateway, gateway, request)
     if as_json:
         print_encoded(answer.encoded)
@@ -149,12 +154,36 @@ def call(
     return show_answer_error(answer, answer.error, has_log=url is not None)
 
 
+def call_and_show(
+    config: Config,
+    tool: str,
+    arguments: JsonObject,
+    show: Callable[[Any], None],
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Call a tool in this process, and print its answer: the data with `show`, or the whole as one line of JSON.
+
+    The call passes all middleware, as that of any other caller. Errors are printed too; `quiet` leaves out progress and warnings.
+    """
+    request = RequestedCall(tool=tool, words=[arguments], quiet=quiet)
+    answer = run_async(call_in_process, config, request)
+    if as_json:
+        print_encoded(answer.encoded)
+    if answer.error is not None:
+        return show_answer_error(answer, answer.error)
+    if not as_json:
+        show(answer.data)
+    return ExitCode.OK
+
+
 def show_answer_error(answer: CallAnswer, error: JsonObject, *, has_log: bool = False) -> ExitCode:
     """Print the error that a call was answered with; returns the exit code.
 
     `has_log` says that the gateway keeps a log with the traceback; else `--debug` shows it here.
     """
-    code = exit_code_of(error["code"])
+    code = ExitCode.of(error["code"])
     # The message of a tool is shown unchanged.
     message = error["message"] if code is ExitCode.FAILED else as_clause(error["message"])
     hint = error.get("hint")

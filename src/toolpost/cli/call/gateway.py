@@ -8,7 +8,6 @@ refuses it, the refusal carries the schema, and the call is sent again with pars
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -29,14 +28,14 @@ from toolpost.contracts.errors import (
 )
 from toolpost.discovery.automatic import AUTOMATIC_EVAL
 from toolpost.middleware.progress import ProgressNotification
-from toolpost.net.client import HttpClient
-from toolpost.protocol.era import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, STATELESS
 from toolpost.protocol.mirrored import BadAnnotation, Headers, MirroredArguments
 from toolpost.protocol.rpc import Resumption
 from toolpost.providers.input_required import Fields, answer_input_requests, is_input_required, write_resumption
-from toolpost.terminal import is_debugging, set_up_logging
-from toolpost.terminal.running_gateway import MCP_PATH, NoGateway, RunningGateway, base_url, parse_error
-from toolpost.upstreams import CLIENT, HttpTransport
+from toolpost.terminal import NoGateway, RunningGateway
+from toolpost.terminal.failures import is_debugging
+from toolpost.terminal.logging import set_up_logging
+from toolpost.terminal.running_gateway import parse_error
+from toolpost.upstreams.client import McpClient, write_call
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode
 
@@ -50,11 +49,11 @@ class _Progress(msgspec.Struct):
 
 
 class GatewayClient:
-    """Sends single stateless requests to a gateway at a URL."""
+    """Lists and calls the tools of a gateway, for a command."""
 
-    def __init__(self, url: str, wire: HttpTransport) -> None:
-        self.url = url
-        self._wire = wire
+    def __init__(self, client: McpClient) -> None:
+        self.url = client.url
+        self._client = client
 
     async def list_tools(self, *, until: str | None = None) -> list[JsonObject]:
         """Return the listed definitions; with `until`, stops after the page that has this tool."""
@@ -81,7 +80,7 @@ class GatewayClient:
         terminal: TerminalChannel | None = None,
     ) -> CallAnswer:
         """Call a tool, which may ask the person at the `terminal`; cancelling this coroutine cancels the call."""
-        fields = b'"name":%b,"arguments":%b' % (encode(name), encode(arguments))
+        fields = write_call(name, arguments)
         on_progress = None if show is None else _make_progress_listener(show)
         options = {"name": name, "mirrored": mirrored, "on_progress": on_progress, "client_channel": terminal}
 
@@ -104,7 +103,7 @@ class GatewayClient:
 
     async def _ask(self, method: str, fields: bytes, **options: Any) -> bytes:
         try:
-            return await self._wire.request(method, fields, **options)
+            return await self._client.request(method, fields, **options)
         except ServerRefused as refusal:
             data = refusal.data if isinstance(refusal.data, dict) else {}
             raise parse_error({"message": refusal.message, **data}) or ToolFailed(refusal.message) from refusal
@@ -118,20 +117,10 @@ class GatewayClient:
 
 @asynccontextmanager
 async def open_client(gateway: RunningGateway) -> AsyncIterator[GatewayClient]:
-    """Connect to a gateway; `gateway.url` must be its MCP URL."""
+    """Connect to the MCP endpoint of a gateway."""
     set_up_logging("debug" if is_debugging() else "critical")
-    headers = {"authorization": f"Bearer {gateway.token}"} if gateway.token else {}
-    async with HttpClient(gateway.url, headers=headers, network=gateway.network) as http:
-        wire = HttpTransport("gateway", http, on_notification=lambda *_: None)
-        envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-        wire.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
-        yield GatewayClient(gateway.url, wire)
-
-
-def mcp_url(url: str) -> str:
-    """Return the MCP URL of a gateway; `/mcp/server/NAME` and `/mcp/tags/a,b` are kept."""
-    base = base_url(url)
-    return base if f"{MCP_PATH}/" in urlsplit(base).path else f"{base}{MCP_PATH}"
+    async with McpClient("gateway", gateway.mcp_url, token=gateway.token, network=gateway.network) as client:
+        yield GatewayClient(client)
 
 
 async def call_gateway(gateway: RunningGateway, request: RequestedCall) -> CallAnswer:

@@ -18,16 +18,8 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import CONFIG_NAME, Config, load_config
 from toolpost.settings.client_files import OWN_NAME, is_toolpost
 from toolpost.settings.jsonc import NotAnObject, NotJson, get_member, remove_member, set_member
-from toolpost.terminal import (
-    config_option,
-    examples,
-    gateway_url,
-    json_option,
-    print_json_line,
-    printable,
-    show_note,
-    warn,
-)
+from toolpost.terminal import config_option, examples, json_option, print_json_line, printable, show_note, warn
+from toolpost.terminal.running_gateway import gateway_url
 
 EntryChange = Literal["added", "updated", "removed", "none"]
 

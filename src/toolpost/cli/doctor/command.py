@@ -21,31 +21,24 @@ from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_parts, installed_parts, resolve
 from toolpost.settings import Config
 from toolpost.terminal import (
+    Diagnosis,
     ExitCode,
+    Group,
     config_option,
     examples,
-    is_debugging,
     json_option,
     load_cli_config,
     on_signals,
     plugin_option,
     print_json_line,
     printable,
-    run_async,
-    set_up_logging,
-)
-from toolpost.terminal.failures import suggest
-from toolpost.terminal.findings import (
-    Diagnosis,
-    Group,
-    Level,
-    as_object,
-    pluralize,
-    print_groups,
     problem,
-    total,
+    run_async,
     warning,
 )
+from toolpost.terminal.failures import is_debugging, suggest
+from toolpost.terminal.findings import Level, as_object, pluralize, print_groups, total
+from toolpost.terminal.logging import set_up_logging
 
 AT_ONCE: Final = 4
 """How many servers are started in parallel."""

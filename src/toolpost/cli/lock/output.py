@@ -11,7 +11,8 @@ from toolpost.contracts.compatibility import Judgement, Verdict
 from toolpost.contracts.compatibility.explanation import describe_change
 from toolpost.contracts.findings import Finding
 from toolpost.contracts.lockfile import Drift, find_lines
-from toolpost.terminal import has_color, heading, printable
+from toolpost.terminal import has_color, printable
+from toolpost.terminal.tables import heading
 
 _COLORS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
 _WIDTH: Final = max(len(verdict) for verdict in Verdict)

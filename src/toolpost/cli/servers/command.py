@@ -14,10 +14,8 @@ from toolpost.terminal import (
     NoGateway,
     RunningGateway,
     SuggestingGroup,
-    base_url,
     config_option,
     examples,
-    gateway_url,
     json_option,
     load_cli_config,
     print_json_line,
@@ -71,7 +69,7 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
     config = load_cli_config(config_path)
     show = print_json_line if as_json else print_servers
     try:
-        found = _find_gateway(config, url).servers()
+        found = RunningGateway.of(config, url).servers()
     except NoGateway as error:
         if url is None:
             # In the form of a running gateway's reports.
@@ -91,14 +89,6 @@ def servers(context: click.Context, url: str | None, config_path: Path | None, *
     return ExitCode.OK
 
 
-def _find_gateway(config: Config, url: str | None) -> RunningGateway:
-    return RunningGateway(
-        url=base_url(url) if url else gateway_url(config, hint="give its address with --url"),
-        token=config.token(),
-        network=config.resolve_network(),
-    )
-
-
 def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
     """Turn a function with a docstring into a command that performs `action` on a server."""
 
@@ -111,7 +101,9 @@ def _action(action: str) -> Callable[[Callable[..., None]], click.Command]:
         def act(context: click.Context, name: str, url: str | None, config_path: Path | None, *, as_json: bool) -> None:
             # Options before the action apply too.
             outer: dict[str, Any] = context.parent.params if context.parent else {}
-            gateway = _find_gateway(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
+            gateway = RunningGateway.of(
+                load_cli_config(config_path or outer.get("config_path")), url or outer.get("url")
+            )
             report = gateway.act(name, action)
             (print_json_line if as_json or outer.get("as_json") else print_server)(report)
 

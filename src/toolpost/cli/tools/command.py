@@ -10,7 +10,7 @@ import click
 from toolpost.app.callers import scopes_of
 from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base import META_KEY, JsonObject, nearest_name
-from toolpost.cli.call.gateway import mcp_url, open_client
+from toolpost.cli.call.gateway import open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
 from toolpost.cli.quiet_app import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
 from toolpost.cli.tools.find import print_found
@@ -19,16 +19,23 @@ from toolpost.contracts.errors import NotFound, UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
-from toolpost.terminal import ExitCode, RunningGateway, examples, printable, run_async
-from toolpost.terminal.failures import suggest
-from toolpost.terminal.options import (
+from toolpost.terminal import (
+    ExitCode,
+    RunningGateway,
     config_option,
+    examples,
     json_option,
     load_cli_config,
     plugin_option,
-    refuse_plugins_beside_url,
+    print_json_line,
+    print_table,
+    printable,
+    run_async,
+    table,
 )
-from toolpost.terminal.tables import heading, print_json, print_json_line, print_table, table
+from toolpost.terminal.failures import suggest
+from toolpost.terminal.options import refuse_plugins_beside_url
+from toolpost.terminal.tables import heading, print_json
 
 _WHAT_ROOM: Final = 48
 """Width at which most descriptions take one or two lines."""
@@ -89,7 +96,7 @@ def tools(
             raise click.UsageError(
                 "--caller cannot be used with --url: a running gateway identifies callers by their tokens"
             )
-        gateway = RunningGateway(url=mcp_url(url), token=config.token(), network=config.resolve_network())
+        gateway = RunningGateway.of(config, url)
         listed = run_async(_list_remote_tools, gateway, name)
         _print_remote_tools(listed, name, as_json=as_json)
         return ExitCode.OK
@@ -133,7 +140,7 @@ async def _list_remote_tools(gateway: RunningGateway, name: str | None) -> list[
         return found
     near = nearest_name(name, [str(tool.get("name")) for tool in listed])
     meant = f"did you mean `{near}`? " if near else ""
-    hint = f"{meant}`toolpost tools --url {gateway.url}` lists all of them"
+    hint = f"{meant}`toolpost tools --url {gateway.mcp_url}` lists all of them"
     raise UnknownTool(f"Unknown tool `{name}`.", hint=hint)
 
 

@@ -15,7 +15,6 @@ from toolpost.endpoints.http.pages import Pages as Pages
 from toolpost.endpoints.http.paths import MCP_PATH as MCP_PATH
 from toolpost.endpoints.http.paths import view_of as view_of
 from toolpost.endpoints.http.refusal import Refused as Refused
-from toolpost.endpoints.http.refusal import forbidden as forbidden
 from toolpost.endpoints.http.request import HttpRequest as HttpRequest
 from toolpost.endpoints.http.routes import STREAMED as STREAMED
 from toolpost.endpoints.http.routes import EventSchema as EventSchema

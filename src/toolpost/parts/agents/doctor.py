@@ -1,5 +1,6 @@
 """The checks of `toolpost doctor` for agents: each agent opens a session, is not prompted, and is closed."""
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +18,7 @@ from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.agents import LazyAgent
 from toolpost.parts.agents.settings import AGENTS, ALL_AGENTS, read_agent
 from toolpost.settings import Config, make_concealer
-from toolpost.terminal import Diagnosis, Group, is_installed, note, ok, problem
+from toolpost.terminal import Diagnosis, Group, note, ok, problem
 from toolpost.upstreams import ServerSpec
 
 _STDERR_LINES: Final = 5
@@ -32,7 +33,7 @@ class AgentsDoctor(PartDoctor):
     async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Check that the optional packages are installed and that the default agent exists."""
         findings = []
-        if not is_installed("acp"):
+        if not importlib.util.find_spec("acp"):
             findings.append(
                 note("extras", "not installed: conversations with agents; pip install 'toolpost[agents]' brings it")
             )

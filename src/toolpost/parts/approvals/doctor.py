@@ -14,13 +14,13 @@ from toolpost.parts.approvals.settings import (
     voters_of,
 )
 from toolpost.settings import Config, read_secret
-from toolpost.terminal import Finding, ok, problem, warning
+from toolpost.terminal import Diagnosis, ok, problem, warning
 
 
 class ApprovalsDoctor(PartDoctor):
     """Looks at the rules."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Find rules that cannot be met, and voters who cannot vote."""
         settings = APPROVALS.of(config)
         findings = []
@@ -47,7 +47,7 @@ class ApprovalsDoctor(PartDoctor):
         return findings
 
 
-def _find_mute_voters(config: Config, settings: ApprovalSettings) -> list[Finding]:
+def _find_mute_voters(config: Config, settings: ApprovalSettings) -> list[Diagnosis]:
     """Find voters who have no way to prove who they are."""
     findings = []
     # `oauth:SUBJECT` is who comes with a token of an issuer that no caller is mapped from.

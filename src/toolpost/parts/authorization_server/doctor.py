@@ -17,7 +17,7 @@ from toolpost.parts.authorization_server.routes import METADATA_PATH
 from toolpost.parts.authorization_server.server import ACCESS, CONSENT_PATH
 from toolpost.parts.authorization_server.settings import LOGIN, check_login, find_url, read_client_secret
 from toolpost.settings import Config
-from toolpost.terminal import Finding, ok, problem, warning
+from toolpost.terminal import Diagnosis, ok, problem, warning
 
 # RFC 9728. The gateway serves it, and clients find it by this path as well as by the challenge.
 _RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -28,7 +28,7 @@ _URL = "set http.public_url to the public URL, without /mcp, and restart the gat
 class LoginDoctor(PartDoctor):
     """Goes the way of a client, up to the page where a person would log in."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Check the settings, then the public URL."""
         if not LOGIN.of(config).enabled:
             with_passphrase = [name for name, caller in config.callers.items() if caller.has_passphrase]
@@ -44,7 +44,7 @@ class LoginDoctor(PartDoctor):
         return await _check_from_outside(config)
 
 
-async def _check_from_outside(config: Config) -> list[Finding]:
+async def _check_from_outside(config: Config) -> list[Diagnosis]:
     url, network = find_url(config), config.resolve_network()
     outside = _Outside(url, network)
     try:
@@ -84,7 +84,7 @@ class _Outside:
         self._url = url
         self._fetcher = Fetcher([url], network)
 
-    async def check(self) -> Finding:
+    async def check(self) -> Diagnosis:
         """Return what is well; raises `_Wrong`, or `UpstreamUnavailable` if nothing answers."""
         await self._check_challenge()
         await self._check_metadata()

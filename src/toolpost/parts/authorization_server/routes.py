@@ -27,7 +27,6 @@ from toolpost.endpoints.http import (
     HttpRequest,
     Refused,
     address_key,
-    forbidden,
     read_cookies,
     send_json,
     view_of,
@@ -290,7 +289,7 @@ class LoginRoutes:
     async def _take_form(self, request: HttpRequest, cookie: str) -> None:
         if request.headers.get(b"origin", b"").decode("latin-1") != self._server.issuer:
             # Every browser says where a form comes from. One of another site must not log a person in, nor consent.
-            raise forbidden("This form was not sent by the login page")
+            raise Refused(403, ErrorCode.FORBIDDEN, "This form was not sent by the login page")
         body = await request.body(BODY_LIMIT)
         if body is None:
             return

@@ -6,6 +6,7 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,10 +23,8 @@ from toolpost.settings import Config
 from toolpost.store import open_store, shown_url, store_exists
 from toolpost.terminal import (
     RunningGateway,
-    base_url,
     config_option,
     examples,
-    gateway_url,
     load_cli_config,
     run_async,
     url_option,
@@ -60,8 +59,10 @@ def console(url: str | None, config_path: Path | None, *, no_browser: bool) -> N
     required, it may only look without it.
     """
     config = load_cli_config(config_path)
-    gateway = base_url(url) if url else gateway_url(config, hint="give its address with --url")
-    RunningGateway(url=gateway, network=config.resolve_network()).ask("GET", "/healthz")
+    running = RunningGateway.of(config, url)
+    # Without the token, which `/healthz` does not need.
+    replace(running, token=None).ask("GET", "/healthz")
+    gateway = running.url
     # Its own port where it listens on this machine; else a proxy is in front of it.
     port = port_of(gateway) if urlsplit(gateway).hostname in LOCAL_HOSTS else config.address[1]
     # A browser may be on another machine, and then reaches the gateway at its public URL alone.

@@ -18,10 +18,8 @@ from toolpost.terminal import (
     NoGateway,
     RunningGateway,
     SuggestingGroup,
-    base_url,
     config_option,
     examples,
-    gateway_url,
     json_option,
     load_cli_config,
     print_json_line,
@@ -67,7 +65,7 @@ def models(
         _print_stats(run_async(_read_stats, config), as_json=as_json)
         return ExitCode.OK
     try:
-        found = _find_gateway(config, url).ask("GET", API)["models"]
+        found = RunningGateway.of(config, url).ask("GET", API)["models"]
     except NoGateway as error:
         if url is None:
             _print_models(
@@ -94,15 +92,9 @@ def reset(
 ) -> None:
     """Close the circuit of a model, or of `group/server`; of all without a name."""
     outer: Mapping[str, Any] = context.parent.params if context.parent else {}
-    gateway = _find_gateway(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
+    gateway = RunningGateway.of(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
     found = gateway.ask("POST", f"{API}/reset", {} if name is None else {"name": name})["models"]
     _print_models(found, as_json or bool(outer.get("as_json")))
-
-
-def _find_gateway(config: Config, url: str | None) -> RunningGateway:
-    return RunningGateway(
-        url=base_url(url) if url else gateway_url(config, hint="give its address with --url"), token=config.token()
-    )
 
 
 def _list_configured(config: Config) -> list[tuple[str, str]]:

@@ -7,13 +7,13 @@ from toolpost.contracts import BadConfiguration
 from toolpost.parts import PartDoctor
 from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
 from toolpost.settings import Config, is_trustworthy
-from toolpost.terminal import Finding, note, ok, problem, warning
+from toolpost.terminal import Diagnosis, note, ok, problem, warning
 
 
 class ModelsDoctor(PartDoctor):
     """Looks at the settings; asks no model, which may cost money."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Check every model and every group."""
         findings = [_check_model(config, name, model) for name, model in enabled_models(config).items()]
         for name, group in GROUPS.of(config).items():
@@ -32,7 +32,7 @@ class ModelsDoctor(PartDoctor):
         return GROUPS.put(config, {})
 
 
-def _check_model(config: Config, name: str, model: ModelSettings) -> Finding:
+def _check_model(config: Config, name: str, model: ModelSettings) -> Diagnosis:
     if model.agent is not None:
         if model.agent in config.parts.get("agents", {}):
             return ok("models", f"`{name}`: the agent `{model.agent}`")

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from toolpost.parts import PartDoctor
 from toolpost.parts.trail.settings import ALL_AGENTS, TRAIL
 from toolpost.settings import Config
-from toolpost.terminal import Finding, ok, problem, warning
+from toolpost.terminal import Diagnosis, ok, problem, warning
 
 
 class TrailDoctor(PartDoctor):
     """Looks at the settings; `toolpost trail verify` looks at the records."""
 
-    async def check_setup(self, config: Config) -> Sequence[Finding]:
+    async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
         """Find agents and tools that must decide and are not there."""
         settings, findings = TRAIL.of(config), []
         agents = config.parts.get("agents", {})

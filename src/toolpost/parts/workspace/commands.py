@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from toolpost.base import JsonObject
-from toolpost.cli import RequestedCall, call_in_process, show_answer_error
+from toolpost.cli import call_and_show
 from toolpost.parts.workspace.languages import KINDS, LANGUAGES
 from toolpost.parts.workspace.part import read_workspace
 from toolpost.parts.workspace.service import WorkspaceService
@@ -26,7 +26,6 @@ from toolpost.terminal import (
     json_option,
     load_cli_config,
     on_signals,
-    print_encoded,
     print_json_line,
     print_table,
     printable,
@@ -165,18 +164,10 @@ def _drop_unset(**options: str | None) -> JsonObject:
 def _run(
     tool: str, arguments: JsonObject, config_path: Path | None, show: Any, *, quiet: bool, as_json: bool
 ) -> ExitCode:
-    """Call the tool through the same middleware as any other caller, and print its answer."""
-    request = RequestedCall(tool=f"workspace__{tool}", words=[arguments], quiet=quiet)
+    """Call the tool, and print its answer."""
     # These commands are about one plugin, whether or not it is served to clients as well.
     config = apply_options(load_cli_config(config_path), bundled=("workspace",))
-    answer = run_async(call_in_process, config, request)
-    if as_json:
-        print_encoded(answer.encoded)
-    if answer.error is not None:
-        return show_answer_error(answer, answer.error)
-    if not as_json:
-        show(answer.data)
-    return ExitCode.OK
+    return call_and_show(config, f"workspace__{tool}", arguments, show, quiet=quiet, as_json=as_json)
 
 
 def _print_hits(found: JsonObject) -> None:

@@ -19,7 +19,6 @@ from toolpost.terminal import (
     SuggestingGroup,
     config_option,
     examples,
-    is_debugging,
     json_option,
     load_cli_config,
     plugin_option,
@@ -119,7 +118,7 @@ def _ask_once(conversation: Chat, text: str) -> ExitCode:
     try:
         code = conversation.ask(text)
     except CapabilityMissing as error:
-        code = show_failure(error, debug=is_debugging())
+        code = show_failure(error)
     if code is ExitCode.SETUP and not conversation.client.list_agents():
         explain_agents()
     return code

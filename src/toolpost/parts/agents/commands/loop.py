@@ -14,7 +14,7 @@ from toolpost.parts.agents.commands.client import ChatClient
 from toolpost.parts.agents.commands.output import TerminalView, TurnView
 from toolpost.parts.agents.turn_events import TurnEnded, TurnStarted
 from toolpost.settings import CONFIG_NAME
-from toolpost.terminal import ExitCode, exit_code_of, printable, show_failure
+from toolpost.terminal import ExitCode, printable, show_failure
 
 RECALLED: Final = 6
 """How many messages are printed when a conversation is resumed."""
@@ -100,7 +100,7 @@ class Chat:
         if ended is None or ended.state in ("cancelled", "interrupted"):
             return ExitCode.CANCELLED
         if ended.state == "failed":
-            return exit_code_of(str((ended.error or {}).get("code", "INTERNAL")))
+            return ExitCode.of(str((ended.error or {}).get("code", "INTERNAL")))
         return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ import anyio
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.plugin import render_board
 from toolpost.parts.bus.status import Overview
-from toolpost.terminal import console, heading, on_signals, print_json_line, print_table, table
+from toolpost.terminal import console, on_signals, print_json_line, print_table, table
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -26,8 +26,7 @@ async def show_once(project: Path, *, as_json: bool) -> None:
         print_json_line(render_board(overview))
         return
     for title, rows in _make_tables(overview):
-        print(heading(title))  # the answer of the command
-        print_table(rows)
+        print_table(rows, title=title)
 
 
 async def show_live(project: Path) -> None:
