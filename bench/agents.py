@@ -21,8 +21,8 @@ from toolpost.parts.agents import InvokeOptions
 from toolpost.parts.agents.acp_agent import AcpAgent
 from toolpost.parts.agents.agent import AgentSpec, SessionOptions
 from toolpost.parts.agents.settings import ALL_AGENTS, AgentSettings, AllAgentsSettings
-from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import HttpSettings
+from toolpost.settings import Config
+from toolpost.settings.model import HttpSettings, StoreSettings
 from toolpost.testing import acp_agent_command, conversations_of
 
 WARM: Final = "a warm turn"

@@ -20,8 +20,9 @@ from toolpost.middleware.fast_path import Delivery
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
 from toolpost.parts.approvals.subject import CallSubject
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
 from toolpost.settings.audit import AuditSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
 BLOCKS = 300

@@ -12,8 +12,7 @@ from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
-from toolpost.settings import PluginSettings
-from toolpost.settings.model import ModeSettings
+from toolpost.settings.model import ModeSettings, PluginSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -24,8 +24,8 @@ from toolpost import Plugin
 from toolpost.app import App, open_app, open_http
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.manifest import bundled_plugins
-from toolpost.settings import Config, PluginSettings, StoreSettings
-from toolpost.settings.model import DiscoverySettings, HttpSettings, LimitSettings
+from toolpost.settings import Config
+from toolpost.settings.model import DiscoverySettings, HttpSettings, LimitSettings, PluginSettings, StoreSettings
 
 ROOT = Path(__file__).parents[1]
 TOOLPOST = str(Path(sys.executable).parent / "toolpost")

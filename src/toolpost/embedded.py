@@ -38,7 +38,8 @@ from toolpost.endpoints.http.request import Receive, Scope, Send
 from toolpost.endpoints.stdio import StdioStreams
 from toolpost.manifest import Part
 from toolpost.providers.configured_middleware import MIDDLEWARE_SIGNATURE, problem_of_middleware
-from toolpost.settings import Config, convert_settings, load_config
+from toolpost.settings import Config, load_config
+from toolpost.settings.loader import convert_settings
 from toolpost.settings.model import parse_address
 from toolpost.terminal import on_signals
 from toolpost.terminal.logging import set_up_logging

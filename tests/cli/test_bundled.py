@@ -9,7 +9,8 @@ import pytest
 from tests.cli.conftest import PLUGIN, Run
 from tests.cli.test_first_use import FINE
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.settings import Config, PluginSettings, load_config
+from toolpost.settings import Config, load_config
+from toolpost.settings.model import PluginSettings
 from toolpost.testing import acp_agent_command
 
 

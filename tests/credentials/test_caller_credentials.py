@@ -31,10 +31,10 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.credentials.vault import Vault
 from toolpost.providers.credential_changes import SETTLE_S
-from toolpost.settings import Config, ServerSettings, StoreSettings
+from toolpost.settings import Config, ServerSettings
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.credentials import key_place_of
-from toolpost.settings.model import LimitSettings
+from toolpost.settings.model import LimitSettings, StoreSettings
 from toolpost.terminal.running_gateway import RunningGateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

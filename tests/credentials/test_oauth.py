@@ -34,8 +34,9 @@ from toolpost.base.ids import CallerId
 from toolpost.credentials import fetch
 from toolpost.credentials import grant as grant_module
 from toolpost.credentials.grant import NAME, decode_grant, encode_grant
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
 from toolpost.settings.callers import CallerSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import AuthSpec, ServerSpec
 

@@ -37,8 +37,8 @@ from toolpost.credentials.keys import KeyFile
 from toolpost.credentials.login_flow import LoginFailed
 from toolpost.credentials.oauth import Authorization
 from toolpost.credentials.vault import Vault
-from toolpost.settings import StoreSettings
 from toolpost.settings.callers import CallerSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.store import open_store
 from toolpost.upstreams.spec import ServerSpec
 

@@ -14,7 +14,8 @@ from tests.plugins.office import OFFICE
 from tests.ways import BOTH, plugin_of
 from toolpost.app import App, open_app
 from toolpost.base.ids import META_KEY
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 
 KEYS = {"etag", "tools", "totalAvailable", "filtered", "known"}
 

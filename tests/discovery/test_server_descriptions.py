@@ -19,7 +19,8 @@ from tests.ways import BOTH, STATELESS
 from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.handshake import DESCRIPTION_LIMIT, Negotiation
 from toolpost.upstreams.spec import Era, ServerSpec
 

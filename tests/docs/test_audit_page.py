@@ -11,7 +11,8 @@ from tests.docs.blocks import ROOT, blocks_of
 from tests.upstreams.behind import gateway, hostile
 from toolpost import NotFound, Plugin
 from toolpost.audit import AuditFilter
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store import open_store
 from toolpost.testing import client_of
 

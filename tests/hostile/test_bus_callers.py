@@ -23,7 +23,8 @@ from toolpost.audit import AuditFilter
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId, ThreadId
 from toolpost.parts.bus.service import Bus
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

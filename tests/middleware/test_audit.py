@@ -10,7 +10,7 @@ from tests.discovery.test_modes import config_of, shop, with_servers
 from tests.ways import QUICK_WAYS
 from toolpost.app import open_app
 from toolpost.audit import AuditFilter
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.store.audit_values import AuditDraft
 from toolpost.store.call_journal import CallJournal, Slot
 

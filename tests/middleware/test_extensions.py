@@ -21,9 +21,8 @@ from toolpost import CallRequest, CallResult, Forbidden, Next
 from toolpost.app import open_app, open_http
 from toolpost.app.open import OpenOptions
 from toolpost.audit import AuditFilter
-from toolpost.settings import StoreSettings
 from toolpost.settings.callers import CallerSettings
-from toolpost.settings.model import ModeSettings
+from toolpost.settings.model import ModeSettings, StoreSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -34,9 +34,9 @@ from toolpost.endpoints.auth.oauth_keys import fetch_json
 from toolpost.net.client import FailureKind, HttpClient, HttpFailed
 from toolpost.net.network import Network, matches_any
 from toolpost.parts.models.endpoint import Endpoint, ModelPrompt, PromptMessage
-from toolpost.settings import PluginSettings, ServerSettings, load_config
+from toolpost.settings import ServerSettings, load_config
 from toolpost.settings.callers import IssuerSettings, OAuthSettings
-from toolpost.settings.model import HttpSettings
+from toolpost.settings.model import HttpSettings, PluginSettings
 from toolpost.settings.network import NetworkSettings
 from toolpost.terminal.running_gateway import NoGateway, RunningGateway
 

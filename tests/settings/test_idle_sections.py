@@ -10,7 +10,8 @@ from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_parts
 from toolpost.parts.telemetry.doctor import TelemetryDoctor
-from toolpost.settings import Config, PluginSettings, load_config
+from toolpost.settings import Config, load_config
+from toolpost.settings.model import PluginSettings
 from toolpost.settings.section import Section, find_idle_sections
 
 WITH_PLUGINS = {section.name: part for part in bundled_parts() if part.plugins for section in part.sections}

@@ -24,9 +24,9 @@ from tests.ways import ENVELOPE, STATELESS
 from toolpost.app import open_app, open_http
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_parts
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
 from toolpost.settings.callers import CallerSettings
-from toolpost.settings.model import HttpSettings
+from toolpost.settings.model import HttpSettings, PluginSettings, StoreSettings
 from toolpost.store import Store, adoption, open_store
 from toolpost.store.migrate import list_migrations, read_migrations
 from toolpost.store.part_migrations import find_part_tables, migrate_part

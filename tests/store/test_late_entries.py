@@ -20,7 +20,7 @@ from tests.ways import BEHAVIOURS, IN_MEMORY, STATELESS, Way, plugin_of
 from toolpost.app import open_app
 from toolpost.audit import AuditEntry, AuditFilter, AuditRecord
 from toolpost.contracts.errors import GatewayError
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.store import Store, call_journal, late_entries, open_store
 from toolpost.store.call_journal import CallJournal
 from toolpost.store.scripts import Script, Statement

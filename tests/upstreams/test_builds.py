@@ -14,7 +14,8 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY, Way
 from toolpost.audit import AuditFilter
 from toolpost.base.ids import META_KEY
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.handshake import VERSION_LIMIT, Negotiation
 from toolpost.upstreams.spec import ServerSpec
 

@@ -16,7 +16,8 @@ from toolpost.app import App, open_app
 from toolpost.app.reload import follow_lock
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.lockfile import LockedTool, lock_text
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

@@ -30,8 +30,8 @@ from toolpost.app.open import OpenOptions
 from toolpost.audit import AuditFilter
 from toolpost.base.caller import READ_ONLY, Scope
 from toolpost.discovery import View
-from toolpost.settings import StoreSettings
 from toolpost.settings.callers import CallerSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.notifications import EXTENSION_BURST
 from toolpost.upstreams.spec import ServerSpec
 

@@ -23,8 +23,8 @@ from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
 from toolpost.middleware.lock import Lock
 from toolpost.processes.tree import PipeReader
-from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import LimitSettings
+from toolpost.settings import Config
+from toolpost.settings.model import LimitSettings, StoreSettings
 from toolpost.store import open_store
 from toolpost.store.call_journal import CallJournal
 from toolpost.testing import error_of

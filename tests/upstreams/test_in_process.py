@@ -18,7 +18,7 @@ from tests.ways import STATELESS, Way, stdio_server
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.providers.plugin_candidates import candidates_from
 from toolpost.providers.plugins import Plugins
-from toolpost.settings import PluginSettings
+from toolpost.settings.model import PluginSettings
 from toolpost.testing import IN_MEMORY, Config, client_of, error_of, open_test_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire, pytest.mark.soak]

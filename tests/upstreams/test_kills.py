@@ -28,7 +28,7 @@ from tests.upstreams.test_stdio_faults import unavailable
 from tests.waiting import until
 from tests.ways import IN_MEMORY, ROOT, STATELESS, TOOLPOST, Way, server_environment
 from toolpost.audit import AuditFilter
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 

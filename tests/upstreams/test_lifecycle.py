@@ -17,7 +17,7 @@ from toolpost.app import App, open_app
 from toolpost.base.ids import META_KEY
 from toolpost.contracts.errors import LoginRequired
 from toolpost.providers import learning, server_provider
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import failures, lifecycle
 from toolpost.upstreams.handshake import Negotiation

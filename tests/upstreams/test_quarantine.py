@@ -19,8 +19,7 @@ from tests.waiting import until
 from tests.ways import Way
 from toolpost.app import App, open_app
 from toolpost.audit import AuditFilter
-from toolpost.settings import StoreSettings
-from toolpost.settings.model import DiscoverySettings
+from toolpost.settings.model import DiscoverySettings, StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

@@ -17,7 +17,8 @@ from tests.ways import IN_MEMORY
 from toolpost.app import App
 from toolpost.contracts.errors import ToolpostError
 from toolpost.providers import pinned_names
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

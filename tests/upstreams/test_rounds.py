@@ -21,7 +21,7 @@ from tests.waiting import until
 from tests.ways import AUTOMATIC, ENVELOPE, IN_MEMORY, STATELESS, Way
 from tests.wire.test_bad_input import RawHttp
 from toolpost.app import open_app, open_http
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.upstreams.spec import ServerSpec
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

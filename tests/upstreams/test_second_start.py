@@ -20,7 +20,8 @@ from toolpost.contracts import schema
 from toolpost.contracts.expansion import measure_expansion
 from toolpost.contracts.findings import scan_definition
 from toolpost.providers import findings, limits
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]

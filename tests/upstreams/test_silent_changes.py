@@ -17,7 +17,8 @@ from tests.waiting import until
 from tests.ways import STATELESS, Way
 from toolpost.app import App
 from toolpost.providers import learning
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams import changes
 from toolpost.upstreams.spec import ServerSpec

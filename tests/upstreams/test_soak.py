@@ -21,7 +21,7 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.app import App
 from toolpost.audit import AuditFilter
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
 from toolpost.upstreams.spec import ServerSpec
 

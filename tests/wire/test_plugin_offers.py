@@ -25,8 +25,8 @@ from toolpost.audit import AuditFilter
 from toolpost.base.caller import Scope
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.memory import open_memory_endpoint
-from toolpost.settings import Config, PluginSettings, StoreSettings
-from toolpost.settings.model import LimitSettings
+from toolpost.settings import Config
+from toolpost.settings.model import LimitSettings, PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [

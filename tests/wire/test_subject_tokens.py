@@ -22,7 +22,8 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.credentials.subjects import TOKENS_LIMIT, SubjectTokens
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.soak]
 

@@ -4,7 +4,6 @@ from toolpost.settings.callers import Tools as Tools
 from toolpost.settings.callers import check_patterns as check_patterns
 from toolpost.settings.callers import is_trustworthy as is_trustworthy
 from toolpost.settings.effects import make_idle as make_idle
-from toolpost.settings.loader import convert_settings as convert_settings
 from toolpost.settings.loader import load_config as load_config
 from toolpost.settings.locations import state_folder as state_folder
 from toolpost.settings.marks import ADVANCED as ADVANCED
@@ -14,9 +13,7 @@ from toolpost.settings.masking import make_concealer as make_concealer
 from toolpost.settings.model import CONFIG_NAME as CONFIG_NAME
 from toolpost.settings.model import Config as Config
 from toolpost.settings.model import Count as Count
-from toolpost.settings.model import PluginSettings as PluginSettings
 from toolpost.settings.model import Seconds as Seconds
-from toolpost.settings.model import StoreSettings as StoreSettings
 from toolpost.settings.network import NetworkSettings as NetworkSettings
 from toolpost.settings.servers import AuthSettings as AuthSettings
 from toolpost.settings.servers import ServerSettings as ServerSettings

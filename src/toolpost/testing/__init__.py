@@ -21,8 +21,8 @@ from toolpost.parts.agents import Conversations
 from toolpost.parts.agents.agent import Agent
 from toolpost.parts.agents.part import open_agents
 from toolpost.parts.agents.testing import ScriptedAgent, ScriptedSession, acp_agent_command, echo
-from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import LimitSettings
+from toolpost.settings import Config
+from toolpost.settings.model import LimitSettings, StoreSettings
 from toolpost.upstreams.in_process import ServerObject
 
 __all__ = [

@@ -29,8 +29,8 @@ from toolpost.base.ids import CallerId
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.endpoints.tasks import orphans, runner
 from toolpost.endpoints.tasks.records import TaskRecord
-from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import TaskSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings, TaskSettings
 from toolpost.store.tables import TABLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]

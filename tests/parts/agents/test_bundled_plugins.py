@@ -25,7 +25,8 @@ from toolpost.base.ids import ThreadId
 from toolpost.parts.agents.plugins.schedule import decode_principal, encode_principal
 from toolpost.parts.agents.settings import ALL_AGENTS, AgentSettings, AllAgentsSettings
 from toolpost.parts.agents.testing import acp_agent_command
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store.key_values import Item
 from toolpost.testing import assert_each_argument_matters, conversations_of
 

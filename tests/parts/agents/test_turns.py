@@ -28,7 +28,8 @@ from toolpost.parts.agents.history import HistoryLimits
 from toolpost.parts.agents.ids import AgentSessionId
 from toolpost.parts.agents.settings import ALL_AGENTS, AllAgentsSettings
 from toolpost.parts.agents.turn_events import AgentEnd, AgentEvent, ToolUsed
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app
 
 pytestmark = pytest.mark.anyio

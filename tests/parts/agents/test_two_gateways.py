@@ -23,7 +23,7 @@ from tests.waiting import until
 from tests.ways import IN_MEMORY
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.agents.other_processes import LOOK_S
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import ScriptedAgent, acp_agent_command, conversations_of, open_test_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]

@@ -14,7 +14,8 @@ from toolpost.base.caller import OPERATOR
 from toolpost.parts.approvals.rounds import Choice
 from toolpost.parts.approvals.service import Approvals, RoundView, parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store import Store
 from toolpost.store.scripts import Statement
 from toolpost.testing import error_of

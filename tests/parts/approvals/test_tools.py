@@ -30,9 +30,8 @@ from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.approvals.plugin import _resolve_voters
 from toolpost.parts.approvals.settings import ApprovalSettings
 from toolpost.parts.approvals.subject import message_of_vote
-from toolpost.settings import PluginSettings
 from toolpost.settings.audit import AuditSettings
-from toolpost.settings.model import TaskSettings
+from toolpost.settings.model import PluginSettings, TaskSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, data_of, error_of, parts_with
 
 pytestmark = pytest.mark.anyio

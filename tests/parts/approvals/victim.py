@@ -23,7 +23,8 @@ from toolpost.base.ids import CallerId
 from toolpost.parts.approvals import records
 from toolpost.parts.approvals.service import Approvals, parse_round_id
 from toolpost.parts.approvals.settings import ApprovalSettings, RuleSettings
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import PluginSettings, StoreSettings
 
 STEPS = [
     *(f"{when}:{what}" for what in ("vote", "record_quorum", "dispatch", "finish") for when in ("before", "after")),

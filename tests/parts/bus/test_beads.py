@@ -13,7 +13,8 @@ from tests.waiting import wait_until
 from tests.ways import IN_MEMORY, OURS, QUICK_WAYS
 from toolpost.app import open_app
 from toolpost.parts.bus.settings import BusSettings
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = pytest.mark.anyio

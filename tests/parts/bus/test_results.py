@@ -27,7 +27,8 @@ from toolpost.parts.bus import service as bus_module
 from toolpost.parts.bus.results import ACTIVE, FINISHED, Position, Summary
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store.scripts import Script, Statement
 from toolpost.testing import data_of, error_of
 

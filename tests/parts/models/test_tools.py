@@ -13,7 +13,8 @@ from tests.ways import IN_MEMORY, QUICK_WAYS, WAYS, Way, stdio_server
 from tests.wire.callers import ERAS, Project, client_of
 from toolpost.app import open_app, open_http
 from toolpost.parts.models.settings import MODELS, ROUTER, ModelSettings, RouterSettings
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]

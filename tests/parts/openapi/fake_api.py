@@ -12,7 +12,8 @@ import msgspec
 
 from toolpost.app import App, open_app
 from toolpost.parts.openapi.settings import APIS, ApiSettings
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ from toolpost.parts.openapi.document import Document, parse_document
 from toolpost.parts.openapi.operations import Operation, read_schemes
 from toolpost.parts.openapi.settings import APIS, ApiSettings
 from toolpost.parts.openapi.tools import make_tools
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 
 PRISM = Path(sys.prefix) / "node-clients" / "node_modules" / ".bin" / "prism"
 START_S = 90.0

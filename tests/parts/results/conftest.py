@@ -14,7 +14,8 @@ from toolpost.app import App, open_app
 from toolpost.parts.results import PART
 from toolpost.parts.results.kept import KeptResults
 from toolpost.parts.results.settings import RESULTS, TOKEN_BYTES, ResultSettings
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 from toolpost.store import open_part_store
 
 LIMIT = 2_000

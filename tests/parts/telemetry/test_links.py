@@ -18,7 +18,7 @@ from toolpost.app import open_app, open_http
 from toolpost.parts.agents import TextChunk
 from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.telemetry.call_spans import derive_ids
-from toolpost.settings import PluginSettings
+from toolpost.settings.model import PluginSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, open_test_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.soak]

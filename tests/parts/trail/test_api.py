@@ -18,8 +18,9 @@ from toolpost.audit import AuditFilter
 from toolpost.parts.trail.doctor import TrailDoctor
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.verify_trail import check_proof
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
 from toolpost.settings.callers import CallerSettings
+from toolpost.settings.model import PluginSettings, StoreSettings
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,8 @@ from toolpost.parts.trail.calls import CallRecorder
 from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail, context_name, draft_result
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
-from toolpost.settings import Config, StoreSettings
-from toolpost.settings.model import MiddlewareSettings
+from toolpost.settings import Config
+from toolpost.settings.model import MiddlewareSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -19,7 +19,7 @@ from toolpost.parts.trail import service
 from toolpost.parts.trail.export import encode_line, export_proof, export_session, write_verifier
 from toolpost.parts.trail.service import Trail
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.store import Script, Statement
 from toolpost.testing import data_of, error_of
 

@@ -11,7 +11,7 @@ from tests.proofs import proves
 from tests.ways import IN_MEMORY, QUICK_WAYS, WAYS, Way, stdio_server
 from toolpost.app import open_app
 from toolpost.parts.trail.verify_trail import check_proof, check_signature
-from toolpost.settings import PluginSettings, StoreSettings
+from toolpost.settings.model import PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_store]

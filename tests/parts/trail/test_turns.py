@@ -15,7 +15,7 @@ from toolpost.parts.agents import TextChunk, TurnEnded
 from toolpost.parts.agents.turn_events import AgentEvent
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.turns import PROMPT
-from toolpost.settings import StoreSettings
+from toolpost.settings.model import StoreSettings
 from toolpost.testing import ScriptedAgent, ScriptedSession, conversations_of, data_of, parts_with
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -19,7 +19,8 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.parts.trail.service import Thought, Trail
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import PluginSettings, StoreSettings
 
 EVE = Caller(id=CallerId("eve"), transport="memory", session="eve-1")
 

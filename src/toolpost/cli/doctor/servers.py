@@ -22,7 +22,8 @@ from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import BadConfiguration, CredentialRequired, LoginRequired, ToolpostError
 from toolpost.protocol.era import STATELESS
 from toolpost.providers.server_provider import ServerProvider
-from toolpost.settings import Config, PluginSettings, make_concealer
+from toolpost.settings import Config, make_concealer
+from toolpost.settings.model import PluginSettings
 from toolpost.terminal.failures import as_clause
 from toolpost.terminal.findings import Diagnosis, Group, note, ok, problem, warning
 from toolpost.upstreams.report import ServerReport

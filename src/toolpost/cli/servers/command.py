@@ -8,7 +8,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.settings import Config
 from toolpost.terminal import (
     ExitCode,
     NoGateway,
