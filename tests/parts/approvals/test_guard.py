@@ -419,6 +419,17 @@ async def test_automatic_eval_is_held_to_the_rules() -> None:
     assert paid == [5]
 
 
+async def test_the_tool_that_finds_tools_may_wait_for_its_approval() -> None:
+    async with served(requiring(BOTH, tools=["automatic_mcp"], wait=True), bank([])) as (app, client):
+        calling = asyncio.create_task(client.call_tool("automatic_mcp", {"query": "pay"}))
+        while not (rounds := await approvals_of(app).list_rounds(only_open=True)):
+            await asyncio.sleep(0.01)
+        await cast(app, str(rounds[0].round.id))
+        answer = await asyncio.wait_for(calling, 30)
+
+    assert not answer.is_error, "it is in no catalog, and can be called all the same"
+
+
 @pytest.mark.parametrize("waits", [False, True])
 async def test_mcp_tasks_are_held_to_the_rules(waits: bool) -> None:
     paid: list[int] = []
