@@ -4,7 +4,7 @@ import json
 import sys
 
 from tests.loaded import can_fork
-from toolpost.cli import main
+from toolpost.cli.main import main
 from toolpost.parts.bus.commands import serve
 from toolpost.parts.bus.tasks import BusPolicy
 
