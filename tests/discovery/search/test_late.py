@@ -13,7 +13,7 @@ pytestmark = pytest.mark.wire
     [
         "import toolpost.discovery.search",
         "import toolpost.app, toolpost.gateway",
-        "from toolpost.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
+        "from toolpost.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass",
     ],
 )
 def test_numpy_is_not_loaded_before_it_is_needed(code: str) -> None:
