@@ -97,9 +97,7 @@ def test_a_new_name_is_a_command_with_this_option(new: str) -> None:
 
 
 def test_help_and_version_do_not_load_the_gateway(run: Run) -> None:
-    code = (
-        "import sys; from toolpost.cli.main import main; main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
-    )
+    code = "import sys; from toolpost.cli.main import main; main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert "toolpost.app" not in loaded

@@ -362,9 +362,7 @@ def test_help_loads_no_configuration() -> None:
     import subprocess
     import sys
 
-    code = (
-        "import sys; from toolpost.cli.main import main; main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
-    )
+    code = "import sys; from toolpost.cli.main import main; main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert "'toolpost.settings'" not in loaded
