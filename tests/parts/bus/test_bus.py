@@ -2,18 +2,21 @@
 
 import asyncio
 import dataclasses
+import threading
 from functools import partial
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from tests.parts.bus.conftest import OpenBus
+from tests.postgres import Postgres
 from tests.waiting import until
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.contracts.errors import InvalidRequest, NotFound, QueueOverloaded, StoreUnavailable
 from toolpost.fairness import Callers
-from toolpost.parts.bus import PART, service
+from toolpost.parts.bus import PART, service, submission
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
@@ -457,3 +460,48 @@ async def test_a_word_without_a_token_counts_for_the_worker_of_the_same_caller_t
         done = await bus.complete(kept.id, None, None, by=ME)
 
     assert (done.worker, kept.leases) == ("bob", 2)
+
+
+@pytest.mark.wire
+async def test_a_task_that_is_done_while_it_is_submitted_again_is_not_done_twice(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, submit, lives = postgres.new_url(), submission.submit, 1
+
+    async def live() -> None:
+        async with open_part_store(url, PART.name, PART.migrations) as store:
+            bus = Bus(store)
+            async with bus.open_sweeping():
+                name = await bus.register("ada", "me", by=ME)
+                await bus.submit(wish("a-1"))
+                task = await worked(bus, name)
+                await bus.complete(task.id, task.token, None, by=ME)
+
+    def live_elsewhere() -> None:
+        thread = threading.Thread(target=asyncio.run, args=(live(),))
+        thread.start()
+        thread.join()
+
+    def submit_slowly(*values: Any) -> Script[SubmitResult]:
+        """Submit, but right before the insert another gateway submits the same task, and has it done."""
+        nonlocal lives
+        script = submit(*values)
+        step = next(script)
+        while True:
+            if lives and "INSERT INTO bus_tasks" in getattr(step, "sql", ""):
+                lives -= 1
+                live_elsewhere()
+            try:
+                step = script.send((yield step))
+            except StopIteration as end:
+                return cast("SubmitResult", end.value)
+
+    monkeypatch.setattr(submission, "submit", submit_slowly)
+    async with open_part_store(url, PART.name, PART.migrations) as store:
+        bus = Bus(store)
+        with pytest.raises(InvalidRequest, match="is over: done"):
+            await bus.submit(wish("a-1"))
+        left = await bus.overview()
+
+    assert lives == 0
+    assert left.counts == {}, "it is not queued again"

@@ -21,7 +21,7 @@ POSITIONS: Final = 10_000
 _POSITION: Final = "SELECT 1 FROM bus_tasks WHERE state = 'queued' AND (rank, id) <= (?1, ?2) LIMIT ?3"
 _QUEUED: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'queued' LIMIT {limit}) AS queued)"
 _WAITING: Final = "(SELECT count(*) FROM (SELECT 1 FROM bus_tasks WHERE state = 'waiting' LIMIT {limit}) AS waiting)"
-# In one read: whether the task has ended, how many are queued and waiting (up to the capacity), how many come after it (mostly
+# In one read: whether the task has ended, how many are queued and waiting (up to a limit), how many come after it (mostly
 # none, which is why these are counted and not those before it), and whether a worker is free.
 _QUEUE_STATE: Final = (
     f"SELECT EXISTS (SELECT 1 FROM bus_archive WHERE id = ?2), {_QUEUED.format(limit='?3')}, {_WAITING.format(limit='?3')},"
@@ -83,17 +83,21 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
         yield from _refuse_cycles(new)
     waits_for = yield from filter_not_done(new.needs)
     rank = now + new.priority * policy.age_s
-    ((has_ended, queued, waiting, after, has_free_worker),) = yield Statement(_QUEUE_STATE, (rank, new.task, capacity))
-    if callers.are_several and queued + waiting >= callers.share_of(capacity):
-        # Tasks are counted by caller only now: while all together are fewer than one share, no caller can be over it.
-        existing = yield from _find_existing(new)
-        if existing is not None:
-            return existing
-        yield from _refuse_if_over_share(new, capacity, callers)
     state = "waiting" if waits_for else "queued"
     values = (new.task, state, new.priority, new.payload, new.dedupe_key, new.by, now, rank)
-    if has_ended or queued + waiting >= capacity or not (yield change(_INSERT, values)):
-        return (yield from _explain_refusal(new, capacity))
+    # Before anything is counted: on PostgreSQL a statement sees what is committed when it starts. If another process has ended
+    # this task meanwhile, the insert succeeds, and only a read after it sees the archive. What raises below takes it back.
+    if not (yield change(_INSERT, values)):
+        existing = yield from _find_existing(new)
+        if existing is None:
+            raise GatewayError("the task was submitted and ended by another process at the same time")
+        return existing
+    ((has_ended, queued, waiting, after, has_free_worker),) = yield Statement(
+        _QUEUE_STATE, (rank, new.task, capacity + 1)
+    )
+    if has_ended:
+        yield from _refuse_ended(new.task)
+    yield from _refuse_over_capacity(new, queued + waiting, capacity, callers)
     submitted = insert_event(new.task, now, "submitted", detail=new.by)
     if new.needs:
         needs = (Statement(_INSERT_NEED, (new.task, needed)) for needed in dict.fromkeys(new.needs))
@@ -102,26 +106,9 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
         return SubmitResult(task=new.task, waits_for=waits_for)
     if not has_free_worker and not new.needs:
         yield submitted
-        return _make_result(new.task, queued - after + 1, [])
+        return _make_result(new.task, queued - after, [])
     offered = yield from dispatch(now, policy, *(() if new.needs else (submitted,)), at_most=1)
-    return _make_result(new.task, queued - after + 1, offered)
-
-
-def _explain_refusal(new: Submission, capacity: int) -> Script[SubmitResult]:
-    existing = yield from _find_existing(new)
-    if existing is not None:
-        return existing
-    ((queued, waiting),) = yield Statement(
-        f"SELECT {_QUEUED.format(limit='?1')}, {_WAITING.format(limit='?1')}", (capacity,)
-    )
-    if queued + waiting >= capacity:
-        raise QueueOverloaded(
-            f"{capacity} tasks are waiting already.",
-            retry_s=5,
-            hint="submit again when some are done",
-            capacity=capacity,
-        )
-    raise GatewayError("the task was submitted and ended by another process at the same time")
+    return _make_result(new.task, queued - after, offered)
 
 
 def _make_result(task: TaskId, position: int, offered: list[Offer]) -> SubmitResult:
@@ -150,15 +137,8 @@ def _find_existing(new: Submission) -> Script[SubmitResult | None]:
         task = (yield from find_task(rows[0][0])) if rows else None
         is_duplicate = task is not None
     if task is None:
-        ended = yield from find_archived(new.task)
-        if ended is None:
-            return None
-        raise InvalidRequest(
-            f"The task `{new.task}` is over: {ended.state}.",
-            hint="`retry_task` runs it again",
-            bead_id=new.task,
-            state=ended.state,
-        )
+        yield from _refuse_ended(new.task)
+        return None
     if task.state == "running" and not is_duplicate:
         raise InvalidRequest(
             f"The task `{task.id}` is with the worker `{task.worker}` already.",
@@ -174,6 +154,17 @@ def _find_existing(new: Submission) -> Script[SubmitResult | None]:
     )
 
 
+def _refuse_ended(task: TaskId) -> Script[None]:
+    ended = yield from find_archived(task)
+    if ended is not None:
+        raise InvalidRequest(
+            f"The task `{task}` is over: {ended.state}.",
+            hint="`retry_task` runs it again",
+            bead_id=task,
+            state=ended.state,
+        )
+
+
 def _refuse_cycles(new: Submission) -> Script[None]:
     for needed in new.needs:
         if needed == new.task or (yield Statement(_CYCLE, (needed, new.task))):
@@ -185,12 +176,22 @@ def _refuse_cycles(new: Submission) -> Script[None]:
             )
 
 
-def _refuse_if_over_share(new: Submission, capacity: int, callers: Callers) -> Script[None]:
+def _refuse_over_capacity(new: Submission, count: int, capacity: int, callers: Callers) -> Script[None]:
+    """Refuse a task that makes `count` tasks wait, if these are too many for all callers or for its own."""
+    if count > capacity:
+        raise QueueOverloaded(
+            f"{capacity} tasks are waiting already.",
+            retry_s=5,
+            hint="submit again when some are done",
+            capacity=capacity,
+        )
+    if not callers.are_several or count <= callers.share_of(capacity):
+        return  # while all together are no more than one share, no caller can be over it
     ((own,),) = yield Statement(
         "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (new.by,)
     )
-    if own >= callers.share_of(capacity):
-        raise over_limit("bus tasks waiting", own, capacity, callers, retry_s=5, hint="wait until some are done")
+    if own > callers.share_of(capacity):
+        raise over_limit("bus tasks waiting", own - 1, capacity, callers, retry_s=5, hint="wait until some are done")
 
 
 def filter_not_done(tasks: tuple[TaskId, ...]) -> Script[tuple[TaskId, ...]]:
