@@ -29,7 +29,7 @@ from toolpost.base.ids import ToolName
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery import View
-from toolpost.providers import pinned_names
+from toolpost.providers import contract_watch, pinned_names
 from toolpost.settings import Config, load_config
 from toolpost.upstreams.spec import ServerSpec
 
@@ -228,6 +228,42 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
     assert not any("refunds" in uri for uri in listed)
     assert statuses == ["one:skills/refunds"]
     assert withheld
+
+
+@attack(
+    "server",
+    "changes a skill after it was locked, so that it is compared again and again",
+    "the change is judged once, however often tools and skills are compared; a skill that is gone is forgotten",
+)
+async def test_a_changed_skill_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, judged_pairs = contract_watch._judge_if_quick, list[Any]()
+
+    def count_judged(pair: Any) -> Any:
+        judged_pairs.append(pair)
+        return judge(pair)
+
+    monkeypatch.setattr(contract_watch, "_judge_if_quick", count_judged)
+    write_skill(tmp_path / "one", "refunds", letter="Dear customer,")
+    async with skillful(tmp_path, "stdio", "one") as [spec]:
+        await lock(tmp_path, command=spec.command or ())
+        async with wire_to("duplex", spec, is_stateless=True, config=at(tmp_path)) as (app, wire):
+            provider, watch = app.servers.providers["one"], app.servers.watched_tools.watch
+            write_skill(tmp_path / "one", "refunds", letter="Dear thief,")
+            await list_skills(wire.ask)
+            await watch.settle(30)
+            for _ in range(3):
+                await provider.recheck()
+                await watch.settle(1)
+            statuses = dict(provider.statuses)
+            count = len(judged_pairs)
+            shutil.rmtree(tmp_path / "one" / "refunds")
+            await list_skills(wire.ask)
+            judged = dict(watch._judged["one"])
+
+    status = statuses[ToolName("one:skills/refunds")]
+    assert status.judgement is not None
+    assert count == 1
+    assert judged == {}
 
 
 @attack(

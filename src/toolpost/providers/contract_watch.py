@@ -9,7 +9,7 @@ Of pins only digests are in memory (`pinned_names`); the definition of one that 
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -19,7 +19,7 @@ import msgspec
 
 from toolpost.base import Json, JsonObject, PluginName, ToolName, event
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
-from toolpost.contracts.compatibility.definition import find_server_of_instructions
+from toolpost.contracts.compatibility.definition import is_skill_name, is_tool_name
 from toolpost.contracts.contract import Contract
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.lockfile import LockedTools, is_same_promise
@@ -195,7 +195,8 @@ class ContractWatch:
             self._unsaved_of(server).seen.update(gone)
             self._requested.set()
         for name in self._judged.get(server, {}).keys() - definitions.keys():
-            if find_server_of_instructions(name) is None:
+            # Instructions and skills are listed apart: without a verdict, each comparison would judge a changed one again.
+            if is_tool_name(name):
                 del self._judged[server][name]
         olds = await self._find_olds(server, pins)
         new = {name: pin for name, pin in pins.items() if pinned.get(name) is None and not self._has_lock_of(name)}
@@ -209,6 +210,12 @@ class ContractWatch:
                 statuses[name] = status
             await slices.give_way()
         return CheckedTools(statuses=statuses, left_out=frozenset(new.keys() - set(taken)))
+
+    def begin_skills(self, server: PluginName, skills: Collection[ToolName]) -> None:
+        """Forget the verdicts on skills that a server lists no longer."""
+        judged = self._judged.get(server, {})
+        for name in [name for name in judged if is_skill_name(name) and name not in skills]:
+            del judged[name]
 
     async def check(self, server: PluginName, contract: Contract) -> ContractStatus | None:
         """Return how a tool differs from its promise; None if it does not. A tool without a promise is pinned."""

@@ -108,6 +108,7 @@ class HeldSkills:
                     taken[entry["uri"]] = entry
                 await slices.give_way()
             self._held = await self._check_all(taken)
+            self._promises.begin_skills(self._promise_name, self.definitions.keys())
             self._is_known = True
 
     async def take_one(self, uri: str, entry: Json) -> JsonObject | None:
