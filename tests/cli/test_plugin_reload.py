@@ -136,7 +136,7 @@ async def test_a_saved_file_is_served_to_the_same_session(
         assert "tool `bad`: `x` has no type hint" in output.text
         assert f"({code}:25)" in output.text
         assert "site-packages" not in output.text
-        assert "plugin_host.py" not in output.text
+        assert "src/toolpost" not in output.text
         assert await say() == "two", "the last good one is served"
 
         code.write_text(PLUGIN.replace("WORD", "four") + RAISES)

@@ -32,12 +32,14 @@ def place_of_error(error: BaseException) -> str | None:
 
 
 def format_author_traceback(error: BaseException) -> str:
-    """Format a traceback with the frames of the author's files alone; with all frames if none is in them."""
+    """Format a traceback with the frames of the author's files alone; with all frames if the error is not of these files."""
     written = traceback.TracebackException.from_exception(error)
     own = [frame for frame in written.stack if not frame.filename.startswith(_NOT_OF_AUTHORS)]
-    if own:
+    # A file that cannot be parsed has no frame: the error itself shows the line.
+    is_unparsed = isinstance(error, SyntaxError) and not (error.filename or "<").startswith(_NOT_OF_AUTHORS)
+    if own or is_unparsed:
         written.stack = traceback.StackSummary.from_list(own)
-    return "".join(written.format(chain=not own))
+    return "".join(written.format(chain=not (own or is_unparsed)))
 
 
 def place_of_function(function: Callable[..., Any] | None) -> str | None:
