@@ -458,10 +458,14 @@ def test_how_connections_are_made(tmp_path: Path, invoke: Run, setting: str, lev
 
 
 def test_a_client_file_that_is_not_used_is_mentioned(invoke: Run, tmp_path: Path) -> None:
-    (tmp_path / ".mcp.json").write_text('{"mcpServers": {}}')
+    path = tmp_path / ".mcp.json"
+    path.write_text('{"mcpServers": {"toolpost": {"command": "toolpost", "args": ["serve", "--stdio"]}}}')
+    without_servers = invoke("doctor")
+    path.write_text('{"mcpServers": {"maps": {"command": "not-started"}}}')
     ended = invoke("doctor")
     (tmp_path / "toolpost.toml").write_text("")
 
+    assert ".mcp.json" not in without_servers.out
     assert ".mcp.json is here, and its servers are not used" in ended.out
     assert ".mcp.json" not in invoke("doctor").out
 

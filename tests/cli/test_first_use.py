@@ -118,6 +118,29 @@ def test_whoever_installs_without_a_configuration_is_told(invoke: Run, tmp_path:
     assert "toolpost import" in ended.err
 
 
+@pytest.mark.parametrize("words", [("tools",), ("tools", "--find", "time"), ("lock",), ("call", "maps__find")])
+def test_a_client_file_that_is_not_used_is_mentioned(words: tuple[str, ...], invoke: Run, tmp_path: Path) -> None:
+    path = tmp_path / ".mcp.json"
+    path.write_text('{"mcpServers": {"maps": {"command": "not-started"}}}')
+    ended = invoke(*words)
+    path.write_text('{"mcpServers": {"toolpost": {"command": "toolpost", "args": ["serve", "--stdio"]}}}')
+    own_entry_alone = invoke(*words)
+    path.write_text('{"mcpServers": {"maps": {"command": "not-started"}}}')
+    (tmp_path / "toolpost.toml").write_text("")
+    configured = invoke(*words)
+
+    assert ".mcp.json is here, and its servers are not used: `--config .mcp.json` uses them" in ended.err
+    assert ".mcp.json" not in own_entry_alone.err + configured.err
+
+
+def test_a_tool_of_a_bundled_plugin_that_is_not_loaded_names_it(invoke: Run) -> None:
+    ended = invoke("call", "approvals__vrf_eval", "input_hex=72")
+
+    assert ended.code == 2
+    assert "unknown tool `approvals__vrf_eval`" in ended.err
+    assert "the plugin `approvals` comes with Toolpost: --with approvals" in ended.err
+
+
 @pytest.mark.wire
 def test_unset_variable_disables_its_own_server_alone(tmp_path: Path) -> None:
     servers = {"fine": FINE, "closed": FINE | {"env": {"A": "${NOT_SET_HERE}"}}}

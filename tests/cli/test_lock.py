@@ -2,12 +2,14 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.upstreams.behind import SERVERS
 from tests.upstreams.changing import (
     FIELD_GONE,
     LOOKUP,
@@ -19,6 +21,7 @@ from tests.upstreams.changing import (
     Changing,
 )
 from tests.upstreams.extended import extending
+from tests.upstreams.servers.skillful import write_skill
 
 pytestmark = pytest.mark.wire
 
@@ -188,6 +191,30 @@ def test_a_plugin_that_does_not_load_leaves_the_check_undecided(run: Run, tmp_pa
     assert ended.json["drifts"] == ended.json["failures"] == []
     assert ended.json["compared"] > 0
     assert "No module named 'not_there'" in ended.json["missing"]["./atlas.py"]
+
+
+def test_a_plugin_that_does_not_load_has_no_removed_tools(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "toolpost.toml").write_text('[plugins]\nload = ["./atlas.py", "plugin_for_tests:plugin"]\n')
+    source = 'from toolpost import Plugin\n\nplugin = Plugin("maps")\n\n\n@plugin.tool\ndef find() -> int:\n    """Find."""\n'
+    (tmp_path / "atlas.py").write_text(source)
+    run("lock")
+    (tmp_path / "atlas.py").write_text(f"import not_there\n{source}")
+    gone, come = run("diff", "--json"), run("diff", "live", "toolpost.lock", "--json")
+
+    assert gone.json["drifts"] == come.json["drifts"] == []
+    assert "cannot list the tools of `./atlas.py`" in gone.err
+
+
+def test_skills_are_counted_apart_from_tools(invoke: Run, tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills", "refunds")
+    command = [sys.executable, str(SERVERS / "skillful.py"), str(tmp_path / "skills")]
+    (tmp_path / "toolpost.toml").write_text(
+        f"{ONLY}[servers.desk]\ncommand = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n"
+    )
+    locked, checked = invoke("lock"), invoke("check")
+
+    assert "contains 0 tools and 1 skill: 1 added" in locked.out
+    assert "0 tools and 1 skill compared with toolpost.lock; no changes" in checked.out
 
 
 def test_single_changes_are_accepted(maps: Changing, invoke: Run, tmp_path: Path) -> None:

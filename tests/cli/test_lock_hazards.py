@@ -78,6 +78,18 @@ def test_a_first_lock_says_what_changed_since_it_was_first_seen(maps: Changing, 
     assert "contains 1 tool: 1 changed" in ended.out
 
 
+def test_what_was_seen_before_it_was_locked_is_added_to_the_lock(maps: Changing, invoke: Run, tmp_path: Path) -> None:
+    pin(tmp_path, LOOKUP, OTHER)
+    maps.lists(LOOKUP)
+    first = invoke("lock")
+    maps.lists(LOOKUP, LOOKUP | {"name": "other"})
+    second = invoke("lock")
+
+    assert "contains 1 tool: 1 added" in first.out
+    assert "added  maps__other" in second.out
+    assert "contains 2 tools: 1 added" in second.out
+
+
 def test_a_poisoned_argument_is_pointed_out_wherever_somebody_looks(
     maps: Changing, invoke: Run, tmp_path: Path
 ) -> None:

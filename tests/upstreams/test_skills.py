@@ -25,7 +25,7 @@ from toolpost.app import open_app, open_http
 from toolpost.app.open import OpenOptions
 from toolpost.app.tool_states import load_live_tools
 from toolpost.base.caller import Scope
-from toolpost.base.ids import ToolName
+from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.lockfile import lock_text, parse_lock
 from toolpost.contracts.skills import EXTENSION
 from toolpost.discovery import View
@@ -258,7 +258,7 @@ async def test_a_changed_skill_is_judged_once(tmp_path: Path, monkeypatch: pytes
             count = len(judged_pairs)
             shutil.rmtree(tmp_path / "one" / "refunds")
             await list_skills(wire.ask)
-            judged = dict(watch._judged["one"])
+            judged = dict(watch._judged[PluginName("one")])
 
     status = statuses[ToolName("one:skills/refunds")]
     assert status.judgement is not None

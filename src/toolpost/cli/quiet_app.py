@@ -1,5 +1,7 @@
 """What commands tell of a gateway inside this process: what failed in it, its tools, and their names for completion."""
 
+from collections.abc import Sequence
+
 import click
 from click.shell_completion import CompletionItem
 
@@ -9,11 +11,17 @@ from toolpost.base.ids import PluginName
 from toolpost.contracts.errors import CapabilityMissing, PluginFailed, UnknownTool, UpstreamUnavailable
 from toolpost.contracts.names import tool_names
 from toolpost.discovery.catalog import Catalog
+from toolpost.manifest import bundled_plugins
 from toolpost.providers import ProvidedTool
 from toolpost.settings import Config
 from toolpost.store import open_store, store_exists
 from toolpost.terminal import ExitCode, run_async, warn
-from toolpost.terminal.options import load_cli_config, named_plugins
+from toolpost.terminal.options import (
+    describe_unused_client_file,
+    find_unused_client_file,
+    load_cli_config,
+    named_plugins,
+)
 from toolpost.upstreams.report import ServerReport
 from toolpost.upstreams.spec import ServerSpec
 
@@ -76,10 +84,19 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
         for plugin in app.plugin_host.plugins:
             if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
                 raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
-        near = error.details.get("nearest")
-        meant = f"did you mean `{near[0]}`? " if near else ""
-        hint = f"{meant}`toolpost tools` lists all of them"
-        raise UnknownTool(error.message, hint=hint) from error
+        raise UnknownTool(error.message, hint=_hint_at_tool(app, name, error.details.get("nearest"))) from error
+
+
+def _hint_at_tool(app: App, name: str, near: Sequence[str] | None) -> str:
+    owner = name.partition("__")[0]
+    if owner in bundled_plugins() and all(plugin.name != owner for plugin in app.plugin_host.plugins):
+        return (
+            f"the plugin `{owner}` comes with Toolpost: --with {owner}, or plugins.bundled in toolpost.toml, loads it"
+        )
+    if not app.config.servers and (path := find_unused_client_file()) is not None:
+        return describe_unused_client_file(path)
+    meant = f"did you mean `{near[0]}`? " if near else ""
+    return f"{meant}`toolpost tools` lists all of them"
 
 
 def complete_tool_names(

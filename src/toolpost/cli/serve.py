@@ -39,6 +39,7 @@ from toolpost.terminal import (
 )
 from toolpost.terminal.failures import is_debugging, tell
 from toolpost.terminal.logging import LogFormat, set_up_logging
+from toolpost.terminal.options import mention_unused_client_file
 from toolpost.terminal.signals import on_hangup
 
 _log = logging.getLogger("toolpost.serve")
@@ -200,6 +201,8 @@ def serve(
         return load_cli_config(config_path, plugins, listen, mode, only)
 
     config = load()
+    if log_format == "text":
+        mention_unused_client_file(config_path)
     write_log_files(config.log_path, keep_mb=config.log.keep_mb)
     wire = StdioStreams() if stdio else None
     follow = None

@@ -12,7 +12,9 @@ import msgspec
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.manifest import bundled_plugins
 from toolpost.settings import CONFIG_NAME, Config, load_config
+from toolpost.settings.client_files import read_client_file
 from toolpost.settings.model import check_bundled, parse_address
+from toolpost.terminal.failures import tell
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -111,6 +113,28 @@ def load_cli_config(
     context = click.get_current_context(silent=True)
     bundled = context.meta.get(_WITH, ()) if context is not None else ()
     return apply_options(config, plugins=plugins, bundled=bundled, listen=listen, mode=mode, only=only)
+
+
+def find_unused_client_file(config_path: Path | None = None) -> Path | None:
+    """Return the `.mcp.json` of this folder if it has servers that are not used, as there is no toolpost.toml."""
+    path = Path.cwd() / ".mcp.json"
+    if config_path is not None or Path(CONFIG_NAME).exists() or not path.is_file():
+        return None
+    try:
+        return path if read_client_file(path, folder=path.parent).servers else None
+    except BadConfiguration:
+        return path
+
+
+def mention_unused_client_file(config_path: Path | None) -> None:
+    """Write a note to stderr about a `.mcp.json` that is not used; none if the command line names its plugins."""
+    if not named_plugins() and (found := find_unused_client_file(config_path)) is not None:
+        tell("note", describe_unused_client_file(found), color="cyan")
+
+
+def describe_unused_client_file(path: Path) -> str:
+    ways = f"`--config {path.name}` uses them, `toolpost import --from {path.name}` adds them to {CONFIG_NAME}"
+    return f"{path.name} is here, and its servers are not used: {ways}"
 
 
 def apply_options(

@@ -40,6 +40,7 @@ from toolpost.store import Store, open_store, shown_url, store_exists
 from toolpost.store.audit import AuditLog
 from toolpost.terminal.failures import suggest
 from toolpost.terminal.findings import Diagnosis, Group, is_installed, note, ok, pluralize, problem, warning
+from toolpost.terminal.options import describe_unused_client_file, find_unused_client_file
 
 VERIFY_S: Final = 10.0
 """Time limit of verifying the audit; `toolpost audit verify` has none."""
@@ -88,11 +89,8 @@ def _check_configuration(config: Config, config_path: Path | None) -> Iterator[D
         yield ok("configuration", f"{path}: {pluralize(len(config.servers), 'server')}")
     else:
         yield note("configuration", f"there is no {CONFIG_NAME} here: defaults are used")
-        if (found := Path.cwd() / ".mcp.json").is_file():
-            yield note(
-                "client-file",
-                f"{found.name} is here, and its servers are not used: `toolpost import --from {found.name}` adds them",
-            )
+        if (found := find_unused_client_file(config_path)) is not None:
+            yield note("client-file", describe_unused_client_file(found))
     for error in find_idle_sections(config).values():
         yield problem("configuration", error)
     try:

@@ -10,9 +10,9 @@ import click
 from toolpost.admin.lock_file import LockFile
 from toolpost.app.tool_states import filter_by_source, load_live_tools
 from toolpost.cli.lock.options import lock_option, only_option
-from toolpost.cli.lock.output import print_drifts, render_github, render_markdown
+from toolpost.cli.lock.output import describe_count, print_drifts, render_github, render_markdown
 from toolpost.contracts.compatibility import Verdict, judge
-from toolpost.contracts.lockfile import Drift, count_tools, drifts
+from toolpost.contracts.lockfile import Drift, LockedTools, count_tools, drifts
 from toolpost.terminal import (
     ExitCode,
     config_option,
@@ -32,7 +32,7 @@ FORMATS: Final = ("text", "json", "github", "markdown")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    compared: int
+    compared: LockedTools
     drifts: Sequence[Drift]
     missing: Mapping[str, str]
     """Servers and plugins whose tools could not be listed, each with the reason."""
@@ -89,7 +89,7 @@ def check(
     live = run_async(load_live_tools, config, only)
     known = {name: tool for name, tool in locked.items() if live.is_comparable(tool)}
     found = list(drifts(known, live.tools, judge=judge))
-    report = CheckReport(compared=count_tools(known), drifts=found, missing=live.missing, is_strict=strict)
+    report = CheckReport(compared=known, drifts=found, missing=live.missing, is_strict=strict)
     _PRINTERS["json" if as_json else form](report, file)
     return report.exit_code
 
@@ -99,16 +99,13 @@ def _print_text(report: CheckReport, file: LockFile) -> None:
     for name, reason in report.missing.items():
         warn(f"`{name}` was not compared: {reason}")
     if report.failures:
-        click.echo(
-            printable(
-                f"{pluralize(len(report.failures), 'tool')} of {report.compared} broke the contract in {file.path.name}"
-            )
-        )
+        broken = pluralize(len(report.failures), "tool")
+        click.echo(printable(f"{broken} of {count_tools(report.compared)} broke the contract in {file.path.name}"))
         click.echo("hint: raise schemaVersion, or accept the change: toolpost lock --accept NAME", err=True)
     elif not report.missing:
         click.echo(
             printable(
-                "; ".join([f"{pluralize(report.compared, 'tool')} compared with {file.path.name}", *_summarize(report)])
+                "; ".join([f"{describe_count(report.compared)} compared with {file.path.name}", *_summarize(report)])
             )
         )
 
@@ -127,7 +124,7 @@ def _print_json(report: CheckReport, _file: LockFile) -> None:
     print_json_line(
         {
             "ok": report.exit_code is ExitCode.OK,
-            "compared": report.compared,
+            "compared": count_tools(report.compared),
             "failures": [drift.name for drift in report.failures],
             "missing": dict(report.missing),
             "drifts": [drift.to_json() for drift in report.drifts],
@@ -142,7 +139,11 @@ def _print_github(report: CheckReport, file: LockFile) -> None:
 
 def _print_markdown(report: CheckReport, _file: LockFile) -> None:
     click.echo(
-        printable(render_markdown(report.drifts, report.missing, compared=report.compared, failures=report.failures))
+        printable(
+            render_markdown(
+                report.drifts, report.missing, compared=count_tools(report.compared), failures=report.failures
+            )
+        )
     )
 
 

@@ -8,7 +8,7 @@ import click
 from toolpost.admin.lock_file import LockFile, accept_changes, is_named
 from toolpost.app.tool_states import LiveTools, filter_by_source, load_live_tools, read_pinned_tools
 from toolpost.cli.lock.options import lock_option, only_option
-from toolpost.cli.lock.output import print_drifts
+from toolpost.cli.lock.output import describe_count, print_drifts
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts
@@ -23,7 +23,7 @@ from toolpost.terminal import (
     printable,
     run_async,
 )
-from toolpost.terminal.findings import pluralize
+from toolpost.terminal.options import mention_unused_client_file
 
 
 @click.command(
@@ -66,6 +66,7 @@ def lock(
             hint="for example: toolpost lock --accept github__create_issue",
         )
     config = load_cli_config(config_path, plugins)
+    mention_unused_client_file(config_path)
     file = LockFile.of(config, lock_path)
     live = run_async(load_live_tools, config, only)
     before, pinned = file.tools or {}, run_async(read_pinned_tools, config)
@@ -75,6 +76,9 @@ def lock(
     after = accept_changes(base, live.tools, names) if accept else _relock(before, live.tools, only)
     known = {name: tool for name, tool in pinned.items() if name in after} | before
     found = list(drifts(known, after, judge=judge))
+    # What the lock did not have is added to it, though it may be as it was first seen.
+    told = {drift.name for drift in found} | base.keys()
+    found += drifts({}, {name: tool for name, tool in after.items() if name not in told}, judge=judge)
     written = not dry_run and file.replace(after)
     if as_json:
         print_json_line(
@@ -114,4 +118,4 @@ def _print_summary(path: Path, tools: LockedTools, found: Sequence[Drift], *, wr
     counts = {kind: sum(drift.kind == kind for drift in found) for kind in kinds}
     changes = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no changes"
     verb = "would contain" if dry_run else "contains" if written else "still contains"
-    click.echo(printable(f"{path} {verb} {pluralize(count_tools(tools), 'tool')}: {changes}"))
+    click.echo(printable(f"{path} {verb} {describe_count(tools)}: {changes}"))

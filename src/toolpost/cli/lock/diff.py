@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,8 +71,11 @@ def diff(
         return ExitCode.OK
     config = load_cli_config(config_path, plugins)
     baseline = old or _choose_baseline(config)
-    before = _load_state(baseline, config)
-    after = _load_state(new or LIVE, config)
+    before, knows_before = _load_state(baseline, config)
+    after, knows_after = _load_state(new or LIVE, config)
+    # Of a plugin or server that could not be listed nothing is known: its tools are not gone.
+    before = {name: tool for name, tool in before.items() if knows_after(tool)}
+    after = {name: tool for name, tool in after.items() if knows_before(tool)}
     if baseline == PINS:
         # Other plugins are not pinned, so that each of their tools would show as added.
         pinned = credential_users(config)
@@ -112,22 +115,27 @@ def _compare(before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]) 
     return list(drifts(before, after, judge=judge))
 
 
-def _load_state(name: str, config: Config) -> Mapping[str, LockedTool]:
+def _load_state(name: str, config: Config) -> tuple[Mapping[str, LockedTool], Callable[[LockedTool], bool]]:
+    """Return the tools of a state, and whether it can be said what became of a tool of another state there."""
     if name == LIVE:
         live = run_async(load_live_tools, config)
         for source, reason in live.missing.items():
             warn(f"cannot list the tools of `{source}`: {reason}")
-        return live.tools
+        return live.tools, live.is_comparable
     if name == PINS:
-        return run_async(read_pinned_tools, config)
+        return run_async(read_pinned_tools, config), _know_all
     is_own = Path(name) == config.lock_path
     text = sys.stdin.read() if name == "-" else read_lock_text(Path(name)) if is_own else read_text(Path(name))
     if text is None:
         hint = "run `toolpost lock` to create it" if is_own else "name a file, `-`, `live` or `pins`"
         raise NotFound(f"File not found: {name}.", hint=hint)
     if '"toolpostLock"' in text:
-        return parse_lock(text, name=name)
-    return {tool.name: LockedTool.of("", tool) for tool in _parse_definitions(text, name)}
+        return parse_lock(text, name=name), _know_all
+    return {tool.name: LockedTool.of("", tool) for tool in _parse_definitions(text, name)}, _know_all
+
+
+def _know_all(_tool: LockedTool) -> bool:
+    return True
 
 
 def _parse_definitions(text: str, name: str) -> list[Definition]:

@@ -1,17 +1,19 @@
 """Changes of tools as text, as GitHub annotations and as Markdown: grouped by tool, the gravest first."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import click
 
 from toolpost.admin.lock_file import LockFile
 from toolpost.contracts.compatibility import Judgement, Verdict
+from toolpost.contracts.compatibility.definition import is_skill_name
 from toolpost.contracts.compatibility.explanation import describe_change
 from toolpost.contracts.findings import Finding
-from toolpost.contracts.lockfile import Drift, find_lines
+from toolpost.contracts.lockfile import Drift, count_tools, find_lines
 from toolpost.terminal import has_color, printable
+from toolpost.terminal.findings import pluralize
 from toolpost.terminal.tables import heading
 
 _COLORS: Final = {Verdict.COMPATIBLE: "green", Verdict.REVIEW: "yellow", Verdict.BREAKING: "red"}
@@ -21,6 +23,13 @@ _INDENT: Final = " " * (_WIDTH + 4)
 # A breaking change under a raised version passes: an error is only what `failures` holds.
 _LEVELS: Final = {Verdict.COMPATIBLE: "notice", Verdict.REVIEW: "warning", Verdict.BREAKING: "warning"}
 _MARKS: Final = {Verdict.COMPATIBLE: "🟢", Verdict.REVIEW: "🟡", Verdict.BREAKING: "🔴"}
+
+
+def describe_count(tools: Collection[str]) -> str:
+    """Count tools, and skills if there are some; instructions belong to their server and are not counted."""
+    skills = sum(map(is_skill_name, tools))
+    counted = pluralize(count_tools(tools), "tool")
+    return f"{counted} and {pluralize(skills, 'skill')}" if skills else counted
 
 
 def print_drifts(drifts: Sequence[Drift]) -> None:

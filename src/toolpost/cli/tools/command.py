@@ -26,6 +26,7 @@ from toolpost.terminal import (
     examples,
     json_option,
     load_cli_config,
+    mention_unused_client_file,
     plugin_option,
     print_json_line,
     print_table,
@@ -87,6 +88,7 @@ def tools(
     if finds:
         if url is not None:
             raise click.UsageError("--find cannot be used with --url: call `automatic_mcp` of that gateway instead")
+        mention_unused_client_file(config_path)
         return print_found(" ".join(names), config, _view_of(config, caller), as_json=as_json)
     if len(names) > 1:
         raise click.UsageError(f"one tool at a time: `{names[0]}`, or --find for tools by what they do")
@@ -100,6 +102,8 @@ def tools(
         listed = run_async(_list_remote_tools, gateway, name)
         _print_remote_tools(listed, name, as_json=as_json)
         return ExitCode.OK
+    if name is None:
+        mention_unused_client_file(config_path)
     found, code = run_async(_find_tools, config, name, _view_of(config, caller))
     if as_json:
         definitions = [tool.contract.definition for tool in found]
