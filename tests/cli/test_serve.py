@@ -16,6 +16,8 @@ from mcp import Client, StdioServerParameters
 
 from tests.cli.conftest import PLUGIN, TOOLPOST, Run, Server
 from tests.cli.test_first_use import SMALL
+from tests.waiting import until
+from toolpost.cli import serve as serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -194,3 +196,22 @@ async def test_objects_are_collected_once_the_start_is_over(serve: Serve, tmp_pa
         answer = await client.call_tool("collecting__tell", {})
 
     assert answer.structured_content == {"ok": True, "data": [False, True]}
+
+
+@pytest.mark.parametrize(("has_many", "generations"), [(False, [2]), (True, [1])])
+async def test_new_objects_are_frozen_while_there_are_many(
+    has_many: bool, generations: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[int] = []
+    frozen: list[bool] = []
+    monkeypatch.setattr(serving, "LOOK_S", 0.01)
+    monkeypatch.setattr(serving.gc, "get_count", lambda: (0, 0, serving.GROWN))
+    monkeypatch.setattr(serving.gc, "collect", lambda generation=2: collected.append(generation))
+    monkeypatch.setattr(serving.gc, "freeze", lambda: frozen.append(True))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serving.run_collections, lambda: has_many)
+        await until(lambda: bool(collected))
+        tasks.cancel_scope.cancel()
+
+    assert collected[:1] == generations
+    assert bool(frozen) == has_many

@@ -1,6 +1,8 @@
 """Plugins that are loaded again, and where their errors are."""
 
+import gc
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,3 +209,29 @@ async def test_a_tool_that_is_added_while_a_plugin_is_made_is_served(monkeypatch
         assert isinstance(loaded, LoadedPlugin)
         assert loaded.provider is not None
         assert [*loaded.provider.tools] == ["growing__late"]
+
+
+async def test_a_plugin_that_was_replaced_is_freed_without_a_collection_of_garbage() -> None:
+    def make(version: str) -> Plugin:
+        plugin = Plugin("again", version=version)
+
+        @plugin.tool
+        async def say() -> str:
+            "Say a word."
+            return version
+
+        return plugin
+
+    async with open_test_app(make("1")) as app:
+        second = [make("2")]
+        gc.disable()
+        try:
+            await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            [loaded] = app.plugin_host.plugins
+            held = [weakref.ref(second[0]), weakref.ref(loaded), weakref.ref(loaded.provider)]
+            second[0] = make("3")
+            del loaded
+            await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            await until(lambda: all(each() is None for each in held))
+        finally:
+            gc.enable()

@@ -273,7 +273,7 @@ async def _follow_changes(app: App, source: ConfigSource, stop: "Stop") -> Async
         tasks.start_soon(follow_lock, app)
         if source.follow is not None:
             tasks.start_soon(source.follow, app)
-        tasks.start_soon(run_collections, app.servers.learning.has_learned_many)
+        tasks.start_soon(run_collections, lambda: has_made_many(app))
         with on_hangup(reload, stop.request_stop):
             yield
         tasks.cancel_scope.cancel()
@@ -342,13 +342,18 @@ def freeze_loaded_objects() -> None:
     gc.set_threshold(young, middle, _NEVER)
 
 
-async def run_collections(has_learned_many: Callable[[], bool]) -> None:
+def has_made_many(app: App) -> bool:
+    """Whether a server listed very many tools, or an API has a large document, within some minutes."""
+    return app.servers.learning.has_learned_many() or app.plugin_host.has_made_many()
+
+
+async def run_collections(has_made_many: Callable[[], bool]) -> None:
     """Freeze objects while many new tools are loaded, else run full collections when due; until cancelled."""
     while True:
         await anyio.sleep(LOOK_S)
         if gc.get_count()[2] < GROWN:
             continue
-        if has_learned_many():
+        if has_made_many():
             # Garbage that is frozen is never freed: collect what is young first.
             gc.collect(1)
             gc.freeze()

@@ -5,6 +5,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from toolpost.providers.watched import WatchedTools
 
 _log = logging.getLogger("toolpost.plugins")
+
+MANY_S: Final = 300.0
+"""How long many new tools may cause work after they came, as each changed one is judged."""
 
 _OTHER_KIND_HINT: Final = "start `toolpost serve --reload` again"
 
@@ -86,6 +91,7 @@ class Plugins:
         """The objects among the candidates that are MCP servers, by name: they are served as servers, not as plugins."""
         self._server_names: dict[str, str] = {}
         """Which name each reference to a server object stands for."""
+        self._made_many_at = -math.inf
         self._loop: asyncio.AbstractEventLoop | None = None
         self._contents: dict[str, PluginContents] | None = None
         """What `contents` returned last; None after a change."""
@@ -233,6 +239,14 @@ class Plugins:
                 plugin.state = "degraded"
                 plugin.problems.append(f"plugin `{plugin.name}` is degraded: {held.degraded}")
 
+    def note_many(self) -> None:
+        """Note that very many objects are made from here on, as for the tools of a large document."""
+        self._made_many_at = time.monotonic()
+
+    def has_made_many(self) -> bool:
+        """Whether very many objects were made within `MANY_S`."""
+        return time.monotonic() - self._made_many_at < MANY_S
+
     async def reload(
         self, candidate: PluginCandidate, *, apply_servers: Callable[[], Awaitable[None]] | None = None
     ) -> LoadedPlugin | str:
@@ -304,6 +318,8 @@ class Plugins:
         self._contents = None
         if old.unwatch is not None:
             old.unwatch()
+            # It refers back to the plugin: without this, thousands of tools would wait for a collection of garbage, if one comes.
+            old.unwatch = None
         self._tell_of(old, new or old)
         was_started = old in self._started
         self._started = [plugin for plugin in self._started if plugin is not old] + ([new] if new is not None else [])

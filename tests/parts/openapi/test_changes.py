@@ -17,6 +17,7 @@ from toolpost.admin.lock_file import list_tools
 from toolpost.app import App, open_app
 from toolpost.app.reload import apply_config, follow_lock
 from toolpost.cli.quiet_app import problems_of
+from toolpost.cli.serve import has_made_many
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.parts.openapi import served
@@ -233,3 +234,19 @@ async def test_changed_settings_are_taken_over_as_a_whole_or_not_at_all(
 def write_lock(app: App, path: Path) -> None:
     """Lock the tools as they are, as `toolpost lock` does."""
     path.write_text(lock_text(list_tools(app.config, app.plugin_host.providers)))
+
+
+async def test_a_large_document_has_collections_of_garbage_wait(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolpost.parts.openapi.api.MANY_PATHS", 2)
+    file = tmp_path / "pets.json"
+    async with open_gateway(describe(get("/dogs")), api.url, tmp_path) as app:
+        file.write_text(json.dumps(describe(get("/dogs"), get("/cats"))))
+        await until(lambda: len(names_of(app)) == 2)
+        small = has_made_many(app)
+        file.write_text(json.dumps(describe(get("/dogs"), get("/cats"), get("/fish"))))
+        await until(lambda: len(names_of(app)) == 3)
+        large = has_made_many(app)
+
+    assert (small, large) == (False, True)

@@ -25,6 +25,9 @@ from toolpost.upstreams import ServerSpec
 
 _log = logging.getLogger("toolpost.apis")
 
+MANY_PATHS: Final = 200
+"""A larger document makes so many objects that a collection of garbage among them would hold the event loop."""
+
 SHOWN_OMISSIONS: Final = 10
 """How many operations are logged that are left out: the author of a document decides how many there are."""
 
@@ -63,6 +66,9 @@ async def open_api(
     )
     if document.digest == known:
         return None
+    paths = document.raw.get("paths")
+    if isinstance(paths, dict) and len(paths) > MANY_PATHS:
+        host.plugins.note_many()
     schemes = read_schemes(document)
     if unknown := sorted(api.security.keys() - schemes.keys()):
         raise BadConfiguration(

@@ -182,13 +182,15 @@ class ServedApis:
 
     def _start_retiring(self, former: "OpenApi") -> None:
         """Close the connections of a former plugin once its calls have ended or reached their time limit."""
+        # Its tools, perhaps thousands, do not wait for that.
+        client, timeout_s = former.client, former.timeout_s
 
         async def retire() -> None:
             try:
-                await anyio.sleep(former.timeout_s)
+                await anyio.sleep(timeout_s)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await former.client.aclose()
+                    await client.aclose()
 
         assert self._tasks is not None, "the APIs are not running"
         self._tasks.start_soon(retire)
