@@ -25,7 +25,13 @@ class TelemetryDoctor(PartDoctor):
             is_meant = has_no_receiver(settings)
             return [warning("telemetry", "off: no receiver is named", hint=OFF_HINT)] if is_meant else []
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.proto") is None:
-            return [problem("telemetry", "the extra `otel` is not installed", hint='pip install "toolpost[otel]"')]
+            return [
+                problem(
+                    "telemetry",
+                    "[telemetry] needs the extra `otel`, which is not installed",
+                    hint='pip install "toolpost[otel]"',
+                )
+            ]
         spec = resolve(settings)
         found = {each.url: each for each in (spec.traces, spec.metrics) if each is not None}
         if not found:
