@@ -1,5 +1,6 @@
 """`toolpost serve`: a real client over HTTP and over stdio, and an end that is clean."""
 
+import gc
 import json
 import os
 import signal
@@ -205,9 +206,9 @@ async def test_new_objects_are_frozen_while_there_are_many(
     collected: list[int] = []
     frozen: list[bool] = []
     monkeypatch.setattr(serving, "LOOK_S", 0.01)
-    monkeypatch.setattr(serving.gc, "get_count", lambda: (0, 0, serving.GROWN))
-    monkeypatch.setattr(serving.gc, "collect", lambda generation=2: collected.append(generation))
-    monkeypatch.setattr(serving.gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, serving.GROWN))
+    monkeypatch.setattr(gc, "collect", lambda generation=2: collected.append(generation))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serving.run_collections, lambda: has_many)
         await until(lambda: bool(collected))

@@ -3,6 +3,7 @@
 import gc
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,16 +223,22 @@ async def test_a_plugin_that_was_replaced_is_freed_without_a_collection_of_garba
 
         return plugin
 
-    async with open_test_app(make("1")) as app:
+    async with open_test_app(make("1")) as app, Client(open_memory_endpoint(app.call_handler, app.sdk)) as client:
         second = [make("2")]
         gc.disable()
         try:
             await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            await client.list_tools()
             [loaded] = app.plugin_host.plugins
-            held = [weakref.ref(second[0]), weakref.ref(loaded), weakref.ref(loaded.provider)]
+            held: list[Callable[[], object]] = [
+                weakref.ref(second[0]),
+                weakref.ref(loaded),
+                weakref.ref(loaded.provider),
+            ]
             second[0] = make("3")
             del loaded
             await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            await client.list_tools()
             await until(lambda: all(each() is None for each in held))
         finally:
             gc.enable()

@@ -7,10 +7,11 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from toolpost.authoring.context import Context
 from toolpost.base import JsonObject, PluginName, Scope, ToolName
+from toolpost.base.method_caches import cache_method
 from toolpost.base.nearest import nearest_name, nearest_names
 from toolpost.contracts.errors import NotReadOnly, UnknownTool
 from toolpost.discovery.views import EVERYTHING, FilteredProvider, View, is_complete, tags_of
@@ -73,8 +74,8 @@ class Catalog:
         """Makes the catalog of one owner, where a server has credentials per caller; None where none has."""
         self._by_owner: dict[str, Catalog] = {}
         # Caches of this object, not of its class: they go with the catalog when it is replaced.
-        self._narrow_cached = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
-        self._limit_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._limit)
+        self._narrow_cached = cache_method(self._narrow, VIEWS_LIMIT)
+        self._limit_cached = cache_method(self._limit, SCOPES_LIMIT)
 
     def __iter__(self) -> Iterator[ProvidedTool]:
         return iter(self._tools.values())

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import zip_longest
 
 import msgspec
 
 from toolpost.base.ids import Json, JsonObject, PluginName, ToolName
+from toolpost.base.method_caches import cache_method
 from toolpost.contracts.digest import digest_of_bytes
 from toolpost.discovery.catalog import SCOPES_LIMIT, Catalog
 from toolpost.discovery.search import SearchIndex, ToolDocument, estimate_tokens
@@ -44,7 +45,7 @@ class Snapshot:
         self.entries = entries
         self.index = index
         self._by_owner: dict[str, Snapshot] = {}
-        self._narrow_cached = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow)
+        self._narrow_cached = cache_method(self._narrow, SCOPES_LIMIT)
 
     @classmethod
     def prepare(cls, catalog: Catalog, previous: "Snapshot | None" = None) -> "Snapshot":

@@ -3,10 +3,10 @@
 import base64
 import binascii
 from bisect import bisect_right
-from functools import lru_cache
 from typing import Final, Literal
 
 from toolpost.base import JsonObject, Scope
+from toolpost.base.method_caches import cache_method
 from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, Mode, automatic_definitions
@@ -45,9 +45,9 @@ class Listing:
         self._names: list[str] = [definition["name"] for definition in self._definitions]
         self._scope = scope
         self._by_owner: dict[str, Listing] = {}
-        self._page_cache = lru_cache(maxsize=64)(self._write_page)
-        self._view_cache = lru_cache(maxsize=VIEWS_LIMIT)(self._narrow)
-        self._scope_cache = lru_cache(maxsize=SCOPES_LIMIT)(self._narrow_to_scopes)
+        self._page_cache = cache_method(self._write_page, 64)
+        self._view_cache = cache_method(self._narrow, VIEWS_LIMIT)
+        self._scope_cache = cache_method(self._narrow_to_scopes, SCOPES_LIMIT)
 
     def narrow(self, view: View) -> "Listing":
         """Return the listing of what this view shows; it is made once."""

@@ -211,11 +211,7 @@ class Plugins:
         """Run the start hooks of the loaded plugins; leaving runs the stop hooks in reverse."""
         self._loop = asyncio.get_running_loop()
         try:
-            for plugin in self.plugins:
-                if plugin.provider is None or plugin.state == "failed":
-                    continue
-                if await self._run_hook(plugin, "toolpost_start", "could not be started"):
-                    self._started.append(plugin)
+            await self._start_all()
             yield
         finally:
             with anyio.CancelScope(shield=True):
@@ -225,6 +221,14 @@ class Plugins:
                         plugin.unwatch = None
                 for plugin in reversed(self._started):
                     await self._run_hook(plugin, "toolpost_stop", "could not be stopped")
+
+    async def _start_all(self) -> None:
+        # Not in `open_started`, whose variables live as long as the gateway: a plugin in one could never be freed.
+        for plugin in self.plugins:
+            if plugin.provider is None or plugin.state == "failed":
+                continue
+            if await self._run_hook(plugin, "toolpost_start", "could not be started"):
+                self._started.append(plugin)
 
     async def pin_tools(self, holder: "WatchedTools") -> None:
         """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""

@@ -8,12 +8,12 @@ of the large segment is dead, and the small one has one row; both are searched a
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolpost.base.method_caches import cache_method
 from toolpost.discovery.search.document import ToolDocument, find_action, summarize
 from toolpost.discovery.search.meaning import Vectors, vectors_of
 from toolpost.discovery.search.scoring import (
@@ -99,7 +99,7 @@ class Engine:
         self._servers = np.array([servers.setdefault(d.server, len(servers) - 1) for d in self.documents], np.int32)
         self._actions = np.concatenate([segment.actions for segment in segments])
         self._everything = self._make_corpus(alive)
-        self._corpus_of = lru_cache(maxsize=_CACHED_CORPORA)(self._make_corpus_of)
+        self._corpus_of = cache_method(self._make_corpus_of, _CACHED_CORPORA)
 
     @classmethod
     def of(cls, documents: Iterable[ToolDocument], weights: Weights = WEIGHTS) -> "Engine":
