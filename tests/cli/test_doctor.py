@@ -484,16 +484,3 @@ def test_exports_and_retention_of_the_audit(invoke: Run, tmp_path: Path) -> None
     assert "without encryption" in found[1]["message"]
     assert "NOT_SET_ANYWHERE" in found[2]["message"]
     assert "retention" in alone
-
-
-def test_doctor_names_the_section_that_needs_the_extra(
-    invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolpost.parts.telemetry.doctor.find_spec", lambda _name: None)
-    (tmp_path / "toolpost.toml").write_text('[telemetry]\nendpoint = "http://127.0.0.1:9"\n')
-
-    told = invoke("doctor")
-
-    assert told.code == 1
-    assert "[telemetry] needs the extra `otel`, which is not installed" in told.out
-    assert 'hint: pip install "toolpost[otel]"' in told.out
