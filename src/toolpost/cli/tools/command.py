@@ -26,7 +26,6 @@ from toolpost.terminal import (
     examples,
     json_option,
     load_cli_config,
-    mention_unused_client_file,
     plugin_option,
     print_json_line,
     print_table,
@@ -35,7 +34,7 @@ from toolpost.terminal import (
     table,
 )
 from toolpost.terminal.failures import suggest
-from toolpost.terminal.options import refuse_plugins_beside_url
+from toolpost.terminal.options import mention_unused_client_file, refuse_plugins_beside_url
 from toolpost.terminal.tables import heading, print_json
 
 _WHAT_ROOM: Final = 48

@@ -1,6 +1,7 @@
 """One API: its document is read, and its plugin made."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,10 +54,11 @@ async def open_api(
     *,
     known: str = "",
     accepts_copy: bool = False,
+    note_many: Callable[[], None] = lambda: None,
 ) -> OpenApi | None:
     """Read the document of an API and make its plugin; raises `ToolpostError`. None if it is the document with digest `known`.
 
-    `accepts_copy` is that of `load_document`.
+    `accepts_copy` is that of `load_document`; `note_many` is called before very many objects are made.
     """
     spec = resolve_api(config, name, api)
     assert spec.url is not None
@@ -68,7 +70,7 @@ async def open_api(
         return None
     paths = document.raw.get("paths")
     if isinstance(paths, dict) and len(paths) > MANY_PATHS:
-        host.plugins.note_many()
+        note_many()
     schemes = read_schemes(document)
     if unknown := sorted(api.security.keys() - schemes.keys()):
         raise BadConfiguration(

@@ -250,6 +250,7 @@ class ServedApis:
             known=known,
             # An API that is served goes on as it is, and people are told.
             accepts_copy=name not in self._open,
+            note_many=self._host.plugins.note_many,
         )
 
 
