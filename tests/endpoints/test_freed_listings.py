@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from toolpost.base.caller import Scope
 from toolpost.base.ids import PluginName
-from toolpost.discovery import Catalog
+from toolpost.discovery.catalog import Catalog
 from toolpost.discovery.views import FilteredProvider, View
 from toolpost.endpoints.listing import Listing
 

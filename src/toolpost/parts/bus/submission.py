@@ -86,7 +86,7 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
     state = "waiting" if waits_for else "queued"
     values = (new.task, state, new.priority, new.payload, new.dedupe_key, new.by, now, rank)
     # Before anything is counted: on PostgreSQL a statement sees what is committed when it starts. If another process has ended
-    # this task meanwhile, the insert succeeds, and only a read after it sees the archive. What raises below takes it back.
+    # this task in between, the insert succeeds, and only a read after it sees the archive. What raises below takes it back.
     if not (yield change(_INSERT, values)):
         existing = yield from _find_existing(new)
         if existing is None:
@@ -186,7 +186,7 @@ def _refuse_over_capacity(new: Submission, count: int, capacity: int, callers: C
             capacity=capacity,
         )
     if not callers.are_several or count <= callers.share_of(capacity):
-        return  # while all together are no more than one share, no caller can be over it
+        return  # while all together have one share at most, no caller can be over it
     ((own,),) = yield Statement(
         "SELECT count(*) FROM bus_tasks WHERE state IN ('queued', 'waiting') AND submitted_by = ?1", (new.by,)
     )
