@@ -1,5 +1,6 @@
 """However an index came about, and whoever asks: the same documents give the same answer, and no other one leaves a trace."""
 
+import itertools
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -63,6 +64,17 @@ def test_the_order_of_the_documents_does_not_matter(
     shuffled = data.draw(st.permutations(documents))
 
     assert _answer(SearchIndex.prepare(documents).rank(query)) == _answer(SearchIndex.prepare(shuffled).rank(query))
+
+
+def test_of_equal_tools_the_first_by_name_is_the_evidence() -> None:
+    names = {"github__create_issue", "postgres__query", "github__list_pull_requests", "postgres__describe_table"}
+    documents = [tool for tool in TOOLS if tool.name in names]
+    query = "open open open open open open container run"
+
+    answers = [_answer(SearchIndex.prepare(order).rank(query)) for order in itertools.permutations(documents)]
+
+    assert answers[0][0][0][1] == answers[0][0][1][1], "the two best are equal"
+    assert answers == answers[:1] * len(answers)
 
 
 def test_many_changes_one_by_one_stay_right() -> None:

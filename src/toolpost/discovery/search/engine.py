@@ -141,7 +141,8 @@ class Engine:
             (-total, self.documents[row].name, row) for row, total in zip(rows.tolist(), totals.tolist(), strict=True)
         ]
         ranked.sort()
-        return [(self.documents[row], -total) for total, _, row in ranked[: max(0, limit)]], scores.evidence
+        evidence = scores.find_evidence(ranked[0][2]) if ranked else Evidence()
+        return [(self.documents[row], -total) for total, _, row in ranked[: max(0, limit)]], evidence
 
     def _make_corpus_of(self, among: frozenset[str]) -> Corpus:
         visible = np.zeros(len(self.documents), np.bool_)

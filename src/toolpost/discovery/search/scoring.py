@@ -207,11 +207,19 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """The best rows, in no order, the score of each, and the evidence for the best of them."""
+    """The best rows, in no order, the score of each, and what the scores were made of."""
 
     rows: Shortlist
     totals: Numbers
-    evidence: Evidence
+    cosines: Numbers
+    """By row, of all documents."""
+    terms: dict[str, QueryTerm]
+
+    def find_evidence(self, row: int) -> Evidence:
+        """Return the evidence for a row, mostly the best: the engine knows which of several equal ones is first."""
+        covered = sum(term.rarity for term in self.terms.values() if _has_row(term.own_rows, row))
+        total = sum(term.rarity for term in self.terms.values())
+        return Evidence(cosine=float(self.cosines[row]), coverage=covered / max(total, float(_TINY)))
 
 
 def score_documents(query: ParsedQuery, corpus: Corpus, weights: Weights, limit: int) -> Scores:
@@ -238,7 +246,7 @@ def score_documents(query: ParsedQuery, corpus: Corpus, weights: Weights, limit:
         is_other = (actions != Action.UNKNOWN) & (actions != query.action)
         best = best * np.where(is_other, np.float32(1 - weights.other_action), np.float32(1))
     best = _pull_to_servers(best, corpus.servers[rows], weights)
-    return Scores(rows=rows, totals=best, evidence=_evidence_for_best(rows, best, cosines, terms))
+    return Scores(rows=rows, totals=best, cosines=cosines, terms=terms)
 
 
 def _mix(lexical: Numbers, cosines: Numbers, weights: Weights) -> Numbers:
@@ -280,15 +288,6 @@ def _pull_to_servers(totals: Numbers, servers: NDArray[np.int32], weights: Weigh
     np.maximum.at(best, numbers, totals)
     lift = np.where(servers >= 0, best[numbers] - totals, 0)
     return (totals + np.float32(weights.server_prior) * lift).astype(np.float32)
-
-
-def _evidence_for_best(rows: Shortlist, totals: Numbers, cosines: Numbers, terms: dict[str, QueryTerm]) -> Evidence:
-    if not len(rows):
-        return Evidence()
-    best = int(rows[totals.argmax()])
-    covered = sum(term.rarity for term in terms.values() if _has_row(term.own_rows, best))
-    total = sum(term.rarity for term in terms.values())
-    return Evidence(cosine=float(cosines[best]), coverage=covered / max(total, float(_TINY)))
 
 
 def _has_row(rows: Rows, row: int) -> bool:
