@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep what commands remember without a configuration out of the home of whoever runs the tests."""
     shared_schemas.install()
     _be_patient()
+    _show_nested_groups()
     guard = tiers.Guard()
     guard.install()
     config.pluginmanager.register(guard, "tiers")
@@ -49,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def _be_patient() -> None:
     patience = inspect.signature(httpx2.AsyncClient).parameters["timeout"].default
     patience.connect = patience.read = patience.write = patience.pool = TASK_AFTER_S
+
+
+def _show_nested_groups() -> None:
+    """An open gateway has more than ten task groups, one in the other: the default hides what failed inside them."""
+    defaults = traceback.TracebackException.__init__.__kwdefaults__
+    defaults["max_group_depth"] = 40
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.wire
 SCRIPT = """
 import anyio, json, sys
 from toolpost.app import open_app
-from toolpost.settings import Config, PluginSettings, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import PluginSettings, StoreSettings
 
 async def main() -> None:
     plugins = PluginSettings(bundled=sys.argv[1:])

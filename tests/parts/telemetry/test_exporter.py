@@ -35,7 +35,8 @@ import anyio, sys
 from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.endpoints.observer import Observer
-from toolpost.settings import Config, StoreSettings
+from toolpost.settings import Config
+from toolpost.settings.model import StoreSettings
 
 async def main() -> None:
     async with open_app(Config(store=StoreSettings(url="sqlite::memory:"))) as app:
