@@ -1,7 +1,7 @@
 """Rebuilds catalog and listing after tools, servers or callers have changed."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -45,6 +45,17 @@ class CatalogRefresher:
         self._owners: dict[str, set[str]] = {}
         """Owners of credentials, and the servers that list them other tools now."""
         self._is_rebuild_needed = False
+        self._may_rebuild = Event()
+        self._may_rebuild.set()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Hold rebuilds back: several replaced plugins are listed together, or not yet."""
+        self._may_rebuild = Event()
+        try:
+            yield
+        finally:
+            self._may_rebuild.set()
 
     def note(self, servers: Collection[str]) -> None:
         """Schedule a rebuild, and notifications about these servers; without a name no client is notified.
@@ -75,6 +86,7 @@ class CatalogRefresher:
         while True:
             await self._noted.wait()
             await sleep(_SETTLE_S)
+            await self._may_rebuild.wait()
             self._noted = Event()
             owners, self._owners = self._owners, {}
             for owner, changed in owners.items():

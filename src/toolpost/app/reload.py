@@ -102,7 +102,7 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
         event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **facts)
         return
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True), app.changes.waiting():
         for put_in_force in prepared:
             if put_in_force is not None:
                 await put_in_force()

@@ -20,6 +20,7 @@ from toolpost.cli.quiet_app import problems_of
 from toolpost.cli.serve import has_made_many
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint
+from toolpost.parts import PluginCandidate
 from toolpost.parts.openapi import served
 from toolpost.providers import pinned_names
 from toolpost.settings import load_config
@@ -229,6 +230,40 @@ async def test_changed_settings_are_taken_over_as_a_whole_or_not_at_all(
                 await client.call_tool("pets__dogs", {})
             assert app.monitor.health()["plugins"].keys() & {"pets", "zoo"} == {"zoo"}
     assert "takes effect at the next start" not in caplog.text
+
+
+async def test_no_catalog_has_one_changed_api_and_not_the_other(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "toolpost.toml"
+    (tmp_path / "pets.json").write_text(json.dumps(describe(get("/dogs"), get("/cats"))))
+
+    def write(only: str) -> None:
+        entries = [SETTINGS.format(name=name, base=api.url, more=f'allow = ["{only}"]') for name in ("pets", "zoo")]
+        path.write_text("store.url = 'sqlite::memory:'\n" + "".join(entries))
+
+    write("/cats")
+    async with open_app(load_config(path)) as app:
+        seen: list[set[str]] = []
+
+        def note_catalog() -> None:
+            seen.append({tool.contract.name for tool in app.gateway.catalog if tool.provider != "time"})
+
+        reload = app.plugin_host.reload
+
+        async def reload_slowly(candidate: PluginCandidate) -> object:
+            reloaded = await reload(candidate)
+            await anyio.sleep(0.3)  # Six times as long as the catalog waits for further changes.
+            return reloaded
+
+        monkeypatch.setattr(app.gateway.pipeline, "forget_plans", note_catalog)
+        monkeypatch.setattr(app.plugin_host, "reload", reload_slowly)
+        write("/dogs")
+        await apply_config(app, lambda: load_config(path))
+        await until(lambda: {"pets__dogs", "zoo__dogs"} in seen)
+
+    assert {"pets__dogs", "zoo__cats"} not in seen
+    assert {"pets__cats", "zoo__dogs"} not in seen
 
 
 def write_lock(app: App, path: Path) -> None:
