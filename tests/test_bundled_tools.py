@@ -71,7 +71,7 @@ def test_every_proof_fails_without_its_argument(module: ModuleType, tmp_path: Pa
 async def test_no_bundled_tool_has_a_form_that_models_reject() -> None:
     config = msgspec.structs.replace(BOTH, parts=of_agents.CONFIG.parts)
     async with open_app(config) as app:
-        tools = [tool for provider in app.plugin_host.providers for tool in provider.tools.values()]
+        tools = [tool for provider in app.plugins.providers for tool in provider.tools.values()]
         found = [(each.tool, each.place, each.message) for each in findings_of_tools(tools, ())]
 
     assert len(tools) > 50

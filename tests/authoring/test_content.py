@@ -61,7 +61,7 @@ def test_content_in_a_list_is_content_and_data_in_a_list_is_data() -> None:
 
     assert mixed.value is msgspec.UNSET
     assert [block["text"] for block in mixed.content] == ["a", "b", "c", "3"]
-    assert (data.value, data.content, data.is_own) == (["a", 3], (), False)
+    assert (data.value, data.content, data.is_custom) == (["a", 3], (), False)
 
 
 def test_content_inside_of_data_is_an_error() -> None:

@@ -124,7 +124,7 @@ async def test_a_lifespan_that_fails_is_named_and_the_rest_closed() -> None:
         raise OSError("no disk")
 
     async with open_test_app(plugin, (other := Plugin("other"))) as app:
-        states = {each.name: each for each in app.plugin_host.plugins}
+        states = {each.name: each for each in app.plugins.plugins}
         [problem] = states["notes"].problems
         assert problem.startswith("plugin `notes` could not be started: OSError: no disk (")
         assert __file__ in problem

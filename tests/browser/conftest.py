@@ -125,7 +125,9 @@ def let_in(page: Page, address: str) -> None:
             }
         ]
     )
-    page.add_init_script(f"localStorage.setItem('toolpost.proof', {json.dumps(answer.json()['proof'])})")
+    page.add_init_script(
+        f"localStorage.setItem('toolpost.sessionSecret', {json.dumps(answer.json()['sessionSecret'])})"
+    )
 
 
 def new_secret(folder: Path, url: str) -> str:

@@ -120,7 +120,7 @@ def test_the_doctor_goes_on_beside_a_broken_lock(maps: Changing, invoke: Run, tm
     assert [f["check"] for f in ended.json["groups"][0]["findings"] if f["level"] == "problem"] == ["lock"]
 
 
-def test_a_tool_that_is_withheld_is_named_by_whoever_lists(maps: Changing, invoke: Run) -> None:
+def test_a_tool_that_is_quarantined_is_named_by_whoever_lists(maps: Changing, invoke: Run) -> None:
     invoke("lock")
     maps.lists(REWORDED, OTHER)
     ended = invoke("tools", "--json")

@@ -87,7 +87,7 @@ async def test_an_index_that_cannot_be_made_leaves_calls_alone_and_is_tried_agai
     async with office(AUTOMATIC) as app, MEMORY.client_of(app) as client:
         error = error_of(await client.call_tool("automatic_mcp", {"query": "page"}))
         call = await client.call_tool("automatic_eval", {"toolName": "wiki__list_page", "arguments": {"page_id": "1"}})
-        app.finder.preparation.take(type(app.gateway.catalog)(app.plugin_host.providers))
+        app.finder.preparation.take(type(app.gateway.catalog)(app.plugins.providers))
         found = await ask(client, "page")
 
     assert error["code"] == "NO_INDEX"

@@ -125,4 +125,4 @@ async def test_a_part_that_is_required_and_does_not_open_keeps_the_gateway_from_
                 pass
     else:
         async with opening as app:
-            assert [plugin.name for plugin in app.plugin_host.plugins if plugin.state == "failed"] == ["policy"]
+            assert [plugin.name for plugin in app.plugins.plugins if plugin.state == "failed"] == ["policy"]

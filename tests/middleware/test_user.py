@@ -486,7 +486,7 @@ async def test_what_is_no_middleware_is_refused(function: Any) -> None:
             async with open_app(named(f"tests.plugins.guarded:{function.__name__}"), bundled=False):
                 pass
     async with open_app(IN_MEMORY, plugins=[Plugin("odd", middleware=[function])], bundled=False) as app:
-        assert [plugin.state for plugin in app.plugin_host.plugins] == ["failed"]
+        assert [plugin.state for plugin in app.plugins.plugins] == ["failed"]
 
 
 async def test_one_that_fails_to_load_stops_serve(tmp_path: Path) -> None:

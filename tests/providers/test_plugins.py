@@ -42,7 +42,7 @@ async def test_a_plugin_that_fails_is_named_and_the_rest_serves(tmp_path: Path, 
         health = app.monitor.health()
         names = {tool.contract.name for tool in app.gateway.catalog}
 
-    states = [(plugin.name, plugin.state) for plugin in app.plugin_host.plugins]
+    states = [(plugin.name, plugin.state) for plugin in app.plugins.plugins]
     assert ("broken_import:plugin", "failed") in states
     assert ("unstarted", "failed") in states
     assert states.count(("does", "healthy")) == 1
@@ -130,7 +130,7 @@ async def test_what_could_not_be_kept_is_refused_by_plugin_tool_and_place(case: 
     plugin.tool(**{"name": "bad", **options})(run)
     plugin.tool(name="good", input_schema=GOOD)(run)
     async with open_app(IN_MEMORY, plugins=[plugin], bundled=False) as app:
-        [loaded] = app.plugin_host.plugins
+        [loaded] = app.plugins.plugins
         assert loaded.provider is not None
         [refusal] = loaded.provider.refused
         names = [tool.contract.name for tool in app.gateway.catalog]
@@ -259,7 +259,7 @@ async def test_an_installed_package_announces_its_plugin(tmp_path: Path, monkeyp
     (info / "entry_points.txt").write_text("[toolpost]\nannounced = announced:plugin\nbroken = announced:nothing\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     async with open_app(loading()) as app:
-        states = {plugin.name: (plugin.state, plugin.version) for plugin in app.plugin_host.plugins}
+        states = {plugin.name: (plugin.state, plugin.version) for plugin in app.plugins.plugins}
 
     assert states["announced"] == ("healthy", "3.2.1")
     assert states["broken"][0] == "failed"

@@ -57,23 +57,23 @@ async def test_a_plugin_that_never_loaded_is_served_once_it_does(
     code = tmp_path / "again_plugin.py"
     code.write_text("import toolpost\n\ndef broken(:\n    pass\n")
     async with open_test_app(config=config_with("again_plugin:plugin")) as app:
-        [failed] = app.plugin_host.plugins
+        [failed] = app.plugins.plugins
         assert failed.state == "failed"
         assert f"SyntaxError: invalid syntax (again_plugin.py, line 3) ({code}:3)" in failed.problems[0]
 
         code.write_text(GOOD)
         assert await reload_plugin(app, "again_plugin:plugin")
-        [served] = app.plugin_host.plugins
+        [served] = app.plugins.plugins
         assert (served.name, served.state) == ("again", "healthy")
 
         code.write_text(GOOD + "1 / 0\n")
         assert not await reload_plugin(app, "again_plugin:plugin")
-        assert app.plugin_host.plugins == [served]
+        assert app.plugins.plugins == [served]
         assert f"ZeroDivisionError: division by zero ({code}:12)" in capsys.readouterr().err
 
         code.write_text(GOOD.replace("@plugin.tool", "@plugin.tool(aliases=['not a name'])"))
         assert not await reload_plugin(app, "again_plugin:plugin")
-        assert app.plugin_host.plugins == [served]
+        assert app.plugins.plugins == [served]
         assert f"({code}:8)" in capsys.readouterr().err, "a tool that cannot be listed is named with its place"
 
         code.write_text(GOOD)
@@ -105,7 +105,7 @@ async def test_a_server_object_is_replaced_and_a_broken_one_is_not(
     async with open_test_app(config=config_with(reference)) as app:
         code.write_text(OBJECT.replace("WORD", "one"))
         assert await reload_plugin(app, reference), "one that never loaded"
-        assert app.plugin_host.plugins == []
+        assert app.plugins.plugins == []
         await until(lambda: len(app.gateway.catalog))
 
         async with Client(open_memory_endpoint(app.call_handler, app.sdk), mode=mode) as client:
@@ -185,7 +185,7 @@ async def test_a_plugin_with_many_tools_is_made_beside_the_event_loop() -> None:
     many = Plugin("many", tools=[replace(tool, terms=terms) for terms in numbered])
     async with open_test_app(few) as app:
         loop_s, all_s = time.thread_time(), time.process_time()
-        await app.plugin_host.reload(PluginCandidate(name="many", load=lambda: many))
+        await app.plugins.reload(PluginCandidate(name="many", load=lambda: many))
         loop_s, all_s = time.thread_time() - loop_s, time.process_time() - all_s
 
     assert loop_s < all_s / 4, "contracts are compiled in a thread"
@@ -206,7 +206,7 @@ async def test_a_tool_that_is_added_while_a_plugin_is_made_is_served(monkeypatch
 
     async with open_test_app(Plugin("growing")) as app:
         monkeypatch.setattr(PluginMaker, "make_tools", make_tools)
-        loaded = await app.plugin_host.reload(PluginCandidate(name="growing", load=lambda: early))
+        loaded = await app.plugins.reload(PluginCandidate(name="growing", load=lambda: early))
         assert isinstance(loaded, LoadedPlugin)
         assert loaded.provider is not None
         assert [*loaded.provider.tools] == ["growing__late"]
@@ -227,9 +227,9 @@ async def test_a_plugin_that_was_replaced_is_freed_without_a_collection_of_garba
         second = [make("2")]
         gc.disable()
         try:
-            await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            await app.plugins.reload(PluginCandidate(name="again", load=lambda: second[0]))
             await client.list_tools()
-            [loaded] = app.plugin_host.plugins
+            [loaded] = app.plugins.plugins
             held: list[Callable[[], object]] = [
                 weakref.ref(second[0]),
                 weakref.ref(loaded),
@@ -237,7 +237,7 @@ async def test_a_plugin_that_was_replaced_is_freed_without_a_collection_of_garba
             ]
             second[0] = make("3")
             del loaded
-            await app.plugin_host.reload(PluginCandidate(name="again", load=lambda: second[0]))
+            await app.plugins.reload(PluginCandidate(name="again", load=lambda: second[0]))
             await client.list_tools()
             await until(lambda: all(each() is None for each in held))
         finally:

@@ -1,4 +1,4 @@
-"""A server's tool that is no longer what was promised: reported, or withheld, as clients of both eras see it."""
+"""A server's tool that is no longer what was promised: reported, or quarantined, as clients of both eras see it."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ async def judged(app: App) -> None:
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
 @pytest.mark.parametrize("tool", [NARROWED, REWORDED], ids=["breaking", "reworded"])
-async def test_a_tool_that_is_not_as_locked_is_withheld(way: Way, tool: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_tool_that_is_not_as_locked_is_quarantined(way: Way, tool: dict[str, Any], tmp_path: Path) -> None:
     maps = Changing(tmp_path)
     lock(tmp_path, LOOKUP)
     maps.lists(tool, LOOKUP | {"name": "other"})
@@ -119,17 +119,17 @@ async def test_a_lock_that_changes_while_servers_start_is_taken_over(tmp_path: P
     maps.lists(NARROWED)
     async with gateway(maps.spec(), config=enforcing(tmp_path)) as (app, client), anyio.create_task_group() as tasks:
         await judged(app)
-        withheld = await listed(client)
+        quarantined = await listed(client)
         lock(tmp_path, NARROWED)
         tasks.start_soon(lambda: follow_lock(app, look_s=0.05))
         await until(lambda: len(app.gateway.catalog))
         tasks.cancel_scope.cancel()
 
-    assert withheld == []
+    assert quarantined == []
 
 
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
-async def test_a_change_under_way_is_withheld_and_taken_over_with_the_lock(way: Way, tmp_path: Path) -> None:
+async def test_a_change_under_way_is_quarantined_and_taken_over_with_the_lock(way: Way, tmp_path: Path) -> None:
     maps = Changing(tmp_path)
     lock(tmp_path, LOOKUP)
     async with (

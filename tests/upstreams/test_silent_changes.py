@@ -51,10 +51,10 @@ async def silent_http(version: str = STATELESS) -> AsyncIterator[tuple[HttpServe
 @attack(
     "server",
     "changes a tool without saying so",
-    "its tools are listed again every minute; with `enforce` the changed one is withheld, and a call of it refused",
+    "its tools are listed again every minute; with `enforce` the changed one is quarantined, and a call of it refused",
 )
 @pytest.mark.parametrize("way", ONE_OF_EACH, ids=str)
-async def test_a_silent_change_on_stdio_is_withheld(way: Way, tmp_path: Path) -> None:
+async def test_a_silent_change_on_stdio_is_quarantined(way: Way, tmp_path: Path) -> None:
     maps = Changing(tmp_path, is_silent=True)
     async with gateway(maps.spec(relist_s=OFTEN_S), way=way, config=stored(tmp_path)) as (app, client):
         before = text_of(await client.call_tool(LOOKUP_NAME, WISH))
@@ -69,7 +69,7 @@ async def test_a_silent_change_on_stdio_is_withheld(way: Way, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", STATELESS])
-async def test_a_silent_change_over_http_is_withheld(version: str, tmp_path: Path) -> None:
+async def test_a_silent_change_over_http_is_quarantined(version: str, tmp_path: Path) -> None:
     async with silent_http(version) as (server, url):
         spec = ServerSpec(name="maps", url=url, relist_s=OFTEN_S)
         async with gateway(spec, config=stored(tmp_path)) as (app, client):
@@ -115,7 +115,7 @@ async def test_the_first_listing_after_a_restart_has_been_compared(way: Way, tmp
     assert refused["code"] == "CONTRACT_CHANGED"
 
 
-async def test_tools_are_withheld_until_the_server_has_listed_them_again(
+async def test_tools_are_quarantined_until_the_server_has_listed_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with silent_http() as (server, url):
@@ -125,14 +125,14 @@ async def test_tools_are_withheld_until_the_server_has_listed_them_again(
         server.status = 503
         monkeypatch.setattr(learning, "KEEP_READY_S", 0.05)
         async with gateway(spec, config=stored(tmp_path)) as (app, client):
-            withheld = await listed(client)
+            quarantined = await listed(client)
             refused = error_of(await client.call_tool("maps__echo", {"text": "hello"}))
             server.status = None
             app.servers.providers["maps"].supervisor.start()
             await until(lambda: len(app.gateway.catalog))
             answer = await client.call_tool("maps__echo", {"text": "hello"})
 
-    assert withheld == []
+    assert quarantined == []
     assert refused["code"] == "UPSTREAM_UNAVAILABLE"
     assert text_of(answer) == "hello"
 

@@ -189,7 +189,7 @@ async def lock(tmp_path: Path, *, command: tuple[str, ...]) -> str:
     "it is not listed, and no file of it can be read, until a person has accepted the change",
 )
 @pytest.mark.parametrize("what", ["letter", "description", "new file"])
-async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
+async def test_a_changed_skill_is_quarantined(what: str, tmp_path: Path) -> None:
     write_skill(tmp_path / "one", "refunds", letter="Dear customer,")
     write_skill(tmp_path / "one", "reports")
     async with skillful(tmp_path, "stdio", "one") as [spec]:
@@ -212,7 +212,7 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
             late = await wire.ask("resources/read", {"uri": uri})
             listed = [item["uri"] for item in (await wire.ask("resources/list"))["result"]["resources"]]
             provider = app.servers.providers["one"]
-            statuses, withheld = list(provider.statuses), provider.is_quarantined(ToolName("one:skills/refunds"))
+            statuses, is_quarantined = list(provider.statuses), provider.is_quarantined(ToolName("one:skills/refunds"))
             accepted = await lock(tmp_path, command=spec.command or ())
             await app.servers.watched_tools.watch.relock(parse_lock(accepted, name="toolpost.lock"))
             await provider.recheck()
@@ -227,7 +227,7 @@ async def test_a_changed_skill_is_withheld(what: str, tmp_path: Path) -> None:
     assert got["error"]["code"] == late["error"]["code"] == -32602
     assert not any("refunds" in uri for uri in listed)
     assert statuses == ["one:skills/refunds"]
-    assert withheld
+    assert is_quarantined
 
 
 @attack(

@@ -40,7 +40,7 @@ async def test_tools_come_in_one_order_page_by_page(way: Way, monkeypatch: pytes
 @pytest.mark.anyio
 async def test_the_listing_is_prepared_once_and_follows_the_revision() -> None:
     async with open_app(IN_MEMORY, plugins=[plugin_of(SHAPES)], bundled=False) as app:
-        listing = Listing(Catalog(app.plugin_host.providers), scope="public")
+        listing = Listing(Catalog(app.plugins.providers), scope="public")
     pages = {version: listing.page(revision, None, request_id=b"1") for version, revision in REVISIONS.items()}
     again = listing.page(REVISIONS[STATELESS], None, request_id=b"1")
     fields = {version: set(msgspec.json.decode(page)["tools"][0]) for version, page in pages.items()}

@@ -3,7 +3,7 @@
 from typing import Final
 
 from toolpost.admin.contracts import list_changed_tools
-from toolpost.base.attention import ActionItem
+from toolpost.base.action_items import ActionItem
 from toolpost.providers.plugins import Plugins
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.servers import Servers

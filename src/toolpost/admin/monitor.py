@@ -96,7 +96,7 @@ class Monitor:
                     sum(len(each.statuses) for each in self.servers.watched),
                 ),
                 "toolpost_tools_quarantined": (
-                    "Tools that are withheld for that.",
+                    "Tools that are quarantined for that.",
                     sum(len(each.quarantined) for each in self.servers.watched),
                 ),
                 "toolpost_tools_with_findings": (

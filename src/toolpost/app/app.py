@@ -32,7 +32,7 @@ class App:
 
     config: Config
     store: Store
-    plugin_host: Plugins
+    plugins: Plugins
     servers: Servers
     gateway: Gateway
     call_handler: CallHandler
@@ -60,7 +60,7 @@ class App:
         of_audit = [Gauges(self.upkeep.read_gauges)] if self.upkeep is not None else []
         return Monitor(
             store=self.store,
-            plugins=self.plugin_host,
+            plugins=self.plugins,
             servers=self.servers,
             gateway=self.gateway,
             finder=self.finder,

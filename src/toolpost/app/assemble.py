@@ -131,7 +131,7 @@ def watch_options(
         locked=locked,
         mode=config.contracts,
         judge_slowly=lambda server, old, new: validators.judge(old, new, provider=server),
-        beside=[name for provider in trusted for name in provider.tools],
+        other_tool_names=[name for provider in trusted for name in provider.tools],
     )
 
 
@@ -204,7 +204,7 @@ def make_app(
         upkeep=upkeep,
         config=config,
         store=store,
-        plugin_host=host.plugins,
+        plugins=host.plugins,
         contributions=contributions,
         servers=servers,
         gateway=gateway,
@@ -218,7 +218,7 @@ def make_app(
         sdk=LazySdk(
             Relay(
                 AllProviders(lambda: host.plugins.contents, servers.providers),
-                companions=host.plugins.companions,
+                for_everyone=host.plugins.for_everyone,
                 refusals=gateway.refusals,
             ),
             store.audit,

@@ -97,7 +97,7 @@ class CatalogRefresher:
             self._is_rebuild_needed = False
             servers, self._servers = self._servers, set()
             before, mode = app.gateway.catalog, app.config.discovery.mode
-            providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
+            providers: list[Provider] = [*app.plugins.providers, *app.servers.providers.values()]
             # In a thread: a server decides how many tools there are, and 20,000 take some tenths of a second.
             made = await to_thread.run_sync(self._make, app, providers, mode)
             app.gateway.catalog, app.call_handler.listing = made
@@ -111,9 +111,9 @@ class CatalogRefresher:
                 await app.sdk.loaded.subscribers.announce(TOOLS_CHANGED, servers)
 
     def _make(self, app: "App", providers: Sequence[Provider], mode: Mode) -> tuple[Catalog, Listing]:
-        make = partial(_make_catalog, app.config, app.plugin_host, app.contributions, lambda: app.gateway)
+        make = partial(_make_catalog, app.config, app.plugins, app.contributions, lambda: app.gateway)
         catalog = make(providers)
-        _separate_owners(catalog, app.plugin_host, app.servers, make)
+        _separate_owners(catalog, app.plugins, app.servers, make)
         return catalog, listing_of(self.config, catalog, mode)
 
 
@@ -142,7 +142,7 @@ def _make_catalog(
 ) -> Catalog:
     groups = contributions.all(ToolGroup)
     providers = add_groups(groups, providers, lambda *nested: find_gateway().call_nested(*nested))
-    catalog = Catalog(providers, tags=config.plugins.tags, companions=plugins.companions)
+    catalog = Catalog(providers, tags=config.plugins.tags, for_everyone=plugins.for_everyone)
     # Before any view: a mode holds for every caller, also for agents and for commands in this process.
     scope = mode_scope(config, config.modes.mode)
     return catalog.narrow(EVERYTHING.within((scope,))) if scope.is_limited else catalog

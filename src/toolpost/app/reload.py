@@ -96,7 +96,7 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         members = await _read_members(app, config)
         reloads = {each.section: each.prepare for each in app.contributions.all(Reload)}
         prepared = [await reload(config) for reload in reloads.values()]
-        applied = await app.servers.apply(specs_of(config, app.plugin_host))
+        applied = await app.servers.apply(specs_of(config, app.plugins))
     except (ToolpostError, ExceptionGroup) as raised:
         error = first_error(raised)
         facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})

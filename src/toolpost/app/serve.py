@@ -13,7 +13,7 @@ from toolpost.admin.action_items import list_action_items
 from toolpost.admin.api import make_server_api
 from toolpost.app.app import App
 from toolpost.app.callers import read_callers, scopes_of
-from toolpost.base.attention import ActionItem, ActionItems
+from toolpost.base.action_items import ActionItem, ActionItems
 from toolpost.base.caller import Principal
 from toolpost.base.events import event
 from toolpost.discovery import EVERYTHING
@@ -132,7 +132,7 @@ def _make_endpoint(
         gateway=app.gateway,
         servers=app.servers,
         finder=app.finder,
-        attention=partial(_find_action_items, app),
+        find_action_items=partial(_find_action_items, app),
         pages=_list_pages(contributions),
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
@@ -175,7 +175,7 @@ def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: 
 
 
 async def _find_action_items(app: App, principal: Principal) -> list[ActionItem]:
-    own = list_action_items(app.servers, app.plugin_host) if principal.is_admin else []
+    own = list_action_items(app.servers, app.plugins) if principal.is_admin else []
     return [*own, *[item for each in app.contributions.all(ActionItems) for item in await each.find(principal)]]
 
 

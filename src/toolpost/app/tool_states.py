@@ -54,9 +54,9 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
     """Load every plugin and start every server once; with `only`, the plugins and servers of these names."""
     async with open_quiet_app(without_store(config), enforces_lock=False, credentials_of=config) as app:
         missing = {
-            plugin.name: "; ".join(plugin.problems) for plugin in app.plugin_host.plugins if plugin.state == "failed"
+            plugin.name: "; ".join(plugin.problems) for plugin in app.plugins.plugins if plugin.state == "failed"
         }
-        plugins = {plugin.name for plugin in app.plugin_host.plugins if plugin.state != "disabled"}
+        plugins = {plugin.name for plugin in app.plugins.plugins if plugin.state != "disabled"}
         own = {tool.source for tool in list_gateway_tools(app.config).values()}
         known = plugins | set(app.servers.providers) | own
         for name in only:
@@ -66,7 +66,7 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         selected = [provider for name, provider in app.servers.providers.items() if not only or name in only]
         missing |= await _wait_for_servers(selected)
         await list_skills(selected, app.gateway.refusals)
-        providers: list[Provider] = [*app.plugin_host.providers, *app.servers.providers.values()]
+        providers: list[Provider] = [*app.plugins.providers, *app.servers.providers.values()]
         is_nameless = not missing.keys().isdisjoint(config.plugins.load)
         return LiveTools(
             tools=filter_by_source(list_tools(app.config, providers), only),

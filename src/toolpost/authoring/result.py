@@ -24,6 +24,6 @@ class Result:
     """The `_meta` of the result; clients and applications read it, models do not."""
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it is more than data with content: it is then sent as it is."""
         return self.data is msgspec.UNSET or self.is_error or bool(self.meta)

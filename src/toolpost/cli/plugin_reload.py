@@ -69,11 +69,11 @@ async def reload_plugin(app: App, reference: str) -> bool:
     former = _forget_modules(reference)
 
     async def apply_servers() -> None:
-        await app.servers.apply(specs_of(app.changes.config, app.plugin_host))
+        await app.servers.apply(specs_of(app.changes.config, app.plugins))
 
     try:
         importlib.invalidate_caches()
-        loaded = await app.plugin_host.reload(candidates_from([reference])[0], apply_servers=apply_servers)
+        loaded = await app.plugins.reload(candidates_from([reference])[0], apply_servers=apply_servers)
     except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
         _forget_modules(reference)
         sys.modules.update(former)

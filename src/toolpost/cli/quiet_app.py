@@ -29,7 +29,7 @@ from toolpost.upstreams.spec import ServerSpec
 def require_named_plugins(app: App) -> None:
     """Raise `PluginFailed` for a plugin that the command line names and that failed: the command is about it."""
     named = named_plugins()
-    for plugin in app.plugin_host.plugins:
+    for plugin in app.plugins.plugins:
         if plugin.state == "failed" and not named.isdisjoint((plugin.reference, plugin.name)):
             raise PluginFailed("; ".join(plugin.problems))
 
@@ -43,7 +43,7 @@ def failed_servers(app: App) -> dict[str, ServerReport]:
 
 def problems_of(app: App) -> list[str]:
     """Describe plugins and servers that failed and tools that are quarantined, each with its reason."""
-    failed = [problem for plugin in app.plugin_host.plugins for problem in plugin.problems]
+    failed = [problem for plugin in app.plugins.plugins for problem in plugin.problems]
     failed += [failure_of(report) for report in failed_servers(app).values()]
     return failed + [
         f"`{name}` is quarantined: it changed since it was {source.statuses[name].since}; `toolpost diff` explains the change"
@@ -63,7 +63,7 @@ def warn_of_problems(app: App) -> ExitCode:
     """Print the problems to stderr; returns FAILED if a server or a plugin failed, else OK."""
     for problem in problems_of(app):
         warn(problem)
-    has_failed = any(plugin.state == "failed" for plugin in app.plugin_host.plugins)
+    has_failed = any(plugin.state == "failed" for plugin in app.plugins.plugins)
     return ExitCode.FAILED if has_failed or failed_servers(app) else ExitCode.OK
 
 
@@ -81,7 +81,7 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
             ) from error
         if "server" in error.details:
             raise
-        for plugin in app.plugin_host.plugins:
+        for plugin in app.plugins.plugins:
             if plugin.state == "failed" and name.startswith(f"{plugin.name}__"):
                 raise CapabilityMissing(f"The tool `{name}` is unavailable: {'; '.join(plugin.problems)}.") from error
         raise UnknownTool(error.message, hint=_hint_at_tool(app, name, error.details.get("nearest"))) from error
@@ -89,7 +89,7 @@ def find_tool(app: App, catalog: Catalog, name: str) -> ProvidedTool:
 
 def _hint_at_tool(app: App, name: str, near: Sequence[str] | None) -> str:
     owner = name.partition("__")[0]
-    if owner in bundled_plugins() and all(plugin.name != owner for plugin in app.plugin_host.plugins):
+    if owner in bundled_plugins() and all(plugin.name != owner for plugin in app.plugins.plugins):
         return (
             f"the plugin `{owner}` comes with Toolpost: --with {owner}, or plugins.bundled in toolpost.toml, loads it"
         )

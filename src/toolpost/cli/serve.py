@@ -344,7 +344,7 @@ def freeze_loaded_objects() -> None:
 
 def has_made_many(app: App) -> bool:
     """Whether a server listed very many tools, or an API has a large document, within some minutes."""
-    return app.servers.learning.has_learned_many() or app.plugin_host.has_made_many()
+    return app.servers.learning.has_learned_many() or app.plugins.has_made_many()
 
 
 async def run_collections(has_made_many: Callable[[], bool]) -> None:

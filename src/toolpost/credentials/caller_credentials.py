@@ -21,7 +21,7 @@ from toolpost.upstreams.mask import make_mask
 from toolpost.upstreams.spec import ServerSpec
 
 if TYPE_CHECKING:
-    from toolpost.credentials.pending_logins import Logins
+    from toolpost.credentials.pending_logins import PendingLogins
     from toolpost.upstreams.server_requests import ClientChannel
 
 
@@ -45,7 +45,7 @@ Send = Callable[[str | None], Awaitable[AnswerT]]
 class CallerCredentials:
     """Adds credentials of callers to requests that are no server's."""
 
-    def __init__(self, authorizations: Authorizations, logins: "Callable[[], Logins]") -> None:
+    def __init__(self, authorizations: Authorizations, logins: "Callable[[], PendingLogins]") -> None:
         """`logins` returns where callers log in, while the gateway is open."""
         self._authorizations = authorizations
         self._logins = logins

@@ -90,8 +90,8 @@ class KeyFile:
 
     def _write_beside(self, keys: Sequence[str]) -> Path:
         """Write a new file in the same folder, complete and synced: a crash leaves the old keys or the new ones."""
-        beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        temporary = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.writelines(f"{key}\n" for key in keys)
@@ -99,9 +99,9 @@ class KeyFile:
                 os.fsync(file.fileno())
         except BaseException:
             with suppress(OSError):
-                beside.unlink()
+                temporary.unlink()
             raise
-        return beside
+        return temporary
 
 
 def _sync_folder(folder: Path) -> None:

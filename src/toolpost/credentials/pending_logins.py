@@ -72,7 +72,7 @@ class FinishedLogin:
     grant: Grant
 
 
-class Logins:
+class PendingLogins:
     """The logins of one gateway."""
 
     def __init__(

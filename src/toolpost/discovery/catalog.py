@@ -40,16 +40,16 @@ class Catalog:
         *,
         tags: Mapping[str, Iterable[str]] | None = None,
         is_bare: bool = False,
-        companions: Collection[str] = (),
+        for_everyone: Collection[str] = (),
     ) -> None:
-        """Collect the tools of all providers; those of `companions` are in every view.
+        """Collect the tools of all providers; those of `for_everyone` are in every view.
 
         `tags` adds tags by the name of a provider, for plugins, which have none of their own. A bare catalog has one provider:
         its tools are listed under their own names, and found by `provider__tool` too.
         """
         providers = list(sources)
         self._is_bare = is_bare
-        self._companions = frozenset(provider.name for provider in providers if provider.name in companions)
+        self._for_everyone = frozenset(provider.name for provider in providers if provider.name in for_everyone)
         # Before the tools are read: a server that lists them in between counts as incomplete, and another catalog follows.
         self._incomplete = frozenset(provider.name for provider in providers if not is_complete(provider))
         tools = {name: tool for provider in providers for name, tool in provider.tools.items()}
@@ -60,7 +60,7 @@ class Catalog:
         # Quarantined tools first, so that a listed one with the same name takes precedence.
         own = [*self._quarantined.values(), *self] if is_bare else []
         # A companion keeps its full name: the provider may have a tool of the same own name.
-        own = [tool for tool in own if tool.provider not in self._companions] if self._companions else own
+        own = [tool for tool in own if tool.provider not in self._for_everyone] if self._for_everyone else own
         self._own_aliases = {alias: tool for tool in own for alias in tool.contract.terms.aliases}
         self._own = {tool.contract.terms.name: tool for tool in own}
         self.tags = {
@@ -158,7 +158,7 @@ class Catalog:
         return now is not None and now.contract.digest == tool.contract.digest
 
     def listed_name(self, tool: ProvidedTool) -> str:
-        is_bare = self._is_bare and tool.provider not in self._companions
+        is_bare = self._is_bare and tool.provider not in self._for_everyone
         return tool.contract.terms.name if is_bare else tool.contract.name
 
     def listed_definition(self, tool: ProvidedTool) -> JsonObject:
@@ -198,7 +198,7 @@ class Catalog:
             # Scopes first: a path to what the caller may not see has to fail exactly like one to what does not exist.
             limited = self._limit_cached(view.scopes)
             return limited if view.path == EVERYTHING else limited.narrow(view.path)
-        return self._select(view, view.names(self.tags) | self._companions)
+        return self._select(view, view.names(self.tags) | self._for_everyone)
 
     def _limit(self, scopes: tuple[Scope, ...]) -> "Catalog":
         view = View(scopes=scopes)
@@ -213,14 +213,14 @@ class Catalog:
             for name, tags in self.tags.items()
             if view.shows(name, tags) and (name in with_tools or view.shows_whole(name, tags))
         }
-        return self._select(view, visible | self._companions)
+        return self._select(view, visible | self._for_everyone)
 
     def _select(self, view: View, providers: Iterable[PluginName]) -> "Catalog":
         tools: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in providers}
         quarantined: dict[PluginName, dict[ToolName, ProvidedTool]] = {name: {} for name in tools}
         for candidates, selected in ((self._tools, tools), (self._quarantined, quarantined)):
             for name, tool in candidates.items():
-                is_admitted = tool.provider in self._companions or view.admits(*{name, tool.full_name})
+                is_admitted = tool.provider in self._for_everyone or view.admits(*{name, tool.full_name})
                 if tool.provider in selected and is_admitted:
                     if view.allows(tool):
                         selected[tool.provider][name] = tool
@@ -240,7 +240,7 @@ class Catalog:
                 for name, selected in tools.items()
             ),
             is_bare=view.is_bare,
-            companions=self._companions,
+            for_everyone=self._for_everyone,
         )
 
     def _neighbors(self, name: str) -> Sequence[str]:

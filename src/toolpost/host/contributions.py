@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from toolpost.authoring import Plugin
-from toolpost.base.attention import ActionItems
+from toolpost.base.action_items import ActionItems
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery.reranker import RerankingModel
 from toolpost.discovery.tool_groups import ToolGroup

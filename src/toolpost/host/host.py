@@ -19,7 +19,7 @@ from pathlib import Path
 from toolpost.base.caller import Caller, GatewayAccess, Principal, Scope
 from toolpost.credentials.caller_credentials import CallerCredentials
 from toolpost.credentials.oauth import Authorizations
-from toolpost.credentials.pending_logins import Logins
+from toolpost.credentials.pending_logins import PendingLogins
 from toolpost.credentials.vault import Vault
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
@@ -55,7 +55,7 @@ class Host:
     for_one_command: bool = False
     """Whether the gateway is open for a single command: nothing needs to be watched or prepared for later."""
     _gateway: Gateway | None = field(default=None, init=False)
-    _logins: Logins | None = field(default=None, init=False)
+    _logins: PendingLogins | None = field(default=None, init=False)
 
     @property
     def gateway(self) -> Gateway:
@@ -76,12 +76,12 @@ class Host:
         finally:
             await authorizations.aclose()
 
-    def _find_logins(self) -> Logins:
+    def _find_logins(self) -> PendingLogins:
         if self._logins is None:
             raise RuntimeError("The gateway is not open yet: send requests in a Background or a tool.")
         return self._logins
 
-    def set_gateway(self, gateway: Gateway, logins: Logins) -> None:
+    def set_gateway(self, gateway: Gateway, logins: PendingLogins) -> None:
         """Set the gateway, once. It is made with what parts contribute, so parts cannot have it when they open."""
         assert self._gateway is None
         self._gateway, self._logins = gateway, logins

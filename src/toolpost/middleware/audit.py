@@ -46,8 +46,8 @@ class AuditEnter:
             # A call enters again when a middleware runs it a second time, perhaps with other arguments.
             before = call.journal_slot
             prepare_entry(call)
-            assert call.draft is not None
-            call.journal_slot = self._call_journal.enter(call.draft)
+            assert call.pending_entry is not None
+            call.journal_slot = self._call_journal.enter(call.pending_entry)
             if before is not None:
                 self._call_journal.leave(before)
         call.has_entered = True
@@ -166,11 +166,11 @@ class AuditExit:
         digest: Digest | None = None,
     ) -> AuditEntry:
         """Make the entry of a call that has ended: its duration is until now. `digest` is that of the result, if it is known."""
-        if call.draft is None:
+        if call.pending_entry is None:
             prepare_entry(call)
-        assert call.draft is not None
+        assert call.pending_entry is not None
         call.answered_ns = time.monotonic_ns()
-        return call.draft.complete(
+        return call.pending_entry.complete(
             outcome=outcome,
             code=code.value if code else None,
             duration_ms=round(call.duration_ms, 3),
@@ -226,7 +226,7 @@ def prepare_entry(call: Call) -> None:
     encoded, call.encoded_arguments = call.encoded_arguments, None
     if arguments is not call.arguments:
         encoded = None  # it has what the audit must not see
-    call.draft = AuditDraft(
+    call.pending_entry = AuditDraft(
         at_utc=format_time(call.at),
         call_id=call.id,
         trace_id=call.trace_id,

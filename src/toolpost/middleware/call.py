@@ -34,7 +34,6 @@ class Call:
         "caller",
         "checked_ns",
         "context",
-        "draft",
         "encoded_arguments",
         "ends_at",
         "has_entered",
@@ -46,6 +45,7 @@ class Call:
         "listed_definition",
         "locked_ns",
         "observed",
+        "pending_entry",
         "progress",
         "queued_ns",
         "recorded_ns",
@@ -115,7 +115,7 @@ class Call:
         """The middleware that runs now; None before the first and while the tool runs. Named in the time-out error."""
         self.encoded_arguments: bytes | None = None
         """The arguments as they were validated, as JSON with sorted keys; None again when its entry is drafted."""
-        self.draft: AuditDraft | None = None
+        self.pending_entry: AuditDraft | None = None
         """The part of its audit entry that is known before the outcome."""
         self.journal_slot: Slot | None = None
         """Where it is in the journal of calls in flight."""

@@ -37,7 +37,7 @@ async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
         returned = await _invoke(call)
         if returned.upstream_fields is not None:
             return await check_passthrough(call, returned.upstream_fields, returned.results, validation)
-        if returned.is_own:
+        if returned.is_custom:
             return await check_own_result(call, returned, validation)
         try:
             encoded = _encode(returned.value)

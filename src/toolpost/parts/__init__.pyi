@@ -1,6 +1,6 @@
 from toolpost.authoring.hookspecs import hookspec as hookspec
-from toolpost.base.attention import ActionItem as ActionItem
-from toolpost.base.attention import ActionItems as ActionItems
+from toolpost.base.action_items import ActionItem as ActionItem
+from toolpost.base.action_items import ActionItems as ActionItems
 from toolpost.base.caller import GatewayAccess as GatewayAccess
 from toolpost.base.lazy_names import lazy_names as lazy_names
 from toolpost.discovery.reranker import RerankingModel as RerankingModel

@@ -61,7 +61,7 @@ class CallerServers:
 
     async def open(self, base: ServerProvider, owner: str) -> ServerProvider:
         """Open the provider of an owner with the tools that it was last listed; if none are known, the server is started."""
-        provider = ServerProvider(replace(base.spec, owner=owner), self._context, beside=base)
+        provider = ServerProvider(replace(base.spec, owner=owner), self._context, base=base)
         await self._supervisors.start(provider.supervisor)
         if base.supervisor.is_stopped:
             provider.supervisor.stop()

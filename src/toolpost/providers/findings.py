@@ -42,11 +42,13 @@ _decode = msgspec.json.Decoder(Scans).decode
 class FindingsScanner:
     """The findings about the tools of all servers. `run` must be running."""
 
-    def __init__(self, contracts: Callable[[], Contracts], verdicts: Verdicts, *, beside: Iterable[str] = ()) -> None:
-        """Scan these contracts; `beside` are names of other tools, which are not scanned but can be imitated."""
+    def __init__(
+        self, contracts: Callable[[], Contracts], verdicts: Verdicts, *, other_tool_names: Iterable[str] = ()
+    ) -> None:
+        """Scan these contracts; `other_tool_names` are names of other tools, which are not scanned but can be imitated."""
         self._contracts = contracts
         self._verdicts = verdicts
-        self._beside = frozenset(beside)
+        self._other_names = frozenset(other_tool_names)
         self._scans: dict[PluginName, Scans] = {}
         self._found: dict[PluginName, Findings] = {}
         self._requested = anyio.Event()
@@ -68,7 +70,7 @@ class FindingsScanner:
         return names
 
     def _make_names(self, contracts: Contracts) -> NameIndex:
-        return NameIndex([*self._beside, *(contract.name for held in contracts.values() for contract in held)])
+        return NameIndex([*self._other_names, *(contract.name for held in contracts.values() for contract in held)])
 
     def request_scan(self) -> None:
         """Have everything scanned again soon, after the tools of a server changed."""

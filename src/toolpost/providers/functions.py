@@ -154,9 +154,9 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
 
 def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> RawResult:
     """Turn what a function returned into plain JSON values and content blocks; raise `ToolFailed` if it is neither."""
-    is_own, is_error, meta = False, False, None
+    is_custom, is_error, meta = False, False, None
     if isinstance(value, Result):
-        is_own, is_error, meta = value.is_own, value.is_error, value.meta or None
+        is_custom, is_error, meta = value.is_custom, value.is_error, value.meta or None
         value, content = value.data, value.content
     blocks: Sequence[JsonObject] = [_make_block(block) for block in content] if content else ()
     try:
@@ -168,11 +168,11 @@ def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = (
             meta = msgspec.to_builtins(meta, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
         # Content is recognized here, where data has failed, so that results of data alone are not searched for it.
-        if not is_own and not content and is_content(value):
+        if not is_custom and not content and is_content(value):
             blocks = [_make_block(block) for block in (value if isinstance(value, list | tuple) else (value,))]
-            return RawResult(value=msgspec.UNSET, content=blocks, is_own=True)
+            return RawResult(value=msgspec.UNSET, content=blocks, is_custom=True)
         raise ToolFailed(f"The tool returned something that is not JSON: {error}") from error
-    return RawResult(value=plain, content=blocks, is_own=is_own, is_error=is_error, meta=meta)
+    return RawResult(value=plain, content=blocks, is_custom=is_custom, is_error=is_error, meta=meta)
 
 
 def is_content(value: Any) -> bool:

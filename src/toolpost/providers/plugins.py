@@ -84,7 +84,7 @@ class Plugins:
         self._maker = PluginMaker(
             self._hooks, limits, is_bare=bool(chosen), tags=tags, notify=notify, find_sampler=find_sampler
         )
-        self._holder: WatchedTools | None = None
+        self._watched: WatchedTools | None = None
         self.plugins: list[LoadedPlugin] = []
         self._started: list[LoadedPlugin] = []
         self.servers: dict[str, InProcessServer] = {}
@@ -133,7 +133,7 @@ class Plugins:
         return any(plugin.name == name and plugin.provider is not None for plugin in self.plugins)
 
     @property
-    def companions(self) -> frozenset[str]:
+    def for_everyone(self) -> frozenset[str]:
         """Names of the plugins that every caller sees; not of other plugins that were loaded under such a name."""
         return frozenset(plugin.name for plugin in self.plugins if plugin.for_everyone and plugin.is_served)
 
@@ -230,18 +230,22 @@ class Plugins:
             if await self._run_hook(plugin, "toolpost_start", "could not be started"):
                 self._started.append(plugin)
 
-    async def pin_tools(self, holder: "WatchedTools") -> None:
-        """Have the tools of plugins whose definitions others write held to their lock or pin, now and after a reload."""
-        self._holder = holder
+    async def pin_tools(self, watched: "WatchedTools") -> None:
+        """Have the tools of plugins whose definitions others write compared with their lock or pin, now and after a reload."""
+        self._watched = watched
         for plugin in self.plugins:
-            await self._hold(plugin)
+            await self._pin(plugin)
 
-    async def _hold(self, plugin: LoadedPlugin) -> None:
-        if plugin.contracts != "trusted" and self._holder is not None and isinstance(plugin.provider, FunctionProvider):
-            plugin.provider = held = await self._holder.hold(plugin.provider, plugin.contracts)
-            if held.degraded is not None:
+    async def _pin(self, plugin: LoadedPlugin) -> None:
+        if (
+            plugin.contracts != "trusted"
+            and self._watched is not None
+            and isinstance(plugin.provider, FunctionProvider)
+        ):
+            plugin.provider = pinned = await self._watched.pin(plugin.provider, plugin.contracts)
+            if pinned.degraded is not None:
                 plugin.state = "degraded"
-                plugin.problems.append(f"plugin `{plugin.name}` is degraded: {held.degraded}")
+                plugin.problems.append(f"plugin `{plugin.name}` is degraded: {pinned.degraded}")
 
     def note_many(self) -> None:
         """Note that very many objects are made from here on, as for the tools of a large document."""
@@ -289,7 +293,7 @@ class Plugins:
             if new.problems:
                 raise PluginFailed("; ".join(new.problems))
             await call_step(self._hooks.hook_of(new.name, "toolpost_start"))
-            await self._hold(new)
+            await self._pin(new)
         except BaseException:
             if new.unwatch is not None:
                 new.unwatch()
@@ -313,8 +317,8 @@ class Plugins:
             if old.provider is not None and self._hooks.find(old.name) is not None:
                 stop = self._hooks.hook_of(old.name, "toolpost_stop")
                 self._hooks.remove(old.name)
-            if self._holder is not None:
-                self._holder.release(old.name)
+            if self._watched is not None:
+                self._watched.unpin(old.name)
             await self._retire(old, None, stop)
 
     async def _retire(self, old: LoadedPlugin, new: LoadedPlugin | None, stop: Callable[[], Any]) -> None:
@@ -378,7 +382,7 @@ class Plugins:
         self._server_names[loaded.reference] = loaded.name
 
     def _explain_taken(self, name: str, reference: str) -> str:
-        by_name = {server: held for held, server in self._server_names.items()}
+        by_name = {server: name for name, server in self._server_names.items()}
         by_name |= {plugin.name: plugin.reference for plugin in reversed(self.plugins)}
         first = by_name.get(name) or name
         both = "another plugin is already" if name in (first, reference) else f"`{first}` and `{reference}` are both"

@@ -30,7 +30,7 @@ _ANYTHING: Final = compile_schema({"type": "object"}, root_object=True)
 class SortedTools:
     """The tools of a provider, by how they compare with their lock or pin."""
 
-    held: dict[ToolName, ProvidedTool] = field(default_factory=dict)
+    served: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     quarantined: dict[ToolName, ProvidedTool] = field(default_factory=dict)
     statuses: dict[ToolName, ContractStatus] = field(default_factory=dict)
     """The tools that differ, quarantined or not."""
@@ -40,25 +40,25 @@ class SortedTools:
     async def is_like(self, other: "SortedTools") -> bool:
         """Whether clients would be listed the same tools, and operators told the same of them."""
         return (
-            self.held.keys() == other.held.keys()
+            self.served.keys() == other.served.keys()
             and self.statuses.keys() == other.statuses.keys()
             and await are_same([*self.statuses.values()], [other.statuses[name] for name in self.statuses])
         )
 
 
 async def sort_tools(
-    tools: Mapping[ToolName, ProvidedTool], promises: ContractWatch, promise_name: PluginName, mode: Mode
+    tools: Mapping[ToolName, ProvidedTool], watch: ContractWatch, promise_name: PluginName, mode: Mode
 ) -> SortedTools:
     """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
     contracts = {name: tool.contract for name, tool in tools.items()}
-    checked = await promises.check_all(promise_name, contracts)
+    checked = await watch.check_all(promise_name, contracts)
     found, slices = SortedTools(statuses=checked.statuses, left_out=checked.left_out), Slices()
     for name, tool in tools.items():
         status = checked.statuses.get(name)
         if status is not None and mode == "enforce" and not status.is_harmless:
-            found.quarantined[name] = _quarantine(tool, status, promises, promise_name)
+            found.quarantined[name] = _quarantine(tool, status, watch, promise_name)
         elif name not in checked.left_out:
-            found.held[name] = tool
+            found.served[name] = tool
         await slices.give_way()
     return found
 
@@ -74,16 +74,16 @@ class CheckedText:
 
 
 async def check_text(
-    definition: Definition, scan: DefinitionScan, promises: ContractWatch, promise_name: PluginName, mode: Mode
+    definition: Definition, scan: DefinitionScan, watch: ContractWatch, promise_name: PluginName, mode: Mode
 ) -> CheckedText:
     """Compare instructions or a skill with its lock or pin.
 
     They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
     happens to tools; other changes are, as those of tools, with `enforce`.
     """
-    status = await promises.check_definition(promise_name, definition)
-    findings = (await promises.names()).inspect(scan)
-    is_suspicious = bool(findings) and not promises.is_locked(definition)
+    status = await watch.check_definition(promise_name, definition)
+    findings = (await watch.names()).inspect(scan)
+    is_suspicious = bool(findings) and not watch.is_locked(definition)
     is_quarantined = is_suspicious or (status is not None and mode == "enforce")
     return CheckedText(is_quarantined=is_quarantined, status=status, findings=findings)
 
@@ -102,7 +102,7 @@ class PinnedPlugin:
     """
 
     def __init__(
-        self, provider: FunctionProvider, promises: ContractWatch, mode: Mode, on_change: Callable[[], None]
+        self, provider: FunctionProvider, watch: ContractWatch, mode: Mode, on_change: Callable[[], None]
     ) -> None:
         """`on_change` is called when other tools are listed, or differ in another way, than at the check before."""
         self.name = provider.name
@@ -110,7 +110,7 @@ class PinnedPlugin:
         self.refused = provider.refused
         self.contracts = [tool.contract for tool in provider.tools.values()]
         self._provider = provider
-        self._promises = promises
+        self._watch = watch
         self._mode: Mode = mode
         self._on_change = on_change
         self._sorted = SortedTools()
@@ -119,7 +119,7 @@ class PinnedPlugin:
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
-        return self._sorted.held
+        return self._sorted.served
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
@@ -138,7 +138,7 @@ class PinnedPlugin:
     @property
     def degraded(self) -> str | None:
         """Why some of its tools are left out; None if none are."""
-        return self._promises.find_problem(self.name) if self._sorted.left_out else None
+        return self._watch.find_problem(self.name) if self._sorted.left_out else None
 
     def is_quarantined(self, name: ToolName) -> bool:
         return name in self._sorted.quarantined
@@ -152,22 +152,22 @@ class PinnedPlugin:
         # One at a time: the result of a check that began before a change of the lock must not be the last.
         async with self._checking:
             before = self._sorted
-            self._sorted = await sort_tools(self._provider.tools, self._promises, self.name, self._mode)
+            self._sorted = await sort_tools(self._provider.tools, self._watch, self.name, self._mode)
             if self._is_checked and not await self._sorted.is_like(before):
                 self._on_change()
             self._is_checked = True
 
 
 def _quarantine(
-    tool: ProvidedTool, status: ContractStatus, promises: ContractWatch, promise_name: PluginName
+    tool: ProvidedTool, status: ContractStatus, watch: ContractWatch, promise_name: PluginName
 ) -> ProvidedTool:
     """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
         now: ContractStatus | None = status
         if status.judgement is None:
-            await promises.settle(JUDGE_WAIT_S)
-            now = await promises.check(promise_name, tool.contract)
+            await watch.settle(JUDGE_WAIT_S)
+            now = await watch.check(promise_name, tool.contract)
         raise _make_error(tool.contract, now or status)
 
     contract = replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None)

@@ -82,13 +82,13 @@ class Relay:
         self,
         providers: Mapping[str, RelayProvider],
         *,
-        companions: frozenset[str] = frozenset(),
+        for_everyone: frozenset[str] = frozenset(),
         refusals: Refusals,
     ) -> None:
-        """`companions` are plugins that every caller sees; `refusals` notes what is asked for and refused."""
+        """`for_everyone` are plugins that every caller sees; `refusals` notes what is asked for and refused."""
         self.providers = providers
         self.refusals = refusals
-        self.companions = companions
+        self.for_everyone = for_everyone
         self._without: set[tuple[str, str, str]] = set()
         """Servers, owners of credentials, and methods that the server does not know for them: they are not requested again."""
         self._resource_owners = ResourceOwners()
@@ -96,7 +96,7 @@ class Relay:
         """Return a relay for the servers with these names alone."""
 
     def _select(self, names: frozenset[str]) -> "Relay":
-        part = Relay(_SelectedServers(self.providers, names), companions=self.companions, refusals=self.refusals)
+        part = Relay(_SelectedServers(self.providers, names), for_everyone=self.for_everyone, refusals=self.refusals)
         part._resource_owners, part._without = self._resource_owners, self._without
         return part
 
@@ -108,7 +108,7 @@ class Relay:
     def select_visible(self, shows: Callable[[str, RelayProvider], bool]) -> "Relay":
         """Return a relay for the servers that are visible alone."""
         names = frozenset(
-            name for name, provider in self.providers.items() if shows(name, provider) or name in self.companions
+            name for name, provider in self.providers.items() if shows(name, provider) or name in self.for_everyone
         )
         return self if len(names) == len(self.providers) else self.select(names)
 
@@ -126,7 +126,7 @@ class Relay:
                 self._account(server, requester), (str(item.get("uri")) for item in qualified)
             )
             listed += qualified
-        return [item for item in listed if not self._is_withheld(item.get("uri"), requester)]
+        return [item for item in listed if not self._is_quarantined(item.get("uri"), requester)]
 
     async def templates(self, requester: Requester) -> list[JsonObject]:
         """List the resource templates of every server."""
@@ -306,22 +306,22 @@ class Relay:
         listed = await self._ask_all("skills/list", "skills", requester)
         found: dict[str, list[JsonObject]] = {}
         for server, entries in listed.items():
-            held = (await self._find_provider(server, requester.caller)).skills
-            await held.take_all(entries)
-            found[server] = [qualify_entry(server, entry) for entry in held.shown]
+            skills = (await self._find_provider(server, requester.caller)).skills
+            await skills.take_all(entries)
+            found[server] = [qualify_entry(server, entry) for entry in skills.shown]
         return found
 
     async def get_skill(self, server: str, uri: str, params: JsonObject, requester: Requester) -> JsonObject | None:
         """Return the result for one skill, by the server's own URI; None if the skill is quarantined."""
         result = await self._ask(server, "skills/get", params | {"uri": uri}, requester)
-        held = (await self._find_provider(server, requester.caller)).skills
-        entry = await held.take_one(uri, result.get("skill"))
+        skills = (await self._find_provider(server, requester.caller)).skills
+        entry = await skills.take_one(uri, result.get("skill"))
         return None if entry is None else result | {"skill": qualify_entry(server, entry)}
 
     async def read_skill_directory(self, server: str, uri: str, params: JsonObject, requester: Requester) -> JsonObject:
         """List a folder of skills at a server that can, by the server's own URI."""
-        held = (await self._find_provider(server, requester.caller)).skills
-        if held.is_withheld(uri):
+        skills = (await self._find_provider(server, requester.caller)).skills
+        if skills.is_quarantined_file(uri):
             raise make_unknown_resource_error(self.qualify(server, uri), requester)
         result = await self._ask(server, "resources/directory/read", params | {"uri": uri}, requester)
         listed = result.get("resources")
@@ -330,7 +330,9 @@ class Relay:
         named = [
             item | {"uri": qualify_skill_uri(server, own)}
             for item in listed
-            if isinstance(item, dict) and isinstance(own := item.get("uri"), str) and not held.is_withheld(own)
+            if isinstance(item, dict)
+            and isinstance(own := item.get("uri"), str)
+            and not skills.is_quarantined_file(own)
         ]
         return result | {"resources": named}
 
@@ -339,7 +341,7 @@ class Relay:
         provider = await self._find_provider(server, requester.caller)
         if provider.skills.has_to_be_listed and SKILLS in provider.profile.extensions.get("extensions", {}):
             await self.select(frozenset({server})).list_skills(requester)
-        if provider.skills.is_withheld(uri):
+        if provider.skills.is_quarantined_file(uri):
             raise make_unknown_resource_error(self.qualify(server, uri), requester)
         result = await self._ask(server, "resources/read", params | {"uri": uri}, requester)
         provider.skills.check_read(uri, result)
@@ -356,14 +358,14 @@ class Relay:
         ]
         return result | {"contents": named}
 
-    def _is_withheld(self, uri: Json, requester: Requester) -> bool:
+    def _is_quarantined(self, uri: Json, requester: Requester) -> bool:
         """Whether a listed URI is that of a file of a quarantined skill."""
         named = split_skill_uri(uri) if isinstance(uri, str) else None
         provider = self.providers.get(named[0]) if named is not None else None
         if named is None or not isinstance(provider, ServerProvider):
             return False
         owned = provider.owned.find(owner_of(requester.caller)) if provider.owned is not None else provider
-        return owned is not None and owned.skills.is_withheld(named[1])
+        return owned is not None and owned.skills.is_quarantined_file(named[1])
 
     def _is_bare(self, server: str) -> bool:
         provider = self.providers.get(server)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolpost.credentials.oauth import Authorizations
-from toolpost.credentials.pending_logins import Logins
+from toolpost.credentials.pending_logins import PendingLogins
 from toolpost.credentials.values import fill_in
 from toolpost.credentials.vault import Vault
 from toolpost.providers.contract_watch import ContractWatch
@@ -68,6 +68,6 @@ class ServerContext:
     default_timeout_s: float
     watch: ContractWatch
     access: ServerAccess
-    logins: Logins
+    logins: PendingLogins
     tools: ProviderListeners
     servers: ServerListeners

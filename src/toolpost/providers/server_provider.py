@@ -123,11 +123,11 @@ class ServerProvider:
         context: ServerContext,
         *,
         successor_of: "ServerProvider | None" = None,
-        beside: "ServerProvider | None" = None,
+        base: "ServerProvider | None" = None,
     ) -> None:
         """Take a specification; with `successor_of`, share the supervisor of a provider whose server is reached in the same way.
 
-        `beside` is the provider of the same server for the empty owner, if this one is for another.
+        `base` is the provider of the same server for the empty owner, if this one is for another.
         """
         self.name: PluginName = check_plugin_name(spec.name)
         self.spec = spec
@@ -140,13 +140,13 @@ class ServerProvider:
                 on_tools=self._learn_own,
                 on_notification=context.servers.on_notification,
                 fill_in=context.access.fill_in,
-                sibling_pools=self._find_pools(beside),
+                sibling_pools=self._find_pools(base),
                 authorizations=context.access.authorizations,
             )
         )
-        self.owned: CallerProviders | None = beside.owned if beside is not None else None
+        self.owned: CallerProviders | None = base.owned if base is not None else None
         """The providers of all owners, where callers have credentials of their own; else None."""
-        self._beside = beside
+        self._base = base
         self.has_own_definitions = False
         """Whether the definitions were listed by the server itself, with the credentials of this owner."""
         self.definitions: list[JsonObject] | None = None
@@ -181,11 +181,11 @@ class ServerProvider:
         """When it last got a long list, on the monotonic clock."""
         self._learning: anyio.Lock = successor_of._learning if successor_of else anyio.Lock()  # noqa: SLF001 (of its own kind)
 
-    def _find_pools(self, beside: "ServerProvider | None") -> set[InstancePool] | None:
+    def _find_pools(self, base: "ServerProvider | None") -> set[InstancePool] | None:
         """Return the set of the pools of all owners; None where callers share their credentials."""
         if self.spec.credentials == "shared":
             return None
-        self._pools: set[InstancePool] = beside._pools if beside is not None else set()  # noqa: SLF001 (of its own kind)
+        self._pools: set[InstancePool] = base._pools if base is not None else set()  # noqa: SLF001 (of its own kind)
         return self._pools
 
     @property
@@ -259,12 +259,12 @@ class ServerProvider:
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
-        return {} if self.is_unchecked else self._sorted.held
+        return {} if self.is_unchecked else self._sorted.served
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
         """Tools that are not listed. One that is only unchecked is compared by its first call, and runs if it is unchanged."""
-        return {**self._sorted.held, **self._sorted.quarantined} if self.is_unchecked else self._sorted.quarantined
+        return {**self._sorted.served, **self._sorted.quarantined} if self.is_unchecked else self._sorted.quarantined
 
     @property
     def statuses(self) -> Mapping[ToolName, ContractStatus]:
@@ -371,8 +371,8 @@ class ServerProvider:
         if build != self.build:
             return {}
         definitions = {str(d.get("name")): d for d in self.definitions or ()}
-        held = {tool.contract.terms.name: tool for tool in self._compiled.values()}
-        return {name: (definitions[name], tool) for name, tool in held.items() if name in definitions}
+        by_own_name = {tool.contract.terms.name: tool for tool in self._compiled.values()}
+        return {name: (definitions[name], tool) for name, tool in by_own_name.items() if name in definitions}
 
     def find_limits(self) -> dict[Digest, KnownLimits]:
         """Return what the next start needs to know of compiled definitions, by their digests. Takes a moment for thousands."""
@@ -381,7 +381,7 @@ class ServerProvider:
     def _prepare(self, definitions: list[JsonObject], build: str, known: Mapping[Digest, KnownLimits]) -> PreparedTools:
         earlier = self._find_compiled(build)
         # Owners are usually listed the same tools: schemas are compiled once for all of them.
-        beside = self._beside._find_compiled(build) if self._beside is not None else {}  # noqa: SLF001 (of its own kind)
+        of_base = self._base._find_compiled(build) if self._base is not None else {}  # noqa: SLF001 (of its own kind)
         names = tool_names(self.name, [d["name"] for d in definitions if _has_name(d)])
         prepared = PreparedTools({}, [])
         for definition in definitions:
@@ -392,14 +392,14 @@ class ServerProvider:
             name = names[tool]
             if not self.spec.admits(tool) or name in prepared.tools:
                 continue
-            before, held = earlier.get(tool, (None, None))
-            if held is not None and before == definition and held.contract.name == name:
-                prepared.tools[name] = held
+            before, known_tool = earlier.get(tool, (None, None))
+            if known_tool is not None and before == definition and known_tool.contract.name == name:
+                prepared.tools[name] = known_tool
                 continue
             try:
-                before, held = beside.get(tool, (None, None))
-                is_same = held is not None and before == definition and held.contract.name == name
-                compiled = held.contract if held is not None and is_same else None
+                before, known_tool = of_base.get(tool, (None, None))
+                is_same = known_tool is not None and before == definition and known_tool.contract.name == name
+                compiled = known_tool.contract if known_tool is not None and is_same else None
                 limits = known.get(quick_digest(definition)) if known else None
                 prepared.tools[name] = self._make_tool(definition, name, build, compiled, limits)
             except ContractRefused as refusal:

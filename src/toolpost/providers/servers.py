@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import anyio
 
 from toolpost.contracts.errors import CredentialRequired, LoginRequired
-from toolpost.credentials.pending_logins import Logins
+from toolpost.credentials.pending_logins import PendingLogins
 from toolpost.providers.caller_providers import CallerProviders, CallerServers
 from toolpost.providers.credential_changes import CredentialChanges
 from toolpost.providers.learning import Learning, StartWait
@@ -114,7 +114,7 @@ class Servers:
         self.watched_tools = WatchedTools(self.providers, store.pins, store.verdicts, watch, listeners.on_change)
         self.learning = Learning(self.providers, self._supervisors, store.known_tools, store.verdicts, wait)
         self._credentials = CredentialChanges(self.providers, self._supervisors, self.learning, access.vault)
-        self.logins = Logins(
+        self.logins = PendingLogins(
             access.authorizations, self._list_specs, access.login_key, on_login=self._credentials.note_login
         )
         self._context = ServerContext(

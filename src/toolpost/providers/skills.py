@@ -33,7 +33,7 @@ SKILLS_LIMIT: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class _HeldSkill:
+class _ListedSkill:
     entry: JsonObject
     definition: Definition
     scan: DefinitionScan
@@ -53,12 +53,12 @@ class _HeldSkill:
 class HeldSkills:
     """The skills of one server, as it last described them, under its own URIs."""
 
-    def __init__(self, server: PluginName, promise_name: PluginName, promises: ContractWatch, mode: Mode) -> None:
+    def __init__(self, server: PluginName, promise_name: PluginName, watch: ContractWatch, mode: Mode) -> None:
         self._server = server
         self._promise_name = promise_name
-        self._promises = promises
+        self._watch = watch
         self._mode: Mode = mode
-        self._held: dict[str, _HeldSkill] = {}
+        self._skills: dict[str, _ListedSkill] = {}
         self._is_known = False
         self._changing = anyio.Lock()
 
@@ -70,27 +70,27 @@ class HeldSkills:
     @property
     def shown(self) -> list[JsonObject]:
         """The entries of all skills that are not quarantined."""
-        return [held.entry for held in self._held.values() if not held.checked.is_quarantined]
+        return [skill.entry for skill in self._skills.values() if not skill.checked.is_quarantined]
 
     @property
     def definitions(self) -> dict[ToolName, Definition]:
         """The definitions of all skills, also of quarantined ones."""
-        return {ToolName(held.definition.name): held.definition for held in self._held.values()}
+        return {ToolName(skill.definition.name): skill.definition for skill in self._skills.values()}
 
     @property
     def statuses(self) -> dict[ToolName, ContractStatus]:
         """The skills that differ from their lock or pin."""
-        found = ((held.definition.name, held.checked.status) for held in self._held.values())
+        found = ((skill.definition.name, skill.checked.status) for skill in self._skills.values())
         return {ToolName(name): status for name, status in found if status is not None}
 
     @property
     def findings(self) -> dict[ToolName, Sequence[Finding]]:
         """The findings in the skills that have some, by their names."""
-        found = ((held.definition.name, held.checked.findings) for held in self._held.values())
+        found = ((skill.definition.name, skill.checked.findings) for skill in self._skills.values())
         return {ToolName(name): findings for name, findings in found if findings}
 
     def is_quarantined(self, name: str) -> bool:
-        return any(held.definition.name == name and held.checked.is_quarantined for held in self._held.values())
+        return any(skill.definition.name == name and skill.checked.is_quarantined for skill in self._skills.values())
 
     async def take_all(self, entries: Iterable[JsonObject]) -> None:
         """Take the server's list, and compare each skill with its lock or pin. Invalid entries are left out, and logged."""
@@ -107,8 +107,8 @@ class HeldSkills:
                 else:
                     taken[entry["uri"]] = entry
                 await slices.give_way()
-            self._held = await self._check_all(taken)
-            self._promises.begin_skills(self._promise_name, self.definitions.keys())
+            self._skills = await self._check_all(taken)
+            self._watch.begin_skills(self._promise_name, self.definitions.keys())
             self._is_known = True
 
     async def take_one(self, uri: str, entry: Json) -> JsonObject | None:
@@ -117,32 +117,32 @@ class HeldSkills:
         if fault is None and entry["uri"] != uri:
             fault = "it is that of another skill"
         async with self._changing:
-            if fault is None and uri not in self._held and len(self._held) >= SKILLS_LIMIT:
+            if fault is None and uri not in self._skills and len(self._skills) >= SKILLS_LIMIT:
                 fault = f"the server has more than {SKILLS_LIMIT:,} skills"
             if fault is not None:
                 raise UpstreamUnavailable(f"The server's entry of the skill is invalid: {fault}")
             checked = (await self._check_all({uri: entry})).get(uri)
             if checked is None:
                 raise UpstreamUnavailable(f"The server renames its skills too often: {uri[:200]} is left out")
-            self._held = {**self._held, uri: checked}
+            self._skills = {**self._skills, uri: checked}
         return None if checked.checked.is_quarantined else checked.entry
 
     async def recheck(self) -> None:
         """Compare all skills again, after a judgement or a change of the lock."""
         async with self._changing:
-            self._held = await self._check_all({uri: held.entry for uri, held in self._held.items()})
+            self._skills = await self._check_all({uri: skill.entry for uri, skill in self._skills.items()})
 
-    def is_withheld(self, uri: str) -> bool:
+    def is_quarantined_file(self, uri: str) -> bool:
         """Whether a file or folder belongs to a quarantined skill."""
-        held = self._find(f"{uri}/")
-        return held is not None and held.checked.is_quarantined
+        skill = self._find(f"{uri}/")
+        return skill is not None and skill.checked.is_quarantined
 
     def check_read(self, uri: str, result: JsonObject) -> None:
         """Raise `ContractChanged` if a file of a skill is not what was compared."""
-        held = self._find(uri)
-        if self._mode != "enforce" or held is None or held.digests is None:
+        skill = self._find(uri)
+        if self._mode != "enforce" or skill is None or skill.digests is None:
             return
-        if held.digests.get(uri) != _digest_of(result):
+        if skill.digests.get(uri) != _digest_of(result):
             # The server may have changed the skill since: it is listed again before the next read.
             self._is_known = False
             raise ContractChanged(
@@ -150,29 +150,29 @@ class HeldSkills:
                 hint="ask for the skill again with skills/get; if it has changed, an operator has to accept that",
             )
 
-    def _find(self, uri: str) -> _HeldSkill | None:
+    def _find(self, uri: str) -> _ListedSkill | None:
         """Return the innermost skill that has a file."""
-        having = (held for held in self._held.values() if uri.startswith(held.root))
-        return max(having, key=lambda held: len(held.root), default=None)
+        having = (skill for skill in self._skills.values() if uri.startswith(skill.root))
+        return max(having, key=lambda skill: len(skill.root), default=None)
 
-    async def _check_all(self, entries: Mapping[str, JsonObject]) -> dict[str, _HeldSkill]:
+    async def _check_all(self, entries: Mapping[str, JsonObject]) -> dict[str, _ListedSkill]:
         """Compare skills; those with new names are left out where their server renames them too often."""
         slices = Slices()
-        found: dict[str, _HeldSkill] = {}
+        found: dict[str, _ListedSkill] = {}
         for uri, entry in entries.items():
             await slices.give_way()
-            before, definition = self._held.get(uri), define_skill(self._server, entry)
-            if not self._promises.may_hold(self._promise_name, definition):
+            before, definition = self._skills.get(uri), define_skill(self._server, entry)
+            if not self._watch.may_hold(self._promise_name, definition):
                 continue
             if before is not None and before.definition == definition:
                 scan = before.scan
             else:
                 # In a thread: a server decides how long its texts are.
                 scan = await to_thread.run_sync(scan_definition, definition)
-            checked = await check_text(definition, scan, self._promises, self._promise_name, self._mode)
+            checked = await check_text(definition, scan, self._watch, self._promise_name, self._mode)
             if checked.findings and checked.is_quarantined and (before is None or before.scan is not scan):
                 log_quarantined("a skill is", self._server, definition, checked.findings)
-            found[uri] = _HeldSkill(entry=entry, definition=definition, scan=scan, checked=checked)
+            found[uri] = _ListedSkill(entry=entry, definition=definition, scan=scan, checked=checked)
         return found
 
 

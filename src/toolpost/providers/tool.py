@@ -20,7 +20,7 @@ class RawResult(msgspec.Struct, frozen=True, kw_only=True):
     value: Json | msgspec.UnsetType = None
     """UNSET for a function that returned content alone."""
     content: Sequence[JsonObject] = ()
-    is_own: bool = False
+    is_custom: bool = False
     """Whether a function made its result itself: content in place of data, `isError`, or `_meta`."""
     is_error: bool = False
     meta: JsonObject | None = None

@@ -35,7 +35,7 @@ class WatchOptions:
     """What happens to a tool that differs, unless the settings of its server say otherwise."""
     judge_slowly: Callable[[PluginName, Definition, Definition], Awaitable[Judgement]]
     """Makes the judgements that may take long, outside this process."""
-    beside: Collection[str] = ()
+    other_tool_names: Collection[str] = ()
     """The names of other tools, which are not compared but can be imitated."""
 
 
@@ -55,7 +55,9 @@ class WatchedTools:
         self._on_change = on_change
         self._pinned: dict[PluginName, PinnedPlugin] = {}
         self.findings = FindingsScanner(
-            lambda: {provider.name: provider.contracts for provider in self.list_all()}, verdicts, beside=options.beside
+            lambda: {provider.name: provider.contracts for provider in self.list_all()},
+            verdicts,
+            other_tool_names=options.other_tool_names,
         )
         self.watch = ContractWatch(
             pins=pins,
@@ -78,23 +80,23 @@ class WatchedTools:
             tasks.start_soon(self.findings.run)
             tasks.start_soon(self._recheck_noted)
 
-    async def hold(self, provider: FunctionProvider, mode: Mode) -> PinnedPlugin:
-        """Hold the tools of a plugin to their lock or pin, in place of what was held under its name before.
+    async def pin(self, provider: FunctionProvider, mode: Mode) -> PinnedPlugin:
+        """Compare the tools of a plugin with their lock or pin from now on, in place of what was compared under its name before.
 
         Returns once changes are judged, which takes a moment, or after `JUDGE_LIMIT_S`.
         """
         name = provider.name
-        held = PinnedPlugin(provider, self.watch, mode, partial(self._note_plugin, name))
+        pinned = PinnedPlugin(provider, self.watch, mode, partial(self._note_plugin, name))
         if name not in self._pinned:
             await self.watch.recall(name)
-        self._pinned[name] = held
-        await held.recheck()
+        self._pinned[name] = pinned
+        await pinned.recheck()
         self.findings.request_scan()
         await self.watch.settle(JUDGE_LIMIT_S)
-        return held
+        return pinned
 
-    def release(self, name: str) -> None:
-        """Forget a plugin whose tools were held."""
+    def unpin(self, name: str) -> None:
+        """Forget a plugin whose tools were compared."""
         if self._pinned.pop(PluginName(name), None) is not None:
             self._note_plugin(PluginName(name))
 

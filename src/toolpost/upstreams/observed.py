@@ -111,14 +111,14 @@ class ObservedTransport(AbstractContextManager[Transport]):
             method, fields, name=name, meta=request, client_channel=client_channel, caller=caller
         )
         if pending is not None:
-            # For `answer_to`, if the call gets a task.
+            # For `wait_for`, if the call gets a task.
             pending.observed = request
             if request.parent is not None:
                 self._observer.note_sent(request)
         return pending
 
-    async def answer_to(self, pending: Any, /) -> bytes:
-        return await self._finish(pending.observed, self._inner.answer_to(pending))
+    async def wait_for(self, pending: Any, /) -> bytes:
+        return await self._finish(pending.observed, self._inner.wait_for(pending))
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
         await self._inner.notify(method, fields)

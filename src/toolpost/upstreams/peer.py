@@ -4,7 +4,7 @@ Requests get ids of this process, and answers are matched to them; callers never
 all calls, which raises two questions that HTTP, with one response for each request, does not have:
 
 - Which answer is late? A cancelled request stays in `_abandoned` until its answer comes, so that it is dropped silently; any
-  other answer without a request is an oddity of the server, counted and logged.
+  other answer without a request is a protocol error of the server, counted and logged.
 - Which call is a server's own request or log message about? The protocol does not say. It is attributed only where there is no
   doubt: all calls in flight are of one client, and no other caller has ended or abandoned a call a moment ago (`Attribution`).
   Otherwise a request is refused, and a log message goes to no caller: one caller must not see the data of another.
@@ -152,7 +152,7 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> Coroutine[Any, Any, bytes]:
-        return self.answer_to(
+        return self.wait_for(
             self.send(method, fields, meta=meta, on_progress=on_progress, client_channel=client_channel, caller=caller)
         )
 
@@ -166,7 +166,7 @@ class Peer:
         client_channel: ClientChannel | None = None,
         caller: CallerId | None = None,
     ) -> PendingMessage:
-        """Send a request; await `answer_to` unless `on_answer` accepts the result. Raises `ConnectionLost`."""
+        """Send a request; await `wait_for` unless `on_answer` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
@@ -198,7 +198,7 @@ class Peer:
         except ConnectionLost:
             return None
 
-    async def answer_to(self, pending: PendingMessage, /) -> bytes:
+    async def wait_for(self, pending: PendingMessage, /) -> bytes:
         try:
             return await pending.answer
         except ServerRefused as refusal:

@@ -208,7 +208,7 @@ class Supervisor:
             assert instance.transport is not None
             try:
                 if sent is not None:
-                    result = await sent.transport.answer_to(sent.pending)
+                    result = await sent.transport.wait_for(sent.pending)
                 else:
                     await self._lower_level(instance, client_channel)
                     result = await instance.transport.request(

@@ -90,10 +90,10 @@ class Transport(Protocol):
         client_channel: "ClientChannel | None",
         caller: CallerId,
     ) -> PendingRequest | None:
-        """Send a request if that needs no waiting, else return None; await `answer_to` unless `on_answer` accepts the result."""
+        """Send a request if that needs no waiting, else return None; await `wait_for` unless `on_answer` accepts the result."""
         ...
 
-    async def answer_to(self, pending: Any, /) -> bytes:
+    async def wait_for(self, pending: Any, /) -> bytes:
         """Await the result of a request that `try_send` sent; returns and raises as `request` does."""
         ...
 

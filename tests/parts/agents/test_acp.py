@@ -316,7 +316,7 @@ async def test_a_session_that_was_killed_between_turns_is_replaced_unnoticed() -
         ended = await asked(app, thread, "count", on_event=heard.append)
 
     assert (ended.state, ended.text) == ("done", "1")
-    assert [e.told for e in heard if isinstance(e, SessionReady)][-1] == 2
+    assert [e.replayed for e in heard if isinstance(e, SessionReady)][-1] == 2
 
 
 async def test_a_prewarmed_session_is_the_one_that_answers() -> None:

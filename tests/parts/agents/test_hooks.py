@@ -28,7 +28,7 @@ async def test_an_installed_plugin_answers_a_message(tmp_path: Path, monkeypatch
     (info / "entry_points.txt").write_text("[toolpost]\npings = pings\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     async with open_app(IN_MEMORY) as app:
-        states = {plugin.name: plugin.state for plugin in app.plugin_host.plugins}
+        states = {plugin.name: plugin.state for plugin in app.plugins.plugins}
         thread = await conversations_of(app).create_thread(ADA)
         ended = await asked(app, thread.id, "/ping")
 
@@ -43,7 +43,7 @@ async def test_a_hook_of_no_such_name_is_refused() -> None:
     def toolpost_on_mesage() -> None: ...
 
     async with open_test_app(plugin) as app:
-        [failed] = [plugin for plugin in app.plugin_host.plugins if plugin.state == "failed"]
+        [failed] = [plugin for plugin in app.plugins.plugins if plugin.state == "failed"]
 
     assert failed.problems == [
         "plugin `p` could not be loaded: unknown hook `toolpost_on_mesage`; did you mean `toolpost_on_message`?"
@@ -61,7 +61,7 @@ async def test_an_optional_hook_needs_no_part_that_declares_it() -> None:
     def toolpost_classify() -> None: ...
 
     async with open_app(IN_MEMORY, plugins=[optional, required], parts=[], bundled=False) as app:
-        states = {plugin.name: plugin.state for plugin in app.plugin_host.plugins}
+        states = {plugin.name: plugin.state for plugin in app.plugins.plugins}
 
     assert states == {"optional": "healthy", "required": "failed"}
 

@@ -46,7 +46,7 @@ class Site:
     async def log_in(self) -> None:
         """Do what opening the address that `toolpost serve` prints does."""
         begun = await self.change("/session", secret=await self.issue())
-        self.http.headers["X-Toolpost-Proof"] = begun["proof"]
+        self.http.headers["X-Toolpost-Session-Secret"] = begun["sessionSecret"]
 
     async def issue(self) -> str:
         """Make a secret for this gateway, as `toolpost console` does."""

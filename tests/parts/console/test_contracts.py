@@ -126,7 +126,7 @@ async def test_tools_of_an_api_are_shown_accepted_quarantined_and_rejected_as_th
             *("breaking", "pin"),
         )
         assert names() == ["pets__cats", "pets__dogs"]
-        titles = [item["title"] for item in (await opened.get("/overview"))["attention"]]
+        titles = [item["title"] for item in (await opened.get("/overview"))["actionItems"]]
         assert "pets__dogs has changed" in titles
 
         body = {"tool": "pets__dogs", "action": "quarantine"}

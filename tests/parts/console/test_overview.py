@@ -39,7 +39,7 @@ async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite
     text = f'contracts = "enforce"\n{bank(tmp_path)}\n{server("dead", "dies")}'
     async with site(text, log_in=True) as opened:
         await change_tool(opened)
-        found = (await opened.get("/overview"))["attention"]
+        found = (await opened.get("/overview"))["actionItems"]
 
     failed, changed = found
     assert failed["title"] == "The server dead is not available"
@@ -54,7 +54,7 @@ async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite
 async def test_a_degraded_server_is_shown_with_the_reason(site: OpenSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ContractWatch, "find_problem", lambda _self, _server: "it keeps renaming its tools")
     async with site(server("small", "fine")) as opened:
-        found = (await opened.get("/overview"))["attention"]
+        found = (await opened.get("/overview"))["actionItems"]
         shown = await opened.get("/server", name="small")
         listed = (await opened.get("/servers"))["servers"]
 
@@ -72,10 +72,10 @@ async def test_parts_say_what_waits_for_whom(
     async with site(f"{rule}{callers}", desk, token=ANN) as opened:
         bob = {"Authorization": f"Bearer {BOB}"}
         await call(opened, "desk__add", {"a": 1, "b": 2}, **bob)
-        waiting = (await opened.get("/overview"))["attention"]
-        others = (await opened.http.get("/api/console/overview", headers=bob)).json()["attention"]
+        waiting = (await opened.get("/overview"))["actionItems"]
+        others = (await opened.http.get("/api/console/overview", headers=bob)).json()["actionItems"]
         await opened.http.post("/api/approvals/vote", json={"round_id": "1", "choice": "approve"})
-        after = (await opened.get("/overview"))["attention"]
+        after = (await opened.get("/overview"))["actionItems"]
 
     assert [(item["title"], item["path"]) for item in waiting] == [("bob waits for your vote", "/approvals")]
     assert (others, after) == ([], [])

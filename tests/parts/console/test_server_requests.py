@@ -107,7 +107,7 @@ async def test_only_the_page_of_the_call_answers(site: OpenSite, callers: str) -
 
 async def test_without_the_secret_nothing_is_answered(site: OpenSite) -> None:
     async with site(asking("handshake"), log_in=True) as opened:
-        refused = await Page(opened, what="form").run({"action": "accept"}, **{"X-Toolpost-Proof": "another"})
+        refused = await Page(opened, what="form").run({"action": "accept"}, **{"X-Toolpost-Session-Secret": "another"})
         with anyio.fail_after(30):
             while not (found := await opened.app.store.audit.entries(AuditFilter(), limit=10)):
                 await anyio.sleep(0.02)

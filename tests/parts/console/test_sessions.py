@@ -76,7 +76,7 @@ async def test_a_secret_can_be_used_once_and_its_cookie_survives_a_restart(site:
     )
     async with site(store=store_url, port=port) as again:
         name = f"toolpost_console_{port}"
-        again.http.headers["X-Toolpost-Proof"] = first.json()["proof"]
+        again.http.headers["X-Toolpost-Session-Secret"] = first.json()["sessionSecret"]
         kept = await may_write(again, Cookie=f"{name}={cookie.value}")
         until, rest = str(cookie.value).split(".", 1)
         longer = await may_write(again, Cookie=f"{name}={int(until) + 1}.{rest}")
@@ -113,8 +113,10 @@ async def test_cookies_and_secrets_of_another_gateway(site: OpenSite, store_url:
         (cookie,) = one.http.cookies.jar
         async with site(store=store_url) as two:
             name = f"toolpost_console_{two.http.base_url.port}"
-            proof = one.http.headers["X-Toolpost-Proof"]
-            shown = await may_write(two, Cookie=f"{name}={cookie.value}", **{"X-Toolpost-Proof": proof})
+            session_secret = one.http.headers["X-Toolpost-Session-Secret"]
+            shown = await may_write(
+                two, Cookie=f"{name}={cookie.value}", **{"X-Toolpost-Session-Secret": session_secret}
+            )
             other = await two.post("/session", secret=await one.issue())
             own = await two.post("/session", secret=await two.issue())
         port = one.http.base_url.port
@@ -127,20 +129,20 @@ async def test_cookies_and_secrets_of_another_gateway(site: OpenSite, store_url:
         assert kept.stat().st_mode & 0o077 == 0
         kept.unlink()
         async with site(store=store_url, port=port) as elsewhere:
-            elsewhere.http.headers["X-Toolpost-Proof"] = proof
+            elsewhere.http.headers["X-Toolpost-Session-Secret"] = session_secret
             assert (await may_write(elsewhere, Cookie=f"{cookie.name}={cookie.value}")).status_code == 403
 
 
 @attack(
     "stranger",
     "has a server on another port of this machine, to which the browser sends the console's cookie, and uses it itself",
-    "the cookie is valid with a proof alone, which the page keeps where no other port can read it",
+    "the cookie is valid only with a session secret, which the page keeps where no other port can read it",
 )
-@pytest.mark.parametrize("proof", ["", "guessed"])
-async def test_a_cookie_that_another_port_has_received(site: OpenSite, proof: str) -> None:
+@pytest.mark.parametrize("session_secret", ["", "guessed"])
+async def test_a_cookie_that_another_port_has_received(site: OpenSite, session_secret: str) -> None:
     async with site(log_in=True) as opened:
         accepted = await may_write(opened)
-        opened.http.headers["X-Toolpost-Proof"] = proof
+        opened.http.headers["X-Toolpost-Session-Secret"] = session_secret
         refused = await may_write(opened)
         seen = await opened.get("/session")
     assert (accepted.status_code, refused.status_code, seen["mayChange"]) == (200, 403, False)
@@ -259,7 +261,7 @@ async def test_where_callers_are_configured_a_token_is_needed_and_a_cookie_is_no
 async def test_logging_out_ends_the_session_also_for_a_copy_of_its_cookie(site: OpenSite, store_url: str) -> None:
     async with site(store=store_url, log_in=True) as opened:
         (cookie,) = opened.http.cookies.jar
-        proof, port = opened.http.headers["X-Toolpost-Proof"], opened.http.base_url.port
+        session_secret, port = opened.http.headers["X-Toolpost-Session-Secret"], opened.http.base_url.port
         before = await opened.get("/session")
         foreign = await opened.http.post(f"{API}/session/end", json={}, headers={"Origin": "http://127.0.0.1:9"})
         kept = await may_write(opened)
@@ -274,7 +276,7 @@ async def test_logging_out_ends_the_session_also_for_a_copy_of_its_cookie(site: 
     assert "Max-Age=0" in ended.headers["set-cookie"]
     assert anew.status_code == 200, "other sessions go on"
     async with site(store=store_url, port=port) as restarted:
-        headers = {"Cookie": f"{cookie.name}={cookie.value}", "X-Toolpost-Proof": proof}
+        headers = {"Cookie": f"{cookie.name}={cookie.value}", "X-Toolpost-Session-Secret": session_secret}
         assert (await may_write(restarted, **headers)).status_code == 403
 
 

@@ -258,11 +258,11 @@ async def test_requests_go_through_the_proxy(api: FakeApi, tmp_path: Path) -> No
 
 async def test_an_api_without_its_document_fails_alone(api: FakeApi, tmp_path: Path) -> None:
     async with open_gateway(PETS, api.url, tmp_path, document="nowhere.json") as app:
-        failed = next(plugin for plugin in app.plugin_host.plugins if plugin.name == "pets")
+        failed = next(plugin for plugin in app.plugins.plugins if plugin.name == "pets")
         assert failed.state == "failed"
         assert "cannot be read" in failed.problems[0]
     async with open_gateway(PETS, api.url, tmp_path, security={"none": "x"}) as app:
-        failed = next(plugin for plugin in app.plugin_host.plugins if plugin.name == "pets")
+        failed = next(plugin for plugin in app.plugins.plugins if plugin.name == "pets")
         assert "no security scheme of this name" in failed.problems[0]
 
 

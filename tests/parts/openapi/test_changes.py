@@ -268,7 +268,7 @@ async def test_no_catalog_has_one_changed_api_and_not_the_other(
 
 def write_lock(app: App, path: Path) -> None:
     """Lock the tools as they are, as `toolpost lock` does."""
-    path.write_text(lock_text(list_tools(app.config, app.plugin_host.providers)))
+    path.write_text(lock_text(list_tools(app.config, app.plugins.providers)))
 
 
 async def test_a_large_document_has_collections_of_garbage_wait(

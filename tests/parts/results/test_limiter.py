@@ -200,7 +200,7 @@ async def test_only_the_very_plugin_that_reads_results_is_shown_to_every_caller(
     async with open_limited(limited(), theirs, bulk) as app:
         assert "results__secret" in [tool.contract.name for tool in app.gateway.catalog]
         shown = [tool.contract.name for tool in app.gateway.catalog.narrow(View(scopes=(scope,)))]
-        assert not app.plugin_host.companions
+        assert not app.plugins.for_everyone
     assert shown
     assert all(name.startswith("bulk__") for name in shown)
 

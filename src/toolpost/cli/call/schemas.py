@@ -19,9 +19,9 @@ def resolve(schema: Json, root: JsonObject) -> JsonObject:
     for _ in range(_DEPTH):
         if not isinstance(schema, dict) or not isinstance(reference := schema.get("$ref"), str):
             break
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
         target = _follow_pointer(reference, root)
-        schema = {**target, **beside} if isinstance(target, dict) else beside
+        schema = {**target, **siblings} if isinstance(target, dict) else siblings
     return schema if isinstance(schema, dict) else {}
 
 

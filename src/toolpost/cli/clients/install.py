@@ -180,9 +180,9 @@ def _make_stdio_entry(client: KnownClient, config_path: Path | None) -> JsonObje
 
 def _find_own_program() -> str:
     """Return the absolute path of this program: clients start it in another folder and with another PATH."""
-    beside = Path(sys.executable).with_name("toolpost.exe" if sys.platform == "win32" else "toolpost")
-    if beside.exists():
-        return str(beside)
+    sibling = Path(sys.executable).with_name("toolpost.exe" if sys.platform == "win32" else "toolpost")
+    if sibling.exists():
+        return str(sibling)
     found = shutil.which("toolpost") or sys.argv[0]
     return str(Path(found).absolute())
 

@@ -258,7 +258,7 @@ async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[G
     disable = [*config.plugins.disable, *taken]
     alone = msgspec.structs.replace(alone, plugins=msgspec.structs.replace(config.plugins, disable=disable))
     async with open_quiet_app(alone, enforces_lock=False) as app:
-        found = [_check_plugin(plugin, config) for plugin in app.plugin_host.plugins if plugin.name not in taken]
+        found = [_check_plugin(plugin, config) for plugin in app.plugins.plugins if plugin.name not in taken]
         return found + [_check_server_object(provider) for provider in app.servers.providers.values()]
 
 

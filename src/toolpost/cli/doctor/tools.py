@@ -154,8 +154,8 @@ def _depth(schema: Json, root: JsonObject, known: dict[str, float]) -> float:
 
 def _own_depth(schema: JsonObject, root: JsonObject, known: dict[str, float]) -> float:
     inner = [1 + _depth(child, root, known) for child in _children(schema)]
-    beside = [_depth(child, root, known) for keyword in _COMBINATORS for child in _listed(schema.get(keyword))]
-    return max([0, *inner, *beside])
+    combined = [_depth(child, root, known) for keyword in _COMBINATORS for child in _listed(schema.get(keyword))]
+    return max([0, *inner, *combined])
 
 
 def _children(schema: JsonObject) -> Iterator[Json]:

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from toolpost.base import Json, JsonObject, nearest_name
-from toolpost.base.attention import ActionItem
+from toolpost.base.action_items import ActionItem
 from toolpost.base.caller import Principal
 from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest, ToolpostError
 from toolpost.discovery.finder import Finder
@@ -61,7 +61,7 @@ class HttpContext:
     gateway: Gateway
     servers: Servers
     finder: Finder
-    attention: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
+    find_action_items: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns what waits for a person in all parts, as far as a caller may know it."""
     pages: Mapping[str, str] = field(default_factory=dict)
     """Paths of the pages that all parts have for people, by title."""

@@ -42,7 +42,7 @@ class SdkHttp:
         self, sdk: LazySdk, sessions: Sessions, streams: Shares, *, body_limit: int, preload_sdk: bool = True
     ) -> None:
         self._sdk = sdk
-        self._loads_early = preload_sdk
+        self._preload_sdk = preload_sdk
         self._sessions = sessions
         self._streams = streams
         self._body_limit = body_limit
@@ -54,7 +54,7 @@ class SdkHttp:
         """Keep the SDK's tasks running and end idle sessions, until cancelled."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            if self._loads_early:
+            if self._preload_sdk:
                 tasks.start_soon(self._load_early)  # in the background, before a request has to wait for it
             task_status.started()
             while True:

@@ -103,7 +103,7 @@ class _AnnouncingServer(Server[Any]):
         offered: set[str] = set()
         for name, provider in self.relay.providers.items():
             is_visible = viewer is None or viewer.view.shows(name, tags_of(provider))
-            if is_visible or name in self.relay.companions:
+            if is_visible or name in self.relay.for_everyone:
                 capabilities = capabilities_of(provider)
                 offered.update(_RELAYED if capabilities is None else capabilities)
         return offered

@@ -89,5 +89,5 @@ class Prompter:
             limits=self._limits,
             summarize=summarize,
         )
-        run.notify(SessionReady(is_warm=is_warm, told=len(history.messages)))
+        run.notify(SessionReady(is_warm=is_warm, replayed=len(history.messages)))
         await run.prompt(session, history.before(prompt))

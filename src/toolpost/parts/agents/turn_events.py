@@ -67,7 +67,7 @@ class SessionReady(_Event, frozen=True, kw_only=True, tag="session"):
     """The agent's session is open."""
 
     is_warm: bool
-    told: int = 0
+    replayed: int = 0
     """How many messages of the thread were replayed to it first."""
 
 

@@ -86,8 +86,8 @@ class ApprovalRules:
             # Voting must not need a vote.
             return []
         tags = self._tags_of(tool.provider)
-        behind = tool.servers or [tool.provider]
-        trusts = not tool.is_upstream or tool.provider in self._confirmed or self._confirmed.issuperset(behind)
+        servers = tool.servers or [tool.provider]
+        trusts = not tool.is_upstream or tool.provider in self._confirmed or self._confirmed.issuperset(servers)
         return [rule for rule in self.rules if rule.may_match(tool, tags, trusts_hints=trusts)]
 
     def find(self, tool: ToolInfo, arguments: JsonObject) -> ApprovalRule | None:

@@ -47,17 +47,17 @@ def _create(config: Config) -> None:
     if _is_on_this_machine(config) or path.exists():
         return
     make_folder(path.parent)
-    beside = path.with_name(f"{FILE}.{secrets.token_hex(6)}")
+    temporary = path.with_name(f"{FILE}.{secrets.token_hex(6)}")
     # For its owner alone: who can read the store has the key that signs cookies, and lacks only this.
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(16))
     try:
         # Linked, not renamed: of two gateways that start at the same time, both use the id of the first.
-        os.link(beside, path)
+        os.link(temporary, path)
     except FileExistsError:
         pass
     finally:
-        beside.unlink()
+        temporary.unlink()
 
 
 def _is_on_this_machine(config: Config) -> bool:

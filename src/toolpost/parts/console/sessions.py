@@ -6,12 +6,12 @@ only the person at the terminal knows: `toolpost serve` prints it in the address
 one. A secret can be used once; the store knows those that were not.
 
     serve: issue() -> "k3J…"        http://127.0.0.1:8420/#secret=k3J…
-    page:  POST /api/console/session {"secret": "k3J…"}  ->  Set-Cookie: toolpost_console_8420=1795…, {"proof": "Qx0…"}
-    page:  POST /api/console/…  Cookie: toolpost_console_8420=1795…, X-Toolpost-Proof: Qx0…
-    page:  POST /api/console/session/end  ->  this cookie is valid no more
+    page:  POST /api/console/session {"secret": "k3J…"}  ->  Set-Cookie: toolpost_console_8420=1795…, {"sessionSecret": "Qx0…"}
+    page:  POST /api/console/…  Cookie: toolpost_console_8420=1795…, X-Toolpost-Session-Secret: Qx0…
+    page:  POST /api/console/session/end  ->  this cookie is invalid
 
-Browsers send a cookie to every port of a host, and so to other servers of this machine. The page keeps the proof where only
-pages of this port can read it, and the cookie is nothing without it.
+Browsers send a cookie to every port of a host, and so to other servers of this machine. The page stores the session secret where
+only pages of this port can read it, and the cookie is invalid without it.
 
 The cookie is needed for changes by the pages of other parts too, such as a vote or a message in the chat (`check_browser`), but
 only in a browser: programs of this machine may use their APIs without it, as they may use every tool.
@@ -90,14 +90,14 @@ class ConsoleSessions:
         return await self._store.key_values.swap(_KEY, item, None)
 
     def make_cookie(self, request: HttpRequest) -> tuple[bytes, str]:
-        """Make the `Set-Cookie` header of a browser whose secret was right, and the proof that its page shows with it."""
-        proof = secrets.token_urlsafe(24)
+        """Make the `Set-Cookie` header of a browser whose secret was right, and the session secret of its page."""
+        session_secret = secrets.token_urlsafe(24)
         body = f"{int(time.time()) + COOKIE_S}.{secrets.token_urlsafe(12)}"
-        signature = self._sign(body, _port_of(request), proof)
-        return _write_cookie(request, f"{body}.{signature}", COOKIE_S), proof
+        signature = self._sign(body, _port_of(request), session_secret)
+        return _write_cookie(request, f"{body}.{signature}", COOKIE_S), session_secret
 
     def has_cookie(self, request: HttpRequest) -> bool:
-        """Whether the request has a cookie that was made here and is not over, and the proof that belongs to it."""
+        """Whether the request has a cookie that was made here and is not over, and the session secret that belongs to it."""
         return self._find_session(request) is not None
 
     async def end(self, request: HttpRequest) -> bytes:
@@ -111,18 +111,18 @@ class ConsoleSessions:
     def _find_session(self, request: HttpRequest) -> str | None:
         """Return the body of the cookie of a request, without its signature; None without a valid one."""
         name, port = _cookie_name(request), _port_of(request)
-        proof = request.headers.get(b"x-toolpost-proof", b"").decode("latin-1")
+        session_secret = request.headers.get(b"x-toolpost-session-secret", b"").decode("latin-1")
         for value in read_cookies(request.headers, name):
             body, _, signature = value.rpartition(".")
-            if not hmac.compare_digest(signature.encode("latin-1"), self._sign(body, port, proof).encode()):
+            if not hmac.compare_digest(signature.encode("latin-1"), self._sign(body, port, session_secret).encode()):
                 continue
             until = body.partition(".")[0]
             if until.isascii() and until.isdigit() and int(until) > time.time() and body not in self._ended:
                 return body
         return None
 
-    def _sign(self, body: str, port: int, proof: str) -> str:
-        signed = f"cookie\n{self._gateway}\n{port}\n{proof}\n{body}"
+    def _sign(self, body: str, port: int, session_secret: str) -> str:
+        signed = f"cookie\n{self._gateway}\n{port}\n{session_secret}\n{body}"
         return hmac.new(self._key, signed.encode(), hashlib.sha256).hexdigest()
 
     def _digest(self, secret: str, port: int) -> str:

@@ -3,7 +3,7 @@
 Short scripts that come together share a transaction, and so a commit; others have one of their own. A statement of a script is
 one round trip, and `Batch` makes one statement of several by `WITH`:
 
-    Together((A: "UPDATE a … WHERE id = ?1 RETURNING n", B: "DELETE FROM b WHERE id = ?1"))
+    Batch((A: "UPDATE a … WHERE id = ?1 RETURNING n", B: "DELETE FROM b WHERE id = ?1"))
     WITH first_part AS (UPDATE a … WHERE id = $1 RETURNING n), also_0 AS (DELETE FROM b WHERE id = $2) SELECT * FROM first_part
 
 The parts of such a statement see the tables as they were before it, which is why they may not touch the same rows.

@@ -251,7 +251,7 @@ class HttpTransport:
         started.connection.on_answer = partial(self._on_result, request)
         return request
 
-    async def answer_to(self, request: _PostedRequest, /) -> bytes:
+    async def wait_for(self, request: _PostedRequest, /) -> bytes:
         responding = self._client.finish(request.started)
         return await self._result(
             request.method,

@@ -30,17 +30,17 @@ export const token = {
 };
 
 // What the console sends with its cookie. Other ports of this host get the cookie too, but cannot read this.
-export const proof = {
-  get: () => localStorage.getItem("toolpost.proof"),
-  set: (value) => localStorage.setItem("toolpost.proof", value),
-  forget: () => localStorage.removeItem("toolpost.proof"),
+export const sessionSecret = {
+  get: () => localStorage.getItem("toolpost.sessionSecret"),
+  set: (value) => localStorage.setItem("toolpost.sessionSecret", value),
+  forget: () => localStorage.removeItem("toolpost.sessionSecret"),
 };
 
 async function request(method, path, body, accept, signal) {
   // `X-Toolpost` cannot be sent by a page of another origin unasked: it proves that this page sent the request.
   const headers = { Accept: accept, "X-Toolpost": "1" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (proof.get()) headers["X-Toolpost-Proof"] = proof.get();
+  if (sessionSecret.get()) headers["X-Toolpost-Session-Secret"] = sessionSecret.get();
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
   const given = { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" };
   const answer = await fetch(path, given).catch(orUnreachable("The gateway cannot be reached."));
@@ -132,7 +132,7 @@ function askForSecret(at) {
 
 // Exchange a secret for the cookie. What this browser may do has changed then: pages that show it are told by the event.
 export async function useSecret(secret, at) {
-  proof.set((await withToken(() => ask("POST", at, { secret }))).proof);
+  sessionSecret.set((await withToken(() => ask("POST", at, { secret }))).sessionSecret);
   dispatchEvent(new Event("session"));
 }
 

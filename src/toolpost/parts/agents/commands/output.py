@@ -127,8 +127,8 @@ class TerminalView:
             self._print_finished()
         elif isinstance(event, ThoughtChunk):
             self._note = f"{self._note}{event.text}".replace("\n", " ")[-200:]
-        elif isinstance(event, SessionReady) and event.told:
-            self._note = f"the agent was given {event.told} earlier messages"
+        elif isinstance(event, SessionReady) and event.replayed:
+            self._note = f"the agent was given {event.replayed} earlier messages"
         elif isinstance(event, ToolUsed):
             self._show_tool(event)
         elif isinstance(event, TurnEnded):

@@ -114,8 +114,8 @@ def _is_own(path: Path) -> bool:
     if sys.platform == "win32":
         return True
     user = os.geteuid()
-    behind = os.environ.get("SUDO_UID", "") if user == 0 else ""
-    return path.lstat().st_uid in {user, int(behind) if behind.isdecimal() else user}
+    sudo_user = os.environ.get("SUDO_UID", "") if user == 0 else ""
+    return path.lstat().st_uid in {user, int(sudo_user) if sudo_user.isdecimal() else user}
 
 
 def load_project_config(project: Path) -> Config:

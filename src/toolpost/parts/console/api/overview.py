@@ -61,7 +61,7 @@ def routes_of(console: Console) -> list[Route]:
             "inFlight": console.http.gateway.in_flight if admission.is_admin else None,
             "total": total.render(),
             "servers": [{"name": one.name, "state": one.state.value, **by_server[one.name].render()} for one in seen],
-            "attention": [_render(item) for item in await console.http.attention(request.principal)],
+            "actionItems": [_render(item) for item in await console.http.find_action_items(request.principal)],
         }
 
     return [console.read("/overview", show)]

@@ -1,7 +1,7 @@
 """`/api/console/session`: who is looking, and the exchange of a one-time secret for a cookie.
 
 GET   {caller, isAdmin, mayChange, hasSession, version, ...}
-POST  {"secret": "…"}   sets the cookie, and returns the `proof` that is sent with it as `X-Toolpost-Proof`
+POST  {"secret": "…"}   sets the cookie, and returns the `sessionSecret` that is sent with it as `X-Toolpost-Session-Secret`
 POST  …/end             ends the session: the cookie is no longer valid
 """
 
@@ -35,9 +35,9 @@ def routes_of(console: Console) -> list[Route]:
                 needs="secret",
                 at=SESSION_PATH,
             )
-        cookie, proof = console.sessions.make_cookie(request.http)
+        cookie, session_secret = console.sessions.make_cookie(request.http)
         request.answer_headers.append((b"set-cookie", cookie))
-        return {"mayChange": request.admission.is_admin, "proof": proof}
+        return {"mayChange": request.admission.is_admin, "sessionSecret": session_secret}
 
     async def end(request: RouteRequest) -> Json:
         request.answer_headers.append((b"set-cookie", await console.sessions.end(request.http)))

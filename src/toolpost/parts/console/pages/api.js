@@ -1,6 +1,6 @@
 // The console's API, by the requests of the kit.
 
-import { ask as send, events as stream, guarded, guardedEvents, proof, Refused, token, Unreachable, useSecret as exchange } from "/kit/api.js";
+import { ask as send, events as stream, guarded, guardedEvents, sessionSecret, Refused, token, Unreachable, useSecret as exchange } from "/kit/api.js";
 
 export { Refused, token, Unreachable };
 export const API = "/api/console";
@@ -45,7 +45,7 @@ export const useSecret = (secret) => exchange(secret, `${API}/session`);
 // End what this browser may do, here and in the gateway, and forget the token of this tab.
 export async function leave(session) {
   if (session.hasSession) await post("/session/end");
-  proof.forget();
+  sessionSecret.forget();
   token.forget();
   location.reload();
 }

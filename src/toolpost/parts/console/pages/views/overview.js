@@ -18,7 +18,7 @@ export function View({ go, session }) {
   const [found, error] = useLoaded((signal) => get("/overview", {}, signal), [count]);
   if (error && !found) return html`<h1>Overview</h1><${Failure} error=${error} />`;
   if (!found) return html`<h1>Overview</h1>`;
-  const { total, servers, attention } = found;
+  const { total, servers, actionItems } = found;
   const calls = sum(total.calls);
   const isNew = !servers.length && !calls;
   return html`
@@ -26,8 +26,8 @@ export function View({ go, session }) {
     ${error ? html`<${Failure} error=${error} />` : null}
     ${isNew ? html`<${FirstSteps} go=${go} tools=${found.tools} isAdmin=${session.isAdmin} />` : null}
     <section aria-label="Needs attention">
-      ${attention.length
-        ? html`<h2>Needs attention</h2><ul class="attention">${attention.map((item) => html`<${Item} key=${item.title} item=${item} go=${go} />`)}</ul>`
+      ${actionItems.length
+        ? html`<h2>Needs attention</h2><ul class="attention">${actionItems.map((item) => html`<${Item} key=${item.title} item=${item} go=${go} />`)}</ul>`
         : isNew ? null : html`<p><${Badge} text="ok" /> Nothing needs attention.</p>`}
     </section>
     <h2>Last hour</h2>
