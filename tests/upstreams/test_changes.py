@@ -20,6 +20,7 @@ from toolpost.endpoints.memory import open_memory_endpoint
 from toolpost.upstreams import changes
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.spec import ServerSpec
+from toolpost.upstreams.transport import UpstreamRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_leaks"), pytest.mark.wire]
 
@@ -56,9 +57,9 @@ async def test_a_stream_of_changes_that_is_lost_is_opened_again(monkeypatch: pyt
     opened, is_held, lost = 0, anyio.Event(), list[int]()
 
     class Transport:
-        async def request(self, method: str, _fields: bytes) -> bytes:
+        async def request(self, request: UpstreamRequest) -> bytes:
             nonlocal opened
-            assert method == "subscriptions/listen"
+            assert request.method == "subscriptions/listen"
             opened += 1
             if opened == 1:
                 raise UpstreamUnavailable("it ended its event stream without an answer")

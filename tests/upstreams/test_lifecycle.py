@@ -371,7 +371,7 @@ async def test_a_spec_admits_by_pattern() -> None:
 
 async def test_a_ping_that_needs_a_login_does_not_end_the_instance() -> None:
     class Transport:
-        async def request(self, _method: str) -> bytes:
+        async def request(self, _request: object) -> bytes:
             raise LoginRequired("the token has expired")
 
     transport: Any = Transport()

@@ -45,7 +45,7 @@ from toolpost.refusals import Refusals
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.server_requests import ClientChannel, has_client
 from toolpost.upstreams.supervisor import Supervisor
-from toolpost.upstreams.transport import ServerRefused, encode
+from toolpost.upstreams.transport import ServerRefused, UpstreamRequest, encode
 
 _log = logging.getLogger("toolpost.relay")
 
@@ -484,18 +484,18 @@ class Relay:
         try:
             with self._add_login_url(server, requester):
                 supervisor = await self._find_supervisor(server, requester.caller)
-                return await supervisor.request(
+                request = UpstreamRequest(
                     method,
                     encoded,
-                    key=requester.key,
-                    name=name if isinstance(name, str) else None,
                     # A list goes to all servers: what a client says to one need not be for every other to know.
                     meta=select_trace(requester.meta)
                     if method.endswith("/list")
                     else select_meta(requester.meta, supervisor.spec),
+                    name=name if isinstance(name, str) else None,
                     client_channel=self._channel_of(server, requester) if has_client(method) else None,
                     caller=requester.caller,
                 )
+                return await supervisor.request(request, key=requester.key)
         except ServerRefused as refused:
             # Clients choose the methods of extensions, which may be any number.
             if refused.code == METHOD_NOT_FOUND and not is_extension:

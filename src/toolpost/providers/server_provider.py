@@ -57,7 +57,7 @@ from toolpost.upstreams.report import UNKNOWN_PROFILE, ServerProfile, ServerRepo
 from toolpost.upstreams.server_requests import ClientChannel, WithoutExtensions, with_sampling
 from toolpost.upstreams.spec import ServerSpec
 from toolpost.upstreams.supervisor import Supervisor
-from toolpost.upstreams.transport import ProgressListener, SentRequest, ServerRefused, encode
+from toolpost.upstreams.transport import ProgressListener, SentRequest, ServerRefused, UpstreamRequest, encode
 
 if TYPE_CHECKING:
     from toolpost.providers.caller_providers import CallerProviders
@@ -515,7 +515,7 @@ class ServerProvider:
             client_channel = self.channel_of(context.client_channel, context.caller)
             params = head + encode(arguments)
             return self.supervisor.try_send(
-                "tools/call", params, name=tool, meta=meta, client_channel=client_channel, caller=context.caller
+                UpstreamRequest("tools/call", params, meta, tool, client_channel=client_channel, caller=context.caller)
             )
 
         return send
@@ -575,15 +575,17 @@ class ServerProvider:
     ) -> Mapping[str, msgspec.Raw]:
         request = partial(
             self.supervisor.request,
-            "tools/call",
-            params,
+            UpstreamRequest(
+                "tools/call",
+                params,
+                meta=select_meta(context.meta, self.spec),
+                name=tool,
+                mirrored=mirrored,
+                on_progress=_make_progress_listener(context),
+                client_channel=self.channel_of(context.client_channel, context.caller),
+                caller=context.caller,
+            ),
             key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
-            name=tool,
-            mirrored=mirrored,
-            meta=select_meta(context.meta, self.spec),
-            on_progress=_make_progress_listener(context),
-            client_channel=self.channel_of(context.client_channel, context.caller),
-            caller=context.caller,
             check=partial(self._check_held, tool, context) if self._enforces else None,
         )
         began_at = time.monotonic()

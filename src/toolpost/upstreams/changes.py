@@ -21,7 +21,7 @@ import anyio
 from toolpost.base import JsonObject, event
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.upstreams.handshake import Negotiation
-from toolpost.upstreams.transport import ServerRefused, Transport, encode
+from toolpost.upstreams.transport import ServerRefused, Transport, UpstreamRequest, encode
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -146,7 +146,7 @@ async def keep_subscribed(
     for method, fields in requests:
         try:
             with anyio.fail_after(RESUBSCRIBE_LIMIT_S):
-                await transport.request(method, fields)
+                await transport.request(UpstreamRequest(method, fields))
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
             event(_log, logging.WARNING, "subscription failed", method=method, reason=str(error))
 
@@ -184,7 +184,8 @@ async def _listen(transport: Transport, notifications: JsonObject, changed: anyi
     async def listen() -> None:
         nonlocal failure
         try:
-            await transport.request("subscriptions/listen", b'"notifications":%b' % encode(notifications))
+            fields = b'"notifications":%b' % encode(notifications)
+            await transport.request(UpstreamRequest("subscriptions/listen", fields))
         except (ServerRefused, ToolpostError) as error:
             # A proxy cuts streams that are idle, and a token expires: neither ends the instance, nor its subscriptions for good.
             failure = error

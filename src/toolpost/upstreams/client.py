@@ -14,7 +14,7 @@ from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.handshake import CLIENT
 from toolpost.upstreams.http.transport import HttpTransport
 from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.transport import ProgressListener, encode
+from toolpost.upstreams.transport import ProgressListener, UpstreamRequest, encode
 
 
 class McpClient:
@@ -55,13 +55,15 @@ class McpClient:
         Raises `ServerRefused` for an error of the server, and `ConnectionLost`, which says whether the request was sent.
         """
         return await self._transport.request(
-            method,
-            fields,
-            meta=meta,
-            name=name,
-            mirrored=mirrored,
-            on_progress=on_progress,
-            client_channel=client_channel,
+            UpstreamRequest(
+                method,
+                fields,
+                meta=meta,
+                name=name,
+                mirrored=mirrored,
+                on_progress=on_progress,
+                client_channel=client_channel,
+            )
         )
 
     async def call_tool(self, name: str, arguments: JsonObject, *, meta: JsonObject | None = None) -> bytes:

@@ -30,7 +30,7 @@ from toolpost.protocol.shape import VALUE_LIMIT, BadShape, check_shape
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.report import INSTRUCTIONS_LIMIT, ServerProfile
 from toolpost.upstreams.server_requests import OFFERED_CAPABILITIES
-from toolpost.upstreams.transport import ServerRefused, Transport, encode
+from toolpost.upstreams.transport import ServerRefused, Transport, UpstreamRequest, encode
 
 CLIENT: Final = {"name": "toolpost", "version": __version__}
 PROBE_LIMIT_S: Final = 5.0
@@ -159,12 +159,12 @@ async def _read_discovery(transport: Transport) -> Negotiation | None:
 
 async def _discover(transport: Transport) -> bytes:
     try:
-        return await transport.request("server/discover")
+        return await transport.request(UpstreamRequest("server/discover"))
     except ServerRefused as refusal:
         # A server that refuses the revision and lists it as supported knows the era: asked again, not by a handshake.
         if refusal.code != UNSUPPORTED_PROTOCOL_VERSION or STATELESS.version not in _supported_versions(refusal):
             raise
-    return await transport.request("server/discover")
+    return await transport.request(UpstreamRequest("server/discover"))
 
 
 def _use_stateless_era(transport: Transport) -> None:
@@ -195,13 +195,13 @@ async def _initialize(transport: Transport, declared: JsonObject, *, answers_pro
 async def _request_initialize(transport: Transport, declared: JsonObject) -> JsonObject:
     """Offer the latest revision, then the latest one that the server lists in its refusal."""
     try:
-        return _parse_object(await transport.request("initialize", _write_initialize(LATEST_HANDSHAKE, declared)))
+        return _parse_object(await transport.request(_make_initialize(LATEST_HANDSHAKE, declared)))
     except ServerRefused as refusal:
         supported = _supported_versions(refusal)
         shared = [v for v in sorted(HANDSHAKE_VERSIONS, reverse=True) if v in supported]
         if not shared:
             raise
-    return _parse_object(await transport.request("initialize", _write_initialize(shared[0], declared)))
+    return _parse_object(await transport.request(_make_initialize(shared[0], declared)))
 
 
 def _supported_versions(refusal: ServerRefused) -> list[Json]:
@@ -209,9 +209,10 @@ def _supported_versions(refusal: ServerRefused) -> list[Json]:
     return supported if isinstance(supported, list) else []
 
 
-def _write_initialize(version: str, declared: JsonObject) -> bytes:
+def _make_initialize(version: str, declared: JsonObject) -> UpstreamRequest:
     capabilities = OFFERED_CAPABILITIES | declared
-    return encode({"protocolVersion": version, "capabilities": capabilities, "clientInfo": CLIENT})[1:-1]
+    params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": CLIENT}
+    return UpstreamRequest("initialize", encode(params)[1:-1])
 
 
 ToolsListener = Callable[[list[JsonObject], str, ServerProfile], Awaitable[None]]
@@ -225,7 +226,7 @@ async def fetch_tools(transport: Transport, negotiation: Negotiation, server: st
     tools = ListReader(server, "tools")
     fields = b""
     for _ in range(PAGES_LIMIT):
-        cursor = await tools.take(await transport.request("tools/list", fields))
+        cursor = await tools.take(await transport.request(UpstreamRequest("tools/list", fields)))
         if cursor is None:
             return tools.items
         fields = b'"cursor":%b' % encode(cursor)

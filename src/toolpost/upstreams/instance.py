@@ -14,7 +14,7 @@ from toolpost.contracts.errors import CredentialRequired, LoginRequired, Upstrea
 from toolpost.upstreams.changes import InstanceSubscriptions
 from toolpost.upstreams.handshake import Negotiation
 from toolpost.upstreams.stdio import ServerProcess
-from toolpost.upstreams.transport import ServerRefused, Transport
+from toolpost.upstreams.transport import ServerRefused, Transport, UpstreamRequest
 
 START_LIMIT_S: Final = 30.0
 
@@ -137,7 +137,9 @@ class Instance:
         assert self.negotiation is not None
         try:
             with anyio.fail_after(limit_s):
-                await self.transport.request("server/discover" if self.negotiation.is_stateless else "ping")
+                await self.transport.request(
+                    UpstreamRequest("server/discover" if self.negotiation.is_stateless else "ping")
+                )
         except (TimeoutError, UpstreamUnavailable):
             return False
         except (ServerRefused, LoginRequired, CredentialRequired):

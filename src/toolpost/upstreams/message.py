@@ -12,6 +12,7 @@ from toolpost.upstreams.transport import ServerRefused, write_params
 
 if TYPE_CHECKING:
     from toolpost.upstreams.server_requests import ClientChannel
+    from toolpost.upstreams.transport import UpstreamRequest
 
 
 class IncomingMessage(msgspec.Struct):
@@ -91,27 +92,19 @@ class RequestWriter:
         self._carried = carried
         self._plain = write_params(b"", carried)[1:-1]
 
-    def request(
-        self,
-        number: int,
-        method: str,
-        fields: bytes,
-        *,
-        meta: JsonObject | None = None,
-        client_channel: "ClientChannel | None" = None,
-        wants_progress: bool = False,
-    ) -> bytes:
-        """Write the JSON of a request. With `wants_progress`, its id is its progress token too."""
-        if meta or wants_progress or client_channel is not None:
-            carried = _make_meta(client_channel, self._carried, meta)
-            if wants_progress:
+    def write(self, number: int, request: "UpstreamRequest") -> bytes:
+        """Write the JSON of a request; its id is its progress token too, if it has a listener for that."""
+        fields, client_channel = request.fields, request.client_channel
+        if request.meta or request.on_progress is not None or client_channel is not None:
+            carried = _make_meta(client_channel, self._carried, request.meta)
+            if request.on_progress is not None:
                 carried["progressToken"] = number
             inside = write_params(fields, carried)
         elif fields and self._plain:
             inside = b"{%b,%b}" % (fields, self._plain)
         else:
             inside = b"{%b}" % (fields or self._plain)
-        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, method.encode(), inside)
+        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (number, request.method.encode(), inside)
 
 
 def cancellation_reason(cancelled: asyncio.CancelledError) -> str:

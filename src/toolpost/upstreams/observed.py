@@ -9,11 +9,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol
 
-from toolpost.base.ids import CallerId, JsonObject
+from msgspec.structs import replace
+
+from toolpost.base.ids import JsonObject
 from toolpost.protocol.era import PROTOCOL_VERSION
 from toolpost.upstreams.message import RequestWriter
 from toolpost.upstreams.server_requests import ClientChannel
-from toolpost.upstreams.transport import PendingRequest, Transport
+from toolpost.upstreams.transport import PendingRequest, Transport, UpstreamRequest
 
 
 class ServerRequest(dict[str, Any]):
@@ -84,37 +86,18 @@ class ObservedTransport(AbstractContextManager[Transport]):
         self._observer.agree(headers.get("mcp-protocol-version") or envelope.get(PROTOCOL_VERSION))
         self._inner.use(envelope=envelope, headers=headers)
 
-    async def request(
-        self,
-        method: str,
-        fields: bytes = b"",
-        *,
-        meta: JsonObject | None = None,
-        name: str | None = None,
-        **options: Any,
-    ) -> bytes:
-        request = self._begin(method, name, meta)
-        return await self._finish(request, self._inner.request(method, fields, meta=request, name=name, **options))
+    async def request(self, request: UpstreamRequest, /) -> bytes:
+        observed = self._begin(request)
+        return await self._finish(observed, self._inner.request(replace(request, meta=observed)))
 
-    def try_send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        name: str,
-        meta: JsonObject,
-        client_channel: ClientChannel | None,
-        caller: CallerId,
-    ) -> PendingRequest | None:
-        request = self._begin(method, name, meta)
-        pending = self._inner.try_send(
-            method, fields, name=name, meta=request, client_channel=client_channel, caller=caller
-        )
+    def try_send(self, request: UpstreamRequest, /) -> PendingRequest | None:
+        observed = self._begin(request)
+        pending = self._inner.try_send(replace(request, meta=observed))
         if pending is not None:
             # For `wait_for`, if the call gets a task.
-            pending.observed = request
-            if request.parent is not None:
-                self._observer.note_sent(request)
+            pending.observed = observed
+            if observed.parent is not None:
+                self._observer.note_sent(observed)
         return pending
 
     async def wait_for(self, pending: Any, /) -> bytes:
@@ -126,15 +109,15 @@ class ObservedTransport(AbstractContextManager[Transport]):
     async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
         await self._inner.notify_roots_changed(client_channel)
 
-    def _begin(self, method: str, name: str | None, meta: JsonObject | None) -> ServerRequest:
-        request = ServerRequest(meta or ())
-        request.method = method
-        request.target = name
-        request.number = 0
-        request.parent = request.get("traceparent")
-        self._observer.begin(request)
-        request["traceparent"] = request.traceparent
-        return request
+    def _begin(self, request: UpstreamRequest) -> ServerRequest:
+        observed = ServerRequest(request.meta or ())
+        observed.method = request.method
+        observed.target = request.name
+        observed.number = 0
+        observed.parent = observed.get("traceparent")
+        self._observer.begin(observed)
+        observed["traceparent"] = observed.traceparent
+        return observed
 
     async def _finish(self, request: ServerRequest, answering: Awaitable[bytes]) -> bytes:
         try:
@@ -157,26 +140,17 @@ class _TracingWriter(RequestWriter):
         # cost more than everything else that telemetry does to a request.
         self._before = b"%b," % self._plain[:-1] if self._plain else b'"_meta":{'
 
-    def request(
-        self,
-        number: int,
-        method: str,
-        fields: bytes,
-        *,
-        meta: JsonObject | None = None,
-        client_channel: ClientChannel | None = None,
-        wants_progress: bool = False,
-    ) -> bytes:
+    def write(self, number: int, request: UpstreamRequest) -> bytes:
+        meta = request.meta
         if isinstance(meta, ServerRequest):
             meta.number = number
-            if len(meta) == 1 and fields and client_channel is None and not wants_progress:
+            is_plain = request.client_channel is None and request.on_progress is None
+            if len(meta) == 1 and request.fields and is_plain:
                 return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b,%b"traceparent":"%b"}}}' % (
                     number,
-                    method.encode(),
-                    fields,
+                    request.method.encode(),
+                    request.fields,
                     self._before,
                     meta.traceparent.encode(),
                 )
-        return super().request(
-            number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
-        )
+        return super().write(number, request)

@@ -30,7 +30,6 @@ from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError, UpstreamUnavailable
 from toolpost.protocol.extensions import is_extension_notification
-from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import (
     IncomingMessage,
@@ -51,7 +50,7 @@ from toolpost.upstreams.notifications import (
     send_to_clients,
 )
 from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
-from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
+from toolpost.upstreams.transport import ConnectionLost, ServerRefused, UpstreamRequest, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -74,42 +73,34 @@ class PendingMessage:
 
     __slots__ = (
         "answer",
-        "caller",
-        "client_channel",
-        "method",
         "number",
         "observed",
         "on_answer",
-        "on_progress",
         "raw",
+        "request",
     )
 
-    def __init__(
-        self,
-        number: int,
-        method: str,
-        raw: bytes,
-        *,
-        answer: "asyncio.Future[bytes]",
-        on_progress: ProgressListener | None,
-        client_channel: ClientChannel | None,
-        caller: CallerId | None,
-    ) -> None:
+    def __init__(self, number: int, request: UpstreamRequest, raw: bytes, answer: "asyncio.Future[bytes]") -> None:
         self.number = number
-        self.caller = caller
-        self.method = method
+        self.request = request
         self.raw = raw
         self.answer = answer
-        self.on_progress = on_progress
-        self.client_channel = client_channel
         self.on_answer: Callable[[bytes], bool] | None = None
         """See `PendingRequest`."""
         self.observed: Any
 
     @property
+    def caller(self) -> CallerId | None:
+        return self.request.caller_id
+
+    @property
+    def client_channel(self) -> ClientChannel | None:
+        return self.request.client_channel
+
+    @property
     def is_call(self) -> bool:
         """Whether the server may send requests to the client while it handles this one."""
-        return has_client(self.method)
+        return has_client(self.request.method)
 
 
 class Peer:
@@ -140,61 +131,25 @@ class Peer:
     def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
         self._envelope = self.writer_type(envelope)
 
-    def request(
-        self,
-        method: str,
-        fields: bytes = b"",
-        *,
-        meta: JsonObject | None = None,
-        name: str | None = None,  # noqa: ARG002 (only HTTP names it)
-        mirrored: Headers = (),  # noqa: ARG002 (only HTTP has headers)
-        on_progress: ProgressListener | None = None,
-        client_channel: ClientChannel | None = None,
-        caller: CallerId | None = None,
-    ) -> Coroutine[Any, Any, bytes]:
-        return self.wait_for(
-            self.send(method, fields, meta=meta, on_progress=on_progress, client_channel=client_channel, caller=caller)
-        )
+    def request(self, request: UpstreamRequest, /) -> Coroutine[Any, Any, bytes]:
+        return self.wait_for(self.send(request))
 
-    def send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        meta: JsonObject | None = None,
-        on_progress: ProgressListener | None = None,
-        client_channel: ClientChannel | None = None,
-        caller: CallerId | None = None,
-    ) -> PendingMessage:
+    def send(self, request: UpstreamRequest) -> PendingMessage:
         """Send a request; await `wait_for` unless `on_answer` accepts the result. Raises `ConnectionLost`."""
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
-        wants_progress = on_progress is not None
-        raw = self._envelope.request(
-            number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
-        )
+        raw = self._envelope.write(number, request)
         # Sent before it is registered: if sending raises, nothing has to be undone.
         self._send(raw)
         answer = self._loop.create_future()
-        pending = PendingMessage(
-            number, method, raw, answer=answer, on_progress=on_progress, client_channel=client_channel, caller=caller
-        )
+        pending = PendingMessage(number, request, raw, answer)
         self._pending[number] = pending
         return pending
 
-    def try_send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        name: str,  # noqa: ARG002 (only HTTP names it)
-        meta: JsonObject,
-        client_channel: ClientChannel | None,
-        caller: CallerId,
-    ) -> PendingMessage | None:
+    def try_send(self, request: UpstreamRequest, /) -> PendingMessage | None:
         try:
-            return self.send(method, fields, meta=meta, client_channel=client_channel, caller=caller)
+            return self.send(request)
         except ConnectionLost:
             return None
 
@@ -333,8 +288,8 @@ class Peer:
                 self._on_notification(method, params, NO_CLIENTS, None)
             return
         pending = self._pending.get(_parse_id(parse_progress_token(params)))
-        if pending is not None and pending.on_progress is not None and not pending.answer.done():
-            pending.on_progress(method, params)
+        if pending is not None and pending.request.on_progress is not None and not pending.answer.done():
+            pending.request.on_progress(method, params)
 
     def _take_extension(self, method: str, params: bytes, about: int | str | None) -> None:
         """Forward a notification of an extension to the client of the call that it is about, as a log message."""
@@ -373,7 +328,7 @@ class Peer:
         if not pending.answer.cancelled():
             # The answer came in the same turn of the loop. Retrieved, or asyncio would log an exception that was never read.
             pending.answer.exception()
-        if pending.method not in _NOT_CANCELLABLE and self._lost is None:
+        if pending.request.method not in _NOT_CANCELLABLE and self._lost is None:
             self._notify("notifications/cancelled", b'"requestId":%d,"reason":%b' % (pending.number, encode(reason)))
 
     def _notify(self, method: str, fields: bytes) -> None:

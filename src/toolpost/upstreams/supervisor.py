@@ -35,7 +35,6 @@ from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.credentials.oauth import Authorizations
 from toolpost.fairness import FairQueue
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
-from toolpost.protocol.mirrored import Headers
 from toolpost.upstreams import instance as instances
 from toolpost.upstreams.changes import InstanceSubscriptions, ToolListRefresher
 from toolpost.upstreams.failures import LastFailure
@@ -48,9 +47,9 @@ from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
 from toolpost.upstreams.transport import (
     ConnectionLost,
-    ProgressListener,
     SentRequest,
     ServerRefused,
+    UpstreamRequest,
     encode,
 )
 
@@ -141,16 +140,9 @@ class Supervisor:
 
     def request(
         self,
-        method: str,
-        fields: bytes = b"",
+        request: UpstreamRequest,
         *,
         key: str = "",
-        name: str | None = None,
-        mirrored: Headers = (),
-        meta: JsonObject | None = None,
-        on_progress: ProgressListener | None = None,
-        client_channel: ClientChannel | None = None,
-        caller: Caller | None = None,
         sent: SentRequest | None = None,
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> Coroutine[Any, Any, bytes]:
@@ -160,69 +152,37 @@ class Supervisor:
         and only its answer is awaited. `check` is awaited once an instance is ready, which may have listed other tools than the
         one before; what it raises is raised, and nothing is sent. Raises `ServerRefused` or `UpstreamUnavailable`.
         """
-        ask = partial(
-            self._ask,
-            method,
-            fields,
-            key=self._instance_key(key),
-            name=name,
-            mirrored=mirrored,
-            meta=meta,
-            on_progress=on_progress,
-            client_channel=client_channel,
-            caller=caller,
-            sent=sent,
-            check=check,
-        )
-        return self._request_in_turn(caller, ask) if self.spec.strategy == "singleton" else ask()
+        ask = partial(self._ask, request, self._instance_key(key), sent, check)
+        return self._request_in_turn(request.caller_id, ask) if self.spec.strategy == "singleton" else ask()
 
-    async def _request_in_turn(self, caller: Caller | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        caller_id = caller.id if caller is not None else CallerId("")
-        await self._turns.enter(caller_id)
+    async def _request_in_turn(self, caller: CallerId | None, ask: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
+        await self._turns.enter(caller or CallerId(""))
         try:
             return await ask()
         finally:
-            self._turns.leave(caller_id)
+            self._turns.leave(caller or CallerId(""))
 
     async def _ask(
         self,
-        method: str,
-        fields: bytes,
-        *,
+        request: UpstreamRequest,
         key: str,
-        name: str | None,
-        mirrored: Headers,
-        meta: JsonObject | None,
-        on_progress: ProgressListener | None,
-        client_channel: ClientChannel | None,
-        caller: Caller | None,
         sent: SentRequest | None,
         check: Callable[[], Awaitable[None]] | None,
     ) -> bytes:
-        caller_id = None if caller is None else caller.id
+        caller = request.caller
         # One of the three is for the other era.
         for attempt in (1, 2, 3):
-            by_handshake = self._uses_handshake(method, name, caller)
-            instance = sent.instance if sent else await self._acquire(key, caller, client_channel, by_handshake, check)
+            instance = sent.instance if sent else await self._acquire(request, key, check)
             began = sent.began if sent else now()
             assert instance.transport is not None
             try:
                 if sent is not None:
                     result = await sent.transport.wait_for(sent.pending)
                 else:
-                    await self._lower_level(instance, client_channel)
-                    result = await instance.transport.request(
-                        method,
-                        fields,
-                        meta=meta,
-                        name=name,
-                        mirrored=mirrored,
-                        on_progress=on_progress,
-                        client_channel=client_channel,
-                        caller=caller_id,
-                    )
+                    await self._lower_level(instance, request.client_channel)
+                    result = await instance.transport.request(request)
                 # Frameworks make a result of what a tool has raised.
-                if not self._note_wrong_era(method, name, instance, _find_failure(result), client_channel):
+                if not self._note_wrong_era(request, instance, _find_failure(result)):
                     return result
                 sent = None
             except ConnectionLost as lost:
@@ -234,8 +194,8 @@ class Supervisor:
             except UpstreamUnavailable as error:
                 raise self._make_call_error(instance, error, caller) from error
             except ServerRefused as refusal:
-                if not self._note_wrong_era(method, name, instance, refusal.message, client_channel):
-                    self._refresh_if_unknown(method, refusal)
+                if not self._note_wrong_era(request, instance, refusal.message):
+                    self._refresh_if_unknown(request.method, refusal)
                     raise
                 sent = None
             except asyncio.CancelledError:
@@ -250,20 +210,16 @@ class Supervisor:
         if refusal.code in _UNKNOWN_TOOL_CODES and not is_extension_request(method):
             self._tool_list.request_refresh()
 
-    def _uses_handshake(self, method: str, name: str | None, caller: Caller | None) -> bool:
+    def _uses_handshake(self, request: UpstreamRequest) -> bool:
         """Whether a request goes to an instance that was opened by a handshake, where the server knows both eras."""
-        is_of_era = caller is not None and caller.takes_server_requests
-        return self._needs_handshake.get((method, name or ""), is_of_era) if self._needs_handshake else is_of_era
+        is_of_era = request.caller is not None and request.caller.takes_server_requests
+        if not self._needs_handshake:
+            return is_of_era
+        return self._needs_handshake.get((request.method, request.name or ""), is_of_era)
 
-    def _note_wrong_era(
-        self,
-        method: str,
-        name: str | None,
-        instance: Instance,
-        failure: str,
-        client_channel: ClientChannel | None,
-    ) -> bool:
+    def _note_wrong_era(self, request: UpstreamRequest, instance: Instance, failure: str) -> bool:
         """Return whether a request failed for its era; it is made in the other era from now on."""
+        client_channel = request.client_channel
         if not failure or client_channel is None or not client_channel.capabilities:
             return False
         if not self._pool.may_use_handshake():
@@ -271,22 +227,26 @@ class Supervisor:
         is_stateless = instance.negotiation is not None and instance.negotiation.is_stateless
         signs = _REFUSED_IN_STATELESS_ERA if is_stateless else _REFUSED_IN_HANDSHAKE_ERA
         is_wrong = any(sign in failure for sign in signs)
-        key = method, name or ""
+        key = request.method, request.name or ""
         if not is_wrong or key in self._needs_handshake or len(self._needs_handshake) >= _ERAS_LIMIT:
             return False
         self._needs_handshake[key] = is_stateless
         era = "handshake" if is_stateless else "stateless"
-        event(_log, logging.INFO, "request needs another era", server=self.spec.name, method=method, of=name, era=era)
+        event(
+            _log,
+            logging.INFO,
+            "request needs another era",
+            server=self.spec.name,
+            method=request.method,
+            of=request.name,
+            era=era,
+        )
         return True
 
     async def _acquire(
-        self,
-        key: str,
-        caller: Caller | None,
-        client_channel: ClientChannel | None,
-        by_handshake: bool,
-        check: Callable[[], Awaitable[None]] | None,
+        self, request: UpstreamRequest, key: str, check: Callable[[], Awaitable[None]] | None
     ) -> Instance:
+        caller, client_channel, by_handshake = request.caller, request.client_channel, self._uses_handshake(request)
         try:
             if (instance := self._find_ready(key, by_handshake=by_handshake)) is None:
                 if caller is not None and caller.client is None and client_channel is not None:
@@ -296,7 +256,7 @@ class Supervisor:
         except UpstreamUnavailable as error:
             error.was_sent = False
             raise
-        instance.acquire(None if caller is None else caller.id)
+        instance.acquire(request.caller_id)
         if check is not None:
             try:
                 await check()
@@ -322,32 +282,21 @@ class Supervisor:
             return await self._pool.find_or_start(key, caller)
         return await self._pool.find_or_start_by_handshake(key, caller)
 
-    def try_send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        name: str,
-        meta: JsonObject,
-        client_channel: ClientChannel | None,
-        caller: Caller,
-    ) -> SentRequest | None:
-        """Send a request now if a shared instance is ready, else return None.
+    def try_send(self, request: UpstreamRequest) -> SentRequest | None:
+        """Send a caller's request now if a shared instance is ready, else return None.
 
         The instance is acquired: `request` must follow with `sent`, unless `on_answer` accepts the result and the instance is
         released.
         """
         instance = None
         if self.spec.strategy == "shared":
-            instance = self._find_ready("", by_handshake=self._uses_handshake(method, name, caller))
+            instance = self._find_ready("", by_handshake=self._uses_handshake(request))
         if instance is None or (transport := instance.transport) is None:
             return None
         # Before it is sent: on a busy machine, the server may have started processes for it when this task goes on.
         began = now()
-        pending = transport.try_send(
-            method, fields, name=name, meta=meta, client_channel=client_channel, caller=caller.id
-        )
-        return None if pending is None else SentRequest(instance.acquire(caller.id), transport, pending, began)
+        pending = transport.try_send(request)
+        return None if pending is None else SentRequest(instance.acquire(request.caller_id), transport, pending, began)
 
     # Subscriptions and log levels
 
@@ -370,7 +319,8 @@ class Supervisor:
             raise ServerRefused(-32601, f"The server `{self.spec.name}` does not support subscriptions")
         # In the stateless era `set_uris` below changes the filter of the open `subscriptions/listen` instead.
         if not instance.negotiation.is_stateless and uri not in self._subscribers.get(key, ()):
-            await instance.transport.request("resources/subscribe", b'"uri":%b' % encode(uri), caller=caller.id)
+            fields = b'"uri":%b' % encode(uri)
+            await instance.transport.request(UpstreamRequest("resources/subscribe", fields, caller=caller))
         # Counted only now: a subscription that the server refused must not be repeated at its next start.
         subscribers = self._subscribers.setdefault(key, Counter())
         subscribers[uri] += 1
@@ -392,7 +342,7 @@ class Supervisor:
             return
         instance.subscriptions.set_uris(subscribers)
         if not instance.negotiation.is_stateless:
-            await instance.transport.request("resources/unsubscribe", b'"uri":%b' % encode(uri))
+            await instance.transport.request(UpstreamRequest("resources/unsubscribe", b'"uri":%b' % encode(uri)))
 
     async def notify_roots_changed(self, client_channel: ClientChannel, *, caller: Caller, key: str = "") -> None:
         """Announce changed roots of a client to a running server of the handshake era that has asked for them before."""
@@ -436,7 +386,7 @@ class Supervisor:
             return
         try:
             with anyio.fail_after(LOG_LEVEL_LIMIT_S):
-                await instance.transport.request("logging/setLevel", b'"level":%b' % encode(level))
+                await instance.transport.request(UpstreamRequest("logging/setLevel", b'"level":%b' % encode(level)))
         except (ServerRefused, UpstreamUnavailable, TimeoutError) as error:
             event(_log, logging.WARNING, "log level not set", server=self.spec.name, reason=str(error))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, Json, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.protocol.mirrored import Headers
@@ -38,6 +39,27 @@ class ConnectionLost(UpstreamUnavailable):
         self.was_sent = was_sent
 
 
+class UpstreamRequest(msgspec.Struct, frozen=True):
+    """A request to a server, as every transport and era takes it."""
+
+    method: str
+    fields: bytes = b""
+    """The inside of `params`, without braces."""
+    meta: JsonObject | None = None
+    name: str | None = None
+    """The tool, prompt or resource. In the stateless era over HTTP it is a header too, as `mirrored` are."""
+    mirrored: Headers = ()
+    on_progress: ProgressListener | None = None
+    client_channel: "ClientChannel | None" = None
+    """Takes the server's own requests while it handles this one."""
+    caller: Caller | None = None
+    """None for requests of the gateway itself."""
+
+    @property
+    def caller_id(self) -> CallerId | None:
+        return None if self.caller is None else self.caller.id
+
+
 class PendingRequest(Protocol):
     """A request that was sent by `try_send`, before a task awaits its answer."""
 
@@ -60,37 +82,15 @@ class Transport(Protocol):
         """Set what the agreed revision puts into the `_meta` of every request, and into its HTTP headers."""
         ...
 
-    async def request(
-        self,
-        method: str,
-        fields: bytes = b"",
-        *,
-        meta: JsonObject | None = None,
-        name: str | None = None,
-        mirrored: Headers = (),
-        on_progress: ProgressListener | None = None,
-        client_channel: "ClientChannel | None" = None,
-        caller: CallerId | None = None,
-    ) -> bytes:
+    async def request(self, request: UpstreamRequest, /) -> bytes:
         """Send a request and return the JSON of its result; cancelling also cancels it on the server.
 
-        `fields` is the inside of `params`, without braces. `name` and `mirrored` become headers too, in the stateless era over
-        HTTP. `client_channel` takes the server's own requests while it handles this one. `caller` is None for requests of the
-        gateway itself. Raises `ServerRefused`, or `UpstreamUnavailable` (`ConnectionLost` if the connection is gone).
+        Raises `ServerRefused`, or `UpstreamUnavailable` (`ConnectionLost` if the connection is gone).
         """
         ...
 
-    def try_send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        name: str,
-        meta: JsonObject,
-        client_channel: "ClientChannel | None",
-        caller: CallerId,
-    ) -> PendingRequest | None:
-        """Send a request if that needs no waiting, else return None; await `wait_for` unless `on_answer` accepts the result."""
+    def try_send(self, request: UpstreamRequest, /) -> PendingRequest | None:
+        """Send a call if that needs no waiting, else return None; await `wait_for` unless `on_answer` accepts the result."""
         ...
 
     async def wait_for(self, pending: Any, /) -> bytes:

@@ -43,7 +43,7 @@ from toolpost.upstreams.notifications import (
 )
 from toolpost.upstreams.server_requests import ROOTS_CHANGED, ClientChannel, ServerRequests, has_client
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
-from toolpost.upstreams.transport import ConnectionLost, ProgressListener, ServerRefused, encode, write_params
+from toolpost.upstreams.transport import ConnectionLost, ServerRefused, UpstreamRequest, encode, write_params
 
 _log = logging.getLogger("toolpost.upstreams")
 
@@ -110,29 +110,25 @@ class _PostedRequest:
     """A request that `try_send` sent."""
 
     __slots__ = (
-        *("again", "answer", "caller", "client_channel", "exchange", "method", "observed"),
-        *("on_answer", "started", "used"),
+        *("again", "answer", "exchange", "observed"),
+        *("on_answer", "request", "started", "used"),
     )
 
     def __init__(
         self,
-        method: str,
+        request: UpstreamRequest,
         started: StartedRequest,
         exchange: Exchange,
-        client_channel: ClientChannel | None,
-        caller: CallerId,
         again: Callable[[], Coroutine[Any, Any, Response]],
         used: str | None,
     ) -> None:
-        self.method = method
+        self.request = request
         self.again = again
         self.used = used
         """The `Authorization` header that it was sent with."""
         self.started = started
         self.answer = started.answer
         self.exchange = exchange
-        self.client_channel = client_channel
-        self.caller = caller
         self.on_answer: Callable[[bytes], bool] | None = None
         self.observed: Any
 
@@ -185,58 +181,38 @@ class HttpTransport:
         self._headers = (*own, *session)
         self._lines.clear()
 
-    async def request(
-        self,
-        method: str,
-        fields: bytes = b"",
-        *,
-        meta: JsonObject | None = None,
-        name: str | None = None,
-        mirrored: Headers = (),
-        on_progress: ProgressListener | None = None,
-        client_channel: ClientChannel | None = None,
-        caller: CallerId | None = None,
-    ) -> bytes:
+    async def request(self, request: UpstreamRequest, /) -> bytes:
         if self._authorization is not None:
             await self._authorize(self._authorization)
-        if caller is not None and self._queue is not None:
-            await self._queue.enter(caller)
-        exchange = self._begin_exchange(client_channel, caller, on_progress)
-        number, wants_progress = exchange.number, on_progress is not None
+        if request.caller is not None and self._queue is not None:
+            await self._queue.enter(request.caller.id)
+        exchange = self._begin_exchange(request)
+        number = exchange.number
         try:
-            body = self._envelope.request(
-                number, method, fields, meta=meta, client_channel=client_channel, wants_progress=wants_progress
-            )
-            lines = self._lines_for(method, name, mirrored)
+            body = self._envelope.write(number, request)
+            lines = self._lines_for(request)
         except BaseException:
-            self._end(number, client_channel, caller)
+            self._end(number, request)
             raise
-        if has_client(method):
-            self._calls[number] = client_channel
+        if has_client(request.method):
+            self._calls[number] = request.client_channel
         post = partial(self._client.post, body, lines, on_event=exchange.take)
-        return await self._result(method, exchange, client_channel, caller, post(), post, self._used)
+        return await self._result(request, exchange, post(), post, self._used)
 
-    def try_send(
-        self,
-        method: str,
-        fields: bytes,
-        *,
-        name: str,
-        meta: JsonObject,
-        client_channel: ClientChannel | None,
-        caller: CallerId,
-    ) -> _PostedRequest | None:
+    def try_send(self, request: UpstreamRequest, /) -> _PostedRequest | None:
         if self._authorization is not None and (
             self._authorization.header != self._used or time.time() >= self._authorization.fresh_until
         ):
             return None
+        caller = request.caller_id
+        assert caller is not None
         if self._queue is not None and not self._queue.try_enter(caller):
             return None
-        exchange = self._begin_exchange(client_channel, caller, None)
+        exchange = self._begin_exchange(request)
         started = None
         try:
-            body = self._envelope.request(exchange.number, method, fields, meta=meta, client_channel=client_channel)
-            lines = self._lines_for(method, name, ())
+            body = self._envelope.write(exchange.number, request)
+            lines = self._lines_for(request)
             started = self._client.start(body, lines, exchange.take)
         finally:
             if started is None:
@@ -245,37 +221,27 @@ class HttpTransport:
                     self._queue.leave(caller)
         if started is None:
             return None
-        self._calls[exchange.number] = client_channel
+        self._calls[exchange.number] = request.client_channel
         again = partial(self._client.post, body, lines, on_event=exchange.take)
-        request = _PostedRequest(method, started, exchange, client_channel, caller, again, self._used)
-        started.connection.on_answer = partial(self._on_result, request)
-        return request
+        posted = _PostedRequest(request, started, exchange, again, self._used)
+        started.connection.on_answer = partial(self._on_result, posted)
+        return posted
 
-    async def wait_for(self, request: _PostedRequest, /) -> bytes:
-        responding = self._client.finish(request.started)
-        return await self._result(
-            request.method,
-            request.exchange,
-            request.client_channel,
-            request.caller,
-            responding,
-            request.again,
-            request.used,
-        )
+    async def wait_for(self, posted: _PostedRequest, /) -> bytes:
+        responding = self._client.finish(posted.started)
+        return await self._result(posted.request, posted.exchange, responding, posted.again, posted.used)
 
-    def _on_result(self, request: _PostedRequest, response: Response) -> bool:
-        if request.on_answer is None or (result := find_plain_result(response, request.exchange)) is None:
+    def _on_result(self, posted: _PostedRequest, response: Response) -> bool:
+        if posted.on_answer is None or (result := find_plain_result(response, posted.exchange)) is None:
             return False
-        if not request.on_answer(result):
+        if not posted.on_answer(result):
             return False
-        self._end(request.exchange.number, request.client_channel, request.caller)
-        self._client.release(request.started)
+        self._end(posted.exchange.number, posted.request)
+        self._client.release(posted.started)
         return True
 
-    def _begin_exchange(
-        self, client_channel: ClientChannel | None, caller: CallerId | None, on_progress: ProgressListener | None
-    ) -> Exchange:
-        number = next(self._ids)
+    def _begin_exchange(self, request: UpstreamRequest) -> Exchange:
+        number, client_channel, caller = next(self._ids), request.client_channel, request.caller_id
         if caller is not None:
             self._callers[number] = caller
         # Messages on the response to a request are about that request.
@@ -285,29 +251,27 @@ class HttpTransport:
             take_notification = partial(self._take_notification, client_channel=client_channel, caller=caller)
         return Exchange(
             number,
-            on_progress=on_progress,
+            on_progress=request.on_progress,
             on_notification=take_notification,
             on_request=take_request,
             mask=self._mask,
         )
 
-    def _end(self, number: int, client_channel: ClientChannel | None, caller: CallerId | None) -> None:
+    def _end(self, number: int, request: UpstreamRequest) -> None:
         self._calls.pop(number, None)
-        if caller is not None:
+        if (caller := request.caller_id) is not None:
             self._callers.pop(number, None)
             self._attribution.note_end(caller)
             if self._queue is not None:
                 self._queue.leave(caller)
         if self._server_requests:
             self._server_requests.end(number)
-            self._server_requests.end(_DetachedOwner(number), successor=self._find_successor(client_channel))
+            self._server_requests.end(_DetachedOwner(number), successor=self._find_successor(request.client_channel))
 
     async def _result(
         self,
-        method: str,
+        request: UpstreamRequest,
         exchange: Exchange,
-        client_channel: ClientChannel | None,
-        caller: CallerId | None,
         responding: Coroutine[Any, Any, Response],
         again: Callable[[], Coroutine[Any, Any, Response]],
         used: str | None,
@@ -321,12 +285,12 @@ class HttpTransport:
                 # In the handshake era a closed connection is no cancellation.
                 fields = b'"requestId":%d,"reason":%b' % (exchange.number, encode(cancellation_reason(cancelled)))
                 self._send_in_background(_write_notification("notifications/cancelled", fields))
-            if caller is not None:
+            if (caller := request.caller_id) is not None:
                 self._attribution.note_abandoned(caller)
             raise
         finally:
-            self._end(exchange.number, client_channel, caller)
-        if method == "initialize" and (session := response.headers.get(b"mcp-session-id")):
+            self._end(exchange.number, request)
+        if request.method == "initialize" and (session := response.headers.get(b"mcp-session-id")):
             self._session = session
             self._has_session.set()
         try:
@@ -335,9 +299,9 @@ class HttpTransport:
             if self._session is not None and is_session_expired(response):
                 # Not sent, as far as it matters: a server that does not know the session has not run the call.
                 raise ConnectionLost(_SESSION_EXPIRED, was_sent=False)
-            return parse_result(response, method=method, number=exchange.number, mask=self._mask)
+            return parse_result(response, method=request.method, number=exchange.number, mask=self._mask)
         except ServerRefused as refusal:
-            self._server_requests.note_error(refusal, client_channel)
+            self._server_requests.note_error(refusal, request.client_channel)
             raise
 
     async def _authorize(self, authorization: Authorization) -> None:
@@ -434,9 +398,10 @@ class HttpTransport:
             return (*self._headers, *routing)
         return (*self._headers, *routing, (b"mcp-name", header_value(name)), *mirrored)
 
-    def _lines_for(self, method: str, name: str | None, mirrored: Headers) -> HeaderLines:
-        if method != "tools/call" or name is None or mirrored:
-            return write_headers(self._headers_for(method, name, mirrored))
+    def _lines_for(self, request: UpstreamRequest) -> HeaderLines:
+        method, name = request.method, request.name
+        if method != "tools/call" or name is None or request.mirrored:
+            return write_headers(self._headers_for(method, name, request.mirrored))
         if (lines := self._lines.get(name)) is None:
             if len(self._lines) >= ITEMS_LIMIT:
                 self._lines.clear()  # A server may rename its tools again and again.
