@@ -21,7 +21,7 @@ from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
 from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.observer import Observer
-from toolpost.endpoints.sdk.lazy import LazySdk
+from toolpost.endpoints.sdk.lazy import LazySdk, SdkParts
 from toolpost.endpoints.sdk.observed import ObservedRequests
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
@@ -199,7 +199,6 @@ def make_app(
         )
     )
     handler_type = CallHandler if observer is None else partial(ObservedCallHandler, observer=observer)
-    instructions = INSTRUCTIONS if config.discovery.mode == "automatic" else None
     return App(
         upkeep=upkeep,
         config=config,
@@ -216,20 +215,22 @@ def make_app(
             open_owner=servers.open_for,
         ),
         sdk=LazySdk(
-            Relay(
-                AllProviders(lambda: host.plugins.contents, servers.providers),
-                for_everyone=host.plugins.for_everyone,
-                refusals=gateway.refusals,
-            ),
-            store.audit,
-            rounds,
-            shares,
-            tasks,
-            instructions,
-            middleware=() if observer is None else [ObservedRequests(observer)],
-            mode=mode_scope(config, config.modes.mode),
-            instructions_limit=config.limits.instructions,
-            steps=ExtensionSteps(middleware, guards),
+            SdkParts(
+                relay=Relay(
+                    AllProviders(lambda: host.plugins.contents, servers.providers),
+                    for_everyone=host.plugins.for_everyone,
+                    refusals=gateway.refusals,
+                ),
+                audit=store.audit,
+                rounds=rounds,
+                shares=shares,
+                tasks=tasks,
+                instructions=INSTRUCTIONS if config.discovery.mode == "automatic" else None,
+                instructions_limit=config.limits.instructions,
+                middleware=() if observer is None else [ObservedRequests(observer)],
+                mode=mode_scope(config, config.modes.mode),
+                steps=ExtensionSteps(middleware, guards),
+            )
         ),
         shares=shares,
         roster=roster,

@@ -1,6 +1,7 @@
 """Deliberate late imports: the official SDK takes over a second to load, and the first answers do not need it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anyio import Lock, to_thread
@@ -21,38 +22,33 @@ if TYPE_CHECKING:
     from toolpost.endpoints.sdk.server import SdkServer
 
 
+@dataclass(frozen=True, kw_only=True)
+class SdkParts:
+    """What the SDK's server is made of."""
+
+    relay: Relay
+    """Has the servers' resources and prompts."""
+    audit: AuditLog
+    rounds: MultiRoundRequests
+    shares: EndpointShares
+    tasks: TaskEndpoint
+    instructions: str | None = None
+    """Shown to clients in the handshake."""
+    instructions_limit: int = 0
+    """How many characters of servers' instructions are shown."""
+    middleware: Sequence[Any] = ()
+    """Of the SDK's kind, outermost first, around all other middleware of that kind."""
+    mode: Scope = UNLIMITED
+    """Limits the whole gateway."""
+    steps: ExtensionSteps = NO_STEPS
+    """The steps that methods of extensions pass."""
+
+
 class LazySdk:
     """Loads the SDK once, in a thread, when a request first needs it or in the background."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        audit: AuditLog,
-        rounds: MultiRoundRequests,
-        shares: EndpointShares,
-        tasks: TaskEndpoint,
-        instructions: str | None = None,
-        middleware: Sequence[Any] = (),
-        mode: Scope = UNLIMITED,
-        instructions_limit: int = 0,
-        steps: ExtensionSteps = NO_STEPS,
-    ) -> None:
-        """`relay` has the servers' resources and prompts; `instructions` are shown to clients in the handshake.
-
-        `middleware` is the SDK's kind, outermost first, around what others of it do. `mode` limits the whole gateway.
-        `instructions_limit` is how many characters of servers' instructions are shown. `steps` are what methods of extensions
-        pass.
-        """
-        self._relay = relay
-        self._audit = audit
-        self._rounds = rounds
-        self._shares = shares
-        self._instructions = instructions
-        self._tasks = tasks
-        self._middleware = middleware
-        self._mode = mode
-        self._instructions_limit = instructions_limit
-        self._steps = steps
+    def __init__(self, parts: SdkParts) -> None:
+        self._parts = parts
         self._lock = Lock()
         self._server: SdkServer | None = None
 
@@ -66,10 +62,8 @@ class LazySdk:
         if self._server is None:
             async with self._lock:
                 if self._server is None:
-                    parts = (self._relay, self._audit, self._rounds, self._shares, self._tasks, self._instructions)
-                    limits = (self._mode, self._instructions_limit, self._steps)
                     sdk = await import_in_thread("toolpost.endpoints.sdk.server")
-                    server: SdkServer = await to_thread.run_sync(sdk.SdkServer, *parts, self._middleware, *limits)
+                    server: SdkServer = await to_thread.run_sync(sdk.SdkServer, self._parts)
                     self._server = server
         return self._server
 

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NoReturn
 
@@ -19,32 +19,28 @@ from mcp.shared.inbound import validate_mcp_param_headers
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
-from toolpost.base.caller import UNLIMITED, Caller, Scope
+from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.event_log import RETRY_MS
 from toolpost.endpoints.http.paths import store_view
-from toolpost.endpoints.input_rounds import MultiRoundRequests
 from toolpost.endpoints.listing import SERVER_NAME
 from toolpost.endpoints.sdk.client import SessionChannel
 from toolpost.endpoints.sdk.extensions import ExtensionMiddleware
 from toolpost.endpoints.sdk.handshake import agree_revision
+from toolpost.endpoints.sdk.lazy import SdkParts
 from toolpost.endpoints.sdk.passthrough import restore_result
 from toolpost.endpoints.sdk.relay import Handler, RelayHandlers, wrap_handler
 from toolpost.endpoints.sdk.request_context import VIEWER, Viewer
 from toolpost.endpoints.sdk.skills import SkillsMiddleware
 from toolpost.endpoints.sdk.subscribers import Subscribers
-from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import EXTENSION
-from toolpost.fairness import EndpointShares
-from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
 from toolpost.protocol.era import STATELESS
 from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, refuse_bad_shape
 from toolpost.protocol.shape import SDK_VALUE_LIMIT
 from toolpost.providers.relay import Relay, capabilities_of
-from toolpost.store.audit import AuditLog
 from toolpost.upstreams.server_requests import ROOTS_CHANGED
 
 EVENTS_KEPT: Final = 100
@@ -112,27 +108,15 @@ class _AnnouncingServer(Server[Any]):
 class SdkServer:
     """The SDK's server, for duplex connections and for HTTP."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        audit: AuditLog,
-        rounds: MultiRoundRequests,
-        shares: EndpointShares,
-        tasks: TaskEndpoint,
-        instructions: str | None = None,
-        middleware: Sequence[Any] = (),
-        mode: Scope = UNLIMITED,
-        instructions_limit: int = 0,
-        steps: ExtensionSteps = NO_STEPS,
-    ) -> None:
-        self.subscribers = Subscribers(relay, shares, tasks)
-        calls = shares.calls
-        handlers = RelayHandlers(relay, audit, rounds, calls)
+    def __init__(self, parts: SdkParts) -> None:
+        relay, calls = parts.relay, parts.shares.calls
+        self.subscribers = Subscribers(relay, parts.shares, parts.tasks)
+        handlers = RelayHandlers(relay, parts.audit, parts.rounds, calls)
         self._server = _AnnouncingServer(
             SERVER_NAME,
             version=__version__,
             title="Toolpost",
-            instructions=instructions or INSTRUCTIONS,
+            instructions=parts.instructions or INSTRUCTIONS,
             on_list_tools=_not_reached,
             on_call_tool=_not_reached,
             on_subscriptions_listen=self.subscribers.listen,
@@ -144,13 +128,13 @@ class SdkServer:
             relay,
             handlers,
             calls,
-            steps=steps,
-            mode=mode,
-            instructions_limit=instructions_limit,
+            steps=parts.steps,
+            mode=parts.mode,
+            instructions_limit=parts.instructions_limit,
             stamp=lambda: self._server.server_info_stamp,
         )
-        skills = SkillsMiddleware(relay, handlers, calls, mode)
-        self._server.middleware += [agree_revision, *middleware, restore_result, skills, self.extensions]
+        skills = SkillsMiddleware(relay, handlers, calls, parts.mode)
+        self._server.middleware += [agree_revision, *parts.middleware, restore_result, skills, self.extensions]
         self._server.relay = relay
         self._server.add_request_handler(
             "logging/setLevel",
