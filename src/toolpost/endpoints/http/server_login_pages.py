@@ -21,6 +21,7 @@ from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.cookies import read_cookies
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
+from toolpost.endpoints.http.statuses import status_of
 
 COOKIE: Final = "toolpost_login"
 
@@ -65,9 +66,10 @@ class LoginPages:
             else:
                 await self._begin(request, query)
         except ToolpostError as failure:
-            status = 403 if failure.code is ErrorCode.FORBIDDEN else 404 if failure.code is ErrorCode.NOT_FOUND else 400
             hint = f"<p>{escape(failure.hint)}</p>" if failure.hint else ""
-            await _send_page(request, "The login failed", f"<p>{escape(failure.message)}</p>{hint}", status=status)
+            await _send_page(
+                request, "The login failed", f"<p>{escape(failure.message)}</p>{hint}", status=status_of(failure)
+            )
 
     def _find_own_address(self, request: HttpRequest) -> str | None:
         """Return the address under which the login must go on: the cookie of `localhost` is not that of `127.0.0.1`."""
