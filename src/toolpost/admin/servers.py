@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 import msgspec
 from anyio import to_thread
 
-from toolpost.base import Json, JsonObject, event, nearest_name
+from toolpost.base import Json, JsonObject, event, format_second, nearest_name
 from toolpost.contracts.compatibility.definition import name_instructions
 from toolpost.contracts.errors import NotFound, UpstreamUnavailable
 from toolpost.contracts.findings import Finding
@@ -67,7 +66,7 @@ def report_process(provider: ServerProvider) -> JsonObject:
         "inFlight": report.in_flight,
         "restarts": report.restarts,
         "lastError": conceal(report.last_error) if report.last_error is not None else None,
-        "lastErrorAt": report.last_error_at and _format_time(report.last_error_at),
+        "lastErrorAt": report.last_error_at and format_second(report.last_error_at),
         "hint": report.hint,
         "stderrTail": [conceal(line) for line in report.stderr_tail],
         "protocolErrors": report.protocol_errors,
@@ -129,10 +128,6 @@ def _report_tools(
 
 def _join(members: Iterable[tuple[str, Json]]) -> msgspec.Raw:
     return msgspec.Raw(b"{%b}" % b",".join([b"%b:%b" % (encode(name), encode(value)) for name, value in members]))
-
-
-def _format_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 async def _act(provider: ServerProvider, action: str) -> None:

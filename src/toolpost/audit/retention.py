@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -14,6 +13,7 @@ from toolpost.audit.archive import digest_lines, write_archive
 from toolpost.audit.exporter import read_floor
 from toolpost.audit.file import record_line, row_of
 from toolpost.audit.spec import RetentionLimits
+from toolpost.base import format_time
 from toolpost.base.events import event
 from toolpost.base.ids import Digest
 from toolpost.store import NOW, Script, Statement, Store, change, lock_name
@@ -99,8 +99,7 @@ async def _find_end(store: Store, limits: RetentionLimits, exports: Sequence[str
     """Return the last record that may be removed, None if none may."""
     before = None
     if limits.days is not None:
-        moment = datetime.fromtimestamp(time.time() - limits.days * 86_400, UTC)
-        before = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        before = format_time(time.time() - limits.days * 86_400)
     first, end = await store.scripts.read(lambda: _find_expired(before))
     newest = await store.audit.newest()
     if limits.mb is not None and newest >= first:

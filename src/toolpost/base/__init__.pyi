@@ -25,6 +25,8 @@ from toolpost.base.signing import is_signed_by as is_signed_by
 from toolpost.base.stamps import read_stamp as read_stamp
 from toolpost.base.state_folder import STATE_FOLDER as STATE_FOLDER
 from toolpost.base.state_folder import make_folder as make_folder
+from toolpost.base.timestamps import format_second as format_second
+from toolpost.base.timestamps import format_time as format_time
 from toolpost.base.trace_context import TraceContext as TraceContext
 from toolpost.base.urls import join_url as join_url
 from toolpost.base.urls import split_url as split_url

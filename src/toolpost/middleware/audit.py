@@ -5,11 +5,11 @@ committed.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from toolpost.audit import AuditEntry, Outcome
-from toolpost.base import redact
+from toolpost.base import format_time, redact
 from toolpost.base.ids import CallerId, Digest
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import (
@@ -203,21 +203,6 @@ def _outcome_of(call: Call, error: ToolpostError) -> Outcome:
         return "error"  # a bug, in a middleware for instance; not a refusal
     # A tool that is quarantined or forbidden is entered only to raise these.
     return "error" if call.has_entered and not isinstance(error, ContractChanged | NotReadOnly) else "refused"
-
-
-def format_time(at: float) -> str:
-    """Format a Unix time as ISO 8601 with milliseconds. Cached: under load, calls share a millisecond."""
-    return _format_millisecond(int(at * 1000))
-
-
-@lru_cache(maxsize=4)
-def _format_millisecond(at_ms: int) -> str:
-    return f"{_format_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
-
-
-@lru_cache(maxsize=4)
-def _format_second(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def prepare_entry(call: Call) -> None:

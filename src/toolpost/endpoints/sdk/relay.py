@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from toolpost.audit import Outcome
 from toolpost.base.ids import JsonObject, ToolName, new_call_id, new_trace_id
+from toolpost.base.timestamps import format_time
 from toolpost.contracts.digest import quick_digest
 from toolpost.contracts.errors import ErrorCode, Forbidden, ToolpostError
 from toolpost.discovery import View
@@ -22,7 +23,6 @@ from toolpost.endpoints.sdk.passthrough import stash_result
 from toolpost.endpoints.sdk.read import TimedRead
 from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.fairness import Shares
-from toolpost.middleware.audit import format_time
 from toolpost.protocol.era import CLIENT_CAPABILITIES, STATELESS
 from toolpost.protocol.extensions import is_extension_request
 from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption

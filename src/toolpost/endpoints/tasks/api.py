@@ -5,12 +5,12 @@ GET /api/tasks/task?id=           one task, with its result or error
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from toolpost.base import format_time
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
@@ -61,10 +61,7 @@ def make_task_routes(http: HttpContext, store: Store) -> Sequence[Routes]:
 
 
 def _render(task: TaskRecord, store: Store) -> JsonObject:
-    def at(moment: float) -> str:
-        wall = datetime.fromtimestamp(store.scripts.wall(moment), UTC)
-        return wall.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
+    wall = store.scripts.wall
     return {
         "id": task.id,
         "caller": task.caller,
@@ -72,9 +69,9 @@ def _render(task: TaskRecord, store: Store) -> JsonObject:
         "status": task.status,
         "message": task.status_message,
         "attempts": task.attempts,
-        "createdAt": at(task.created_at),
-        "updatedAt": at(task.updated_at),
-        "expiresAt": at(task.expires_at),
+        "createdAt": format_time(wall(task.created_at)),
+        "updatedAt": format_time(wall(task.updated_at)),
+        "expiresAt": format_time(wall(task.expires_at)),
     }
 
 

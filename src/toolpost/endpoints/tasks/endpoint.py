@@ -7,6 +7,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from toolpost.base import format_time
 from toolpost.base.caller import Caller
 from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import ToolpostError
@@ -133,8 +134,8 @@ def _encode_task(
         **({"resultType": result_type} if result_type is not None else {}),
         "taskId": task.id,
         "status": "input_required" if needs_input else task.status,
-        "createdAt": _format_time(wall(task.created_at)),
-        "lastUpdatedAt": _format_time(wall(task.updated_at)),
+        "createdAt": format_time(wall(task.created_at)),
+        "lastUpdatedAt": format_time(wall(task.updated_at)),
         "ttlMs": round((task.expires_at - task.created_at) * 1000),
         "pollIntervalMs": _poll_ms(wall(task.created_at)),
     }
@@ -155,7 +156,3 @@ def _poll_ms(created_at: float) -> int:
     """Return a tenth of the task's age, within bounds: a quick call is noticed soon, a slow one is polled rarely."""
     age_s = datetime.now(UTC).timestamp() - created_at
     return int(min(POLL_LIMIT_MS, max(POLL_MS, age_s * 100)))
-
-
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -28,12 +28,12 @@ import msgspec
 
 from toolpost import Forbidden, QueueOverloaded, ToolpostError
 from toolpost.audit import AuditFilter
-from toolpost.base import Json, JsonObject, event, is_signed_by
+from toolpost.base import Json, JsonObject, event, format_time, is_signed_by
 from toolpost.contracts import InvalidRequest, canonical_digest
 from toolpost.net import DIRECT, HttpClient, HttpFailed, Network
 from toolpost.parts.approvals.records import COLUMNS_WITHOUT_SHOWN, VOTE_COLUMNS, parse_round
 from toolpost.parts.approvals.rounds import Round
-from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals, format_moment
+from toolpost.parts.approvals.service import PRUNE_S, SKEW_S, Approvals
 from toolpost.parts.approvals.settings import PeerSettings, read_public_key
 from toolpost.settings import read_secret
 from toolpost.store import NOW, Row, Script, Statement, Store
@@ -292,7 +292,7 @@ class Peers:
         message = PeerMessage(
             sender=_b64(key.public),
             receiver=_b64(self._keys[name]),
-            at=format_moment(time.time()),
+            at=format_time(time.time()),
             asked=asked,
             since_round=since.round if since else 0,
             since_vote=since.vote if since else 0,
@@ -341,7 +341,7 @@ class Peers:
                 "subject_digest": one.subject_digest,
                 "voters": list(one.voters),
                 "needed": one.needed,
-                "created_at": format_moment(one.created_at),
+                "created_at": format_time(one.created_at),
             }
             for one in rounds
         ]

@@ -7,10 +7,11 @@ import base64
 import binascii
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +20,17 @@ import msgspec
 
 from toolpost import Caller, CallerId, Forbidden, InvalidArguments, NotFound, ToolpostError, __version__
 from toolpost.audit import AuditEntry
-from toolpost.base import CallId, JsonObject, SigningKey, ToolName, TraceId, event, is_signed_by, new_trace_id
+from toolpost.base import (
+    CallId,
+    JsonObject,
+    SigningKey,
+    ToolName,
+    TraceId,
+    event,
+    format_time,
+    is_signed_by,
+    new_trace_id,
+)
 from toolpost.contracts import InvalidRequest, canonical_digest
 from toolpost.parts.approvals import records
 from toolpost.parts.approvals.draw import Draw, draw
@@ -378,7 +389,7 @@ class Approvals:
 
     def wall(self, at: float) -> str:
         """Write a moment of the store's time for people."""
-        return format_moment(self._store.scripts.wall(at))
+        return format_time(self._store.scripts.wall(at))
 
     async def _prune(self) -> None:
         while True:
@@ -486,7 +497,7 @@ def _check_signature(
 
 def _entry(found: Round, entry_id: CallId, *, tool: str, result: str | None) -> AuditEntry:
     return AuditEntry(
-        at_utc=format_moment(datetime.now(UTC).timestamp()),
+        at_utc=format_time(time.time()),
         call_id=entry_id,
         trace_id=TraceId(new_trace_id()),
         caller=CallerId(found.caller),
@@ -520,11 +531,6 @@ def _lost_entry(found: Round) -> AuditEntry:
 def topic_of(found: RoundId) -> str:
     """Return the wake-up of one round."""
     return f"approvals:{found}"
-
-
-def format_moment(at: float) -> str:
-    """Write a Unix time as ISO 8601 with milliseconds and `Z`."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_round_id(text: str) -> RoundId:

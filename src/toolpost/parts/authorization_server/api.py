@@ -7,12 +7,11 @@ A token from a login is refused here, as everywhere outside of MCP: a client mus
 """
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import msgspec
 
 from toolpost import NotFound
-from toolpost.base import JsonObject
+from toolpost.base import JsonObject, format_second
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest
 from toolpost.parts.authorization_server.records import LoginInfo, Which
@@ -66,11 +65,7 @@ def _limit(which: Which, request: RouteRequest) -> Which:
 
 def render_login(one: LoginInfo, store: Store) -> JsonObject:
     """Describe a login to people and programs."""
-
-    def show(at: float) -> str:
-        moment = datetime.fromtimestamp(store.scripts.wall(at), UTC)
-        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
+    wall = store.scripts.wall
     return {
         "id": one.id,
         "caller": one.caller,
@@ -78,7 +73,7 @@ def render_login(one: LoginInfo, store: Store) -> JsonObject:
         "clientName": one.client_name,
         "scopes": [*one.scopes],
         "resource": one.resource,
-        "since": show(one.created_at),
-        "lastUsed": None if one.used_at is None else show(one.used_at),
-        "until": show(one.expires_at),
+        "since": format_second(wall(one.created_at)),
+        "lastUsed": None if one.used_at is None else format_second(wall(one.used_at)),
+        "until": format_second(wall(one.expires_at)),
     }

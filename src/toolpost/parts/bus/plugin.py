@@ -5,13 +5,12 @@ Here arguments become operations of `Bus`, and values become JSON; times are con
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import msgspec
 
 from toolpost import Context, InvalidArguments, Plugin, ResultStyle, __version__, tool
-from toolpost.base import META_KEY, Json, JsonObject
+from toolpost.base import META_KEY, Json, JsonObject, format_time
 from toolpost.parts.bus.definitions import (
     BUS_TOOLS,
     LIST_LIMIT,
@@ -366,11 +365,6 @@ def _render_board_worker(worker: Worker, overview: Overview) -> dict[str, Any]:
     if held is not None and held.expires_at is not None:
         rendered |= {"attempt": held.attempt, "lease_seconds_left": round(held.expires_at - overview.now, 3)}
     return rendered
-
-
-def format_time(at: float) -> str:
-    """Write a time of the wall clock."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _encode_bounded(arguments: JsonObject, name: str) -> str | None:

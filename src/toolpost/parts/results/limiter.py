@@ -14,14 +14,13 @@ The whole result is kept first. One that cannot be kept is sent whole, so that n
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
 from toolpost import ResultStyle
-from toolpost.base import META_KEY, Json, JsonObject, event
+from toolpost.base import META_KEY, Json, JsonObject, event, format_second
 from toolpost.contracts import Contract, digest_of_bytes
 from toolpost.metrics import Counter, Metrics
 from toolpost.middleware import Call, CheckedResult, is_input_required
@@ -308,7 +307,7 @@ def _write(
         "uri": uri_of(kept.id),
         "bytes": kept.bytes,
         "digest": kept.digest,
-        "expiresAt": datetime.fromtimestamp(kept.expires_at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "expiresAt": format_second(kept.expires_at),
     }
     blocks: list[JsonObject] = [{"type": "text", "text": _describe(kept, short, str(facts["expiresAt"]))}]
     if has_links:

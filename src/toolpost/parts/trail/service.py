@@ -4,10 +4,10 @@ import base64
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from toolpost import Caller, CallerId, InvalidArguments, NotFound, ToolpostError
-from toolpost.base import JsonObject, SigningKey, ThreadId, event
+from toolpost.base import JsonObject, SigningKey, ThreadId, event, format_time
 from toolpost.metrics import Counter, GaugeValues, Metrics
 from toolpost.parts.trail import records
 from toolpost.parts.trail.merkle import Peaks, consistency_path, inclusion_path
@@ -495,7 +495,7 @@ class Trail:
         return base64.b64encode(self._key.sign(message)).decode(), self.public_key
 
     def _now(self) -> str:
-        return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return format_time(time.time())
 
     def _note(self, session: TrailSession) -> None:
         if (session.owner, session.name) not in self._names:

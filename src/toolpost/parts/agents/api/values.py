@@ -1,12 +1,11 @@
 """The JSON of the conversations API: bodies of requests and of responses. Class names are those of the OpenAPI schemas."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from toolpost.base import JsonObject
+from toolpost.base import JsonObject, format_time
 from toolpost.parts.agents.threads import Thread, ThreadMessage, Turn
 from toolpost.parts.agents.turn_events import TurnState
 
@@ -188,8 +187,3 @@ def render_turn(turn: Turn) -> ShownTurn:
         partial=turn.partial,
         error=turn.error,
     )
-
-
-def format_time(moment: float) -> str:
-    """Format a UTC timestamp as ISO 8601 with milliseconds and `Z`."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

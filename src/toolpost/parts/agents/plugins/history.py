@@ -1,13 +1,12 @@
 """`history__threads`, `history__search` and `history__read`: the messages of the caller's conversations."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from toolpost import Context, ErrorCode, Plugin, __version__
-from toolpost.base import ThreadId
+from toolpost.base import ThreadId, format_second
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 from toolpost.parts.agents.threads import ThreadMessage
 
@@ -51,7 +50,7 @@ def make() -> Plugin:
         """List your conversations, those that changed last first."""
         found = await handle.conversations.list_threads(handle.reading_principal(ctx), limit=limit)
         return [
-            FoundThread(id=t.id, title=t.title, changed_at=_format_time(t.changed_at), messages=t.last_seq)
+            FoundThread(id=t.id, title=t.title, changed_at=format_second(t.changed_at), messages=t.last_seq)
             for t in found
         ]
 
@@ -104,9 +103,5 @@ def _render(message: ThreadMessage, around: str | None = None) -> FoundMessage:
         at = text.casefold().find(around)
         text = f"…{text[max(0, at - _EXCERPT) : at + 2 * _EXCERPT]}…"
     return FoundMessage(
-        thread=message.thread, seq=message.seq, role=message.role, text=text, at=_format_time(message.at_utc)
+        thread=message.thread, seq=message.seq, role=message.role, text=text, at=format_second(message.at_utc)
     )
-
-
-def _format_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

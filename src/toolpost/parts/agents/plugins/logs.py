@@ -2,14 +2,13 @@
 
 import logging
 from collections import deque
-from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from toolpost import Context, Plugin, __version__
-from toolpost.base import Json
+from toolpost.base import Json, format_time
 from toolpost.parts.agents.plugins.service import ConversationsHandle
 
 KEPT: Final = 5_000
@@ -85,7 +84,7 @@ def _make_entry(record: logging.LogRecord) -> Entry:
     fields = getattr(record, "fields", None)
     error = record.exc_info[1] if record.exc_info else None
     return Entry(
-        at=datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        at=format_time(record.created),
         level=record.levelname.lower(),
         logger=record.name,
         event=record.getMessage(),

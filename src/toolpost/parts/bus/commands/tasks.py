@@ -9,12 +9,12 @@ import click
 import msgspec
 
 from toolpost import InvalidArguments
-from toolpost.base import OPERATOR, JsonObject, PluginName
+from toolpost.base import OPERATOR, JsonObject, PluginName, format_time
 from toolpost.contracts import ToolDefinition, contract_of
 from toolpost.parts.bus.commands.project import open_bus
 from toolpost.parts.bus.commands.server import project_option, resolve_project
 from toolpost.parts.bus.definitions import BUS_TOOLS, LIST_LIMIT
-from toolpost.parts.bus.plugin import format_time, parse_cursor, parse_states, render_page, render_submission
+from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_page, render_submission
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import DEFAULT_PRIORITY, PRIORITIES, TaskId, WorkerName
