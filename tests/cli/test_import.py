@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Ended, Run
+from tests.settings.resolving import resolve_servers
 from toolpost.cli.clients.known import list_client_files
 from toolpost.settings import load_config
 
@@ -114,7 +115,7 @@ def test_every_client_is_found_and_written(imported: Import, tmp_path: Path) -> 
     set_now = dict.fromkeys(
         ("GITHUB_API_KEY", "GITHUB_TOKEN", "MY_API_TOKEN", "PG_PASS", "DATABASE_URL", "B", "MINE_TOKEN"), "x"
     )
-    assert len(load_config(tmp_path / "toolpost.toml").resolve_servers(set_now)) == 9
+    assert len(resolve_servers(load_config(tmp_path / "toolpost.toml"), set_now)) == 9
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from tests.settings.resolving import resolve_servers
 from tests.upstreams.behind import MEMORY
 from tests.upstreams.servers.http_server import HttpServer, serving
 from tests.upstreams.servers.proxies import PASSWORD, USER, Proxy, server_context, serving_proxy
@@ -338,7 +339,7 @@ def test_settings_of_a_server_go_before_those_of_all(tmp_path: Path) -> None:
     path = tmp_path / "toolpost.toml"
     path.write_text(text)
     config = load_config(path)
-    servers = config.resolve_servers({})
+    servers = resolve_servers(config, {})
     assert servers["one"].network == config.resolve_network()
     assert servers["one"].network == Network(
         ca_file=tmp_path / "corp.pem",
@@ -355,5 +356,5 @@ def test_settings_of_a_server_go_before_those_of_all(tmp_path: Path) -> None:
         load_config(path)
     path.write_text('[servers.x]\nurl = "http://x/"\nnetwork = {proxy = "gopher://ann:hush@proxy:1"}')
     with pytest.raises(BadConfiguration, match=r"network\.proxy is not the URL of a proxy") as refused:
-        load_config(path).resolve_servers({})
+        resolve_servers(load_config(path), {})
     assert "hush" not in str(refused.value)

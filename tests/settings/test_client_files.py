@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.settings.resolving import resolve_servers
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings import Config, load_config
 from toolpost.settings.client_files import read_client_file
@@ -39,7 +40,7 @@ def test_claude_code_project(tmp_path: Path) -> None:
             }
         },
     )
-    servers = read(path, tmp_path).resolve_servers({"BASE": "https://x", "KEY": "k"})
+    servers = resolve_servers(read(path, tmp_path), {"BASE": "https://x", "KEY": "k"})
 
     assert (servers["db"].command, servers["db"].env) == (("npx", "-y", "db"), {"URL": "x"})
     assert servers["db"].cwd == tmp_path / "p"
@@ -60,7 +61,7 @@ def test_claude_code_user_file_has_servers_for_all_and_for_folders(home: Path, t
             },
         },
     )
-    servers = read(path, folder).resolve_servers({})
+    servers = resolve_servers(read(path, folder), {})
 
     assert {name: server.command for name, server in servers.items()} == {"all": ("a",), "both": ("folder",)}
     assert servers["all"].cwd == folder
@@ -72,7 +73,7 @@ def test_claude_desktop(home: Path, tmp_path: Path) -> None:
         {"globalShortcut": "", "mcpServers": {"files": {"command": "npx", "args": ["fs", "/tmp"]}}},
     )
 
-    assert read(path, tmp_path).resolve_servers({})["files"].command == ("npx", "fs", "/tmp")
+    assert resolve_servers(read(path, tmp_path), {})["files"].command == ("npx", "fs", "/tmp")
 
 
 @pytest.mark.parametrize("is_project", [True, False])
@@ -87,7 +88,7 @@ def test_cursor(is_project: bool, home: Path, tmp_path: Path) -> None:
             }
         },
     )
-    servers = read(path, folder).resolve_servers({"X": "1"})
+    servers = resolve_servers(read(path, folder), {"X": "1"})
 
     assert (servers["url"].transport, servers["url"].headers) == (None, {"X": "1"})
     assert servers["cmd"].cwd == folder / "sub"
@@ -117,7 +118,7 @@ def test_vscode_with_comments_trailing_commas_and_an_env_file(tmp_path: Path) ->
 """,
     )
     config = read(path, tmp_path)
-    servers = config.resolve_servers({})
+    servers = resolve_servers(config, {})
 
     assert servers["one"].command == ("x", "http://not//a/comment", "a,]")
     assert servers["one"].env == {
@@ -156,7 +157,7 @@ def test_disabled_servers_are_kept_and_may_be_broken(tmp_path: Path) -> None:
     config = read(path, tmp_path)
 
     assert config.servers["a"].enabled is False
-    assert config.resolve_servers({}) == {}
+    assert resolve_servers(config, {}) == {}
 
 
 def test_names_become_usable_and_no_two_are_the_same(tmp_path: Path) -> None:

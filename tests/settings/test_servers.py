@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.hostile.attacks import attack
+from tests.settings.resolving import resolve_servers
 from toolpost.base.redaction import REDACTED, conceal_known
 from toolpost.base.server_name import usable_name
 from toolpost.contracts.contract import check_plugin_name
@@ -62,13 +63,13 @@ def loaded(tmp_path: Path, text: str) -> Config:
 
 
 def resolved(tmp_path: Path, text: str, **environment: str) -> ResolvedServer:
-    (server,) = loaded(tmp_path, text).resolve_servers(environment).values()
+    (server,) = resolve_servers(loaded(tmp_path, text), environment).values()
     return server
 
 
 def test_every_setting_is_read_and_resolved(tmp_path: Path) -> None:
     config = loaded(tmp_path, EVERYTHING)
-    servers = config.resolve_servers({"TOKEN": "t0ps3cret"})
+    servers = resolve_servers(config, {"TOKEN": "t0ps3cret"})
 
     assert servers["local_one"] == ResolvedServer(
         name="local_one",
@@ -183,7 +184,7 @@ def test_nearest_setting_and_usable_name_are_suggested(tmp_path: Path) -> None:
 def test_disabled_server_is_left_out_and_needs_no_variables(tmp_path: Path) -> None:
     config = loaded(tmp_path, '[servers.a]\ncommand = "${NOPE}"\nenabled = false')
 
-    assert config.resolve_servers({}) == {}
+    assert resolve_servers(config, {}) == {}
     with pytest.raises(BadConfiguration, match=r"servers\.a\.command: the environment variable NOPE"):
         config.resolve_server("a", {})
 
@@ -191,7 +192,7 @@ def test_disabled_server_is_left_out_and_needs_no_variables(tmp_path: Path) -> N
 def test_missing_variable_is_named_and_no_value_is_told(tmp_path: Path) -> None:
     config = loaded(tmp_path, '[servers.a]\ncommand = "x"\nenv = {A = "hunter2", B = "pre${MISSING}hunter3"}')
     with pytest.raises(BadConfiguration) as refused:
-        config.resolve_servers({"OTHER": "hunter4"})
+        resolve_servers(config, {"OTHER": "hunter4"})
 
     assert refused.value.message == "servers.a.env.B: the environment variable MISSING is not set."
     assert "hunter" not in str(refused.value.as_object())
@@ -237,9 +238,9 @@ def test_references_are_filled_in_once(written: str, filled: str, tmp_path: Path
 def test_every_place_takes_variables(key: str, written: str, tmp_path: Path) -> None:
     config = loaded(tmp_path, f"[servers.a]\n{written}")
 
-    assert config.resolve_servers({"V": "http://v"})["a"].name == "a"
+    assert resolve_servers(config, {"V": "http://v"})["a"].name == "a"
     with pytest.raises(BadConfiguration, match=re.escape(f"servers.a.{key}: the environment variable")):
-        config.resolve_servers({})
+        resolve_servers(config, {})
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_every_place_takes_variables(key: str, written: str, tmp_path: Path) -> 
 def test_references_that_cannot_be_filled_in_are_refused(written: str, message: str, hint: str, tmp_path: Path) -> None:
     config = loaded(tmp_path, f'[servers.a]\ncommand = "x"\nargs = ["{written}"]')
     with pytest.raises(BadConfiguration) as refused:
-        config.resolve_servers({})
+        resolve_servers(config, {})
 
     assert message in refused.value.message
     assert hint in (refused.value.hint or "")
@@ -273,7 +274,7 @@ def test_references_that_cannot_be_filled_in_are_refused(written: str, message: 
 def test_what_variables_bring_is_checked_and_not_told(text: str, value: str, tmp_path: Path) -> None:
     config = loaded(tmp_path, f"[servers.a]\n{text}")
     with pytest.raises(BadConfiguration) as refused:
-        config.resolve_servers({"V": value})
+        resolve_servers(config, {"V": value})
 
     assert refused.value.message.startswith("servers.a.")
     assert not value or value not in str(refused.value.as_object())
@@ -287,14 +288,14 @@ def test_reprs_hold_no_values(tmp_path: Path) -> None:
     )
 
     assert "hunter" not in repr(config)
-    assert "hunter" not in repr(config.resolve_servers({}))
+    assert "hunter" not in repr(resolve_servers(config, {}))
 
 
 @pytest.mark.parametrize("name", ["a", "A-1", "a_b", "-", "a__b", "_a", "a_", "a b", "", "ä", "a\n"])
 def test_names_are_those_that_tools_can_carry(name: str, tmp_path: Path) -> None:
     def is_accepted_here() -> bool:
         try:
-            Config(servers={name: ServerSettings(command="x")}).resolve_servers({})
+            resolve_servers(Config(servers={name: ServerSettings(command="x")}), {})
         except BadConfiguration:
             return False
         return True

@@ -435,12 +435,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 named += files_of(issuer.introspection_secret)
         return [Path(self.project) / Path(name).expanduser() for name in named]
 
-    def resolve_servers(self, environment: Mapping[str, str] | None = None) -> dict[str, ResolvedServer]:
-        """Return the enabled servers with variables replaced; raises `BadConfiguration` for one that is not set."""
-        return {name: self.resolve_server(name, environment) for name, server in self.servers.items() if server.enabled}
-
     def resolve_server(self, name: str, environment: Mapping[str, str] | None = None) -> ResolvedServer:
-        """Return one server, enabled or not, with variables replaced."""
+        """Return one server, enabled or not, with variables replaced; raises `BadConfiguration` for one that is not set."""
         given = os.environ if environment is None else environment
         return resolve_server(
             name,
