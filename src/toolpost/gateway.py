@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
@@ -13,7 +13,7 @@ import msgspec
 from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
-from toolpost.base.ids import Json, JsonObject, ThreadId, ToolName, TraceId, new_call_id
+from toolpost.base.ids import JsonObject, ThreadId, ToolName, TraceId, new_call_id
 from toolpost.base.trace_context import TraceContext, read_trace_context
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
 from toolpost.contracts.errors import (
@@ -53,23 +53,77 @@ _CALLER_CODES: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in Cal
 """Codes of failures that the caller caused and can correct."""
 
 
-class Answer(msgspec.Struct, kw_only=True, frozen=True):
-    """The single answer of a call, as JSON that any endpoint can send."""
+class Answer:
+    """The single answer of a call: the result of its tool, or the error that it ended with."""
 
-    call: Call
-    payload: bytes
-    is_error: bool
-    code: str | None = None
-    content: Sequence[Json] = ()
-    upstream_fields: Mapping[str, msgspec.Raw] | None = None
-    """A result that a server, or a function, made itself: sent unchanged, field by field."""
-    upstream_error: UpstreamRefused | None = None
-    """An upstream server's own protocol error, to be sent on as one."""
-    error: ToolpostError | None = None
-    """What the payload tells of, for callers in this process."""
-    style: ResultStyle
-    facts: JsonObject | None = None
-    """Sent beside the answer, under our key in `_meta`."""
+    __slots__ = ("_payload", "call", "error", "result")
+
+    def __init__(self, call: Call, result: CheckedResult | None = None, error: ToolpostError | None = None) -> None:
+        """Take one of the two."""
+        self.call = call
+        self.result = result
+        self.error = error
+        self._payload: bytes | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The result or the error as JSON in the style of the tool. Made when it is first asked for."""
+        if self._payload is None:
+            if self.result is not None:
+                self._payload = success_payload(self.result.encoded, self.style)
+            else:
+                self._payload = failure_payload(self._describe_error(), self.style)
+        return self._payload
+
+    @property
+    def style(self) -> ResultStyle:
+        """How the payload looks. A result that was made elsewhere, by a server or by the function itself, is sent as it is."""
+        if self.result is not None:
+            if self.result.upstream_fields is not None:
+                return ResultStyle.PLAIN
+        elif self._is_of_automatic_eval:
+            return ResultStyle.PLAIN
+        return self.call.tool.contract.terms.style
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call failed, or the result itself says `isError`."""
+        return self.result is None or self.result.is_error
+
+    @property
+    def refusal(self) -> UpstreamRefused | None:
+        """A server's own protocol error, to be sent on as one."""
+        return self.error if isinstance(self.error, UpstreamRefused) else None
+
+    @property
+    def code(self) -> str | None:
+        """The code of the error; None for a result."""
+        return None if self.error is None else self.error.code.value
+
+    @property
+    def content(self) -> Sequence[JsonObject]:
+        """Content blocks beside the payload."""
+        if self.result is not None:
+            return self.result.content
+        return self.error.content if isinstance(self.error, InvalidResult) else ()
+
+    @property
+    def facts(self) -> JsonObject | None:
+        """Sent beside the payload, under our key in `_meta`."""
+        if self.result is not None:
+            return self.result.facts
+        return self.error.facts if isinstance(self.error, InvalidResult) else None
+
+    @property
+    def _is_of_automatic_eval(self) -> bool:
+        """Whether `automatic_eval` refused the arguments of the tool that it was to run."""
+        return self.call.via is not None and isinstance(self.error, InvalidArguments)
+
+    def _describe_error(self) -> JsonObject:
+        assert self.error is not None
+        if isinstance(self.error, InvalidArguments) and self._is_of_automatic_eval:
+            return refuse_arguments(self.error, self.call.listed_definition)
+        return self.error.as_object()
 
 
 class AgentCallObserver(Protocol):
@@ -206,9 +260,9 @@ class Gateway:
                 self._on_fast_result(call, result)
 
         def fail(error: Exception) -> None:
-            send(write(self._finish(call, _failure_answer(call, error))))
+            send(write(self._finish(Answer(call, error=_conceal_bug(call, error)))))
 
-        delivery = Delivery(start_task, lambda result: write(success_answer(call, result)), send_result, fail)
+        delivery = Delivery(start_task, lambda result: write(Answer(call, result)), send_result, fail)
         if not self.pipeline.try_fast_path(call, delivery):
             return False
         self._calls.add(call)
@@ -221,7 +275,7 @@ class Gateway:
         if result.is_error:
             _log_failure(call, ErrorCode.HANDLER_ERROR)
         if call.caller.thread is not None and self._conversations is not None:
-            self._conversations.note_call(success_answer(call, result))
+            self._conversations.note_call(Answer(call, result))
 
     async def call(self, call: Call) -> Answer:
         """Pass the call through the middleware and return its answer; errors become answers too."""
@@ -231,15 +285,15 @@ class Gateway:
                 result = await self.pipeline(call)
                 if self._limiter is not None and (len(result.encoded) > self._small_bytes or result.content):
                     result = await self._limiter.limit(call, result)
-                answer = success_answer(call, result)
+                answer = Answer(call, result)
             except Exception as error:  # noqa: BLE001 (a bug becomes an answer too)
-                answer = _failure_answer(call, error)
-                if answer.content and self._limiter is not None:
-                    answer = await _limit_content(call, answer, self._limiter)
+                answer = Answer(call, error=_conceal_bug(call, error))
+                if isinstance(answer.error, InvalidResult) and self._limiter is not None:
+                    await _limit_content(call, answer.error, self._limiter)
         except BaseException:
             self._release(call)
             raise
-        return self._finish(call, answer)
+        return self._finish(answer)
 
     async def call_nested(
         self, tool: ProvidedTool, arguments: JsonObject, context: Context, resumption: Resumption | None
@@ -265,11 +319,12 @@ class Gateway:
                 tool=tool,
             )
         )
-        if answer.error is not None:
-            raise answer.error
-        return RawResult(upstream_fields=answer.upstream_fields)
+        if answer.result is None:
+            raise answer.error or GatewayError()
+        return RawResult(upstream_fields=answer.result.upstream_fields)
 
-    def _finish(self, call: Call, answer: Answer) -> Answer:
+    def _finish(self, answer: Answer) -> Answer:
+        call = answer.call
         self._release(call)
         self._count(call, answer.code or ("HANDLER_ERROR" if answer.is_error else "OK"))
         if isinstance(answer.error, UnknownTool):
@@ -371,10 +426,10 @@ class ObservedGateway(Gateway):
         super()._on_fast_result(call, result)
         self.observer.end(call, None, result.encoded, is_error=result.is_error, rpc_code=None)
 
-    def _finish(self, call: Call, answer: Answer) -> Answer:
-        super()._finish(call, answer)
-        rpc_code = answer.upstream_error.rpc_code if answer.upstream_error is not None else None
-        self.observer.end(call, answer.error, answer.payload, is_error=answer.is_error, rpc_code=rpc_code)
+    def _finish(self, answer: Answer) -> Answer:
+        super()._finish(answer)
+        rpc_code = answer.refusal.rpc_code if answer.refusal is not None else None
+        self.observer.end(answer.call, answer.error, answer.payload, is_error=answer.is_error, rpc_code=rpc_code)
         return answer
 
 
@@ -390,51 +445,33 @@ def begin_observed(observer: CallObserver, call: Call) -> None:
     context.meta = {**meta, "traceparent": observer.begin(call, parent)}
 
 
-def success_answer(call: Call, result: CheckedResult) -> Answer:
-    """Make the answer of a call whose tool returned, even if its result says `isError`."""
-    # A result that was made elsewhere, by a server or by the function itself, is sent as it is.
-    style = call.tool.contract.terms.style if result.upstream_fields is None else ResultStyle.PLAIN
-    return Answer(
-        call=call,
-        payload=success_payload(result.encoded, style),
-        is_error=result.is_error,
-        content=result.content,
-        upstream_fields=result.upstream_fields,
-        style=style,
-        facts=result.facts,
-    )
-
-
-def _failure_answer(call: Call, error: Exception) -> Answer:
+def _conceal_bug(call: Call, error: Exception) -> ToolpostError:
+    """Return the error that the caller is sent: a bug is logged in full, and its caller gets the call id to look for."""
     if not isinstance(error, ToolpostError):
         error = GatewayError(cause=error)
-    if isinstance(error, GatewayError):
-        error = _hide_internal_error(call, error)
-    contract = call.tool.contract
-    style, error_object = contract.terms.style, error.as_object()
-    if call.via is not None and isinstance(error, InvalidArguments):
-        style, error_object = ResultStyle.PLAIN, refuse_arguments(error, call.listed_definition)
-    return Answer(
-        call=call,
-        payload=failure_payload(error_object, style),
-        is_error=True,
-        style=style,
-        code=error.code.value,
-        content=error.content if isinstance(error, InvalidResult) else (),
-        upstream_error=error if isinstance(error, UpstreamRefused) else None,
-        error=error,
+    if not isinstance(error, GatewayError):
+        return error
+    call.is_logged = True
+    event(
+        _log,
+        logging.ERROR,
+        "internal error",
+        **call.log_fields,
+        reason=error.message,
+        exception=error.details.get("cause", error),
     )
+    return GatewayError(hint=f"the server's log has more under call id {call.id}", callId=call.id)
 
 
-async def _limit_content(call: Call, answer: Answer, limiter: ResultLimiter) -> Answer:
+async def _limit_content(call: Call, error: InvalidResult, limiter: ResultLimiter) -> None:
     """Limit the content that a result had which broke its schema, as that of any other result."""
-    content = msgspec.json.encode(answer.content)
-    if len(content) <= limiter.small_bytes:
-        return answer
+    content = msgspec.json.encode(error.content)
+    if not error.content or len(content) <= limiter.small_bytes:
+        return
     fields = {"content": msgspec.Raw(content), "isError": msgspec.Raw(b"true")}
     result = await limiter.limit(call, CheckedResult(msgspec.json.encode(fields), (), fields, is_error=True))
     limited = (result.upstream_fields or fields)["content"]
-    return msgspec.structs.replace(answer, content=msgspec.json.decode(limited), facts=result.facts)
+    error.content, error.facts = msgspec.json.decode(limited), result.facts
 
 
 def _log_failure(call: Call, code: ErrorCode) -> None:
@@ -453,17 +490,3 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
         **call.log_fields,
         code=code.value,
     )
-
-
-def _hide_internal_error(call: Call, error: GatewayError) -> GatewayError:
-    """Log a bug in full; the caller is told the call id to look for, and nothing else."""
-    call.is_logged = True
-    event(
-        _log,
-        logging.ERROR,
-        "internal error",
-        **call.log_fields,
-        reason=error.message,
-        exception=error.details.get("cause", error),
-    )
-    return GatewayError(hint=f"the server's log has more under call id {call.id}", callId=call.id)

@@ -86,3 +86,12 @@ async def test_the_path_of_a_call_is_as_documented(heading: str, tool: str, serv
         found = min([await traced(url, tool) for _ in range(5)], key=len)
     assert found == documented(heading)
     assert all(Path(SOURCES, name).exists() for name in found)
+
+
+def test_the_classes_of_results_are_where_the_page_says() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    section = page.split("### What a result is on its way\n", 1)[1].split("\n#", 1)[0]
+    classes = re.findall(r"`([A-Z]\w+)`(?: \| | \()`([a-z_/]+\.py)`", section)
+
+    assert [name for name, _ in classes] == ["Result", "RawResult", "CheckedResult", "Answer", "CallResult"]
+    assert [name for name, file in classes if f"\nclass {name}" not in Path(SOURCES, file).read_text()] == []

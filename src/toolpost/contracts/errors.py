@@ -236,6 +236,8 @@ class InvalidResult(SourceError):
         super().__init__(message, **options)
         self.content = content
         """The content blocks of the invalid result; sent after the error."""
+        self.facts: dict[str, Any] | None = None
+        """Sent beside the error, under our key in `_meta`: where the rest of the content is."""
 
 
 class UpstreamRefused(SourceError):

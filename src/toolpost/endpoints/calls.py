@@ -24,7 +24,7 @@ from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import declares_tasks
 from toolpost.gateway import Answer, CallObserver, Gateway, begin_observed
-from toolpost.middleware import Call, ProgressNotification
+from toolpost.middleware import Call, CheckedResult, ProgressNotification
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL, SERVER_INFO, STATELESS, Revision
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode, result_response
 from toolpost.providers.input_required import is_input_required
@@ -223,10 +223,11 @@ class CallHandler:
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
                 return result_response(request_id, b"{%b,%b}" % (outcome, meta))
             answer = outcome
-        if (refusal := answer.upstream_error) is not None:
+        if (refusal := answer.refusal) is not None:
             raise ProtocolError(refusal.rpc_code, refusal.message, data=refusal.data, request_id=request_id)
-        if answer.upstream_fields is not None and is_input_required(answer.upstream_fields):
-            answer = self._seal_state(answer, answer.upstream_fields, client_channel)
+        passed = answer.result.upstream_fields if answer.result is not None else None
+        if answer.result is not None and passed is not None and is_input_required(passed):
+            answer = Answer(call, self._seal_state(answer.result, passed, client_channel))
         if len(answer.payload) + sum(map(_length, answer.content)) > INLINE_WRITE_BYTES:
             return await to_thread.run_sync(_write_response, request_id, answer, revision)
         return _write_response(request_id, answer, revision)
@@ -234,13 +235,15 @@ class CallHandler:
     def end_session(self, transport: str, revision: Revision, seconds: float) -> None:
         """Note the end of a client's session on stdio; for `ObservedCallHandler`."""
 
-    def _seal_state(self, answer: Answer, passed: Mapping[str, msgspec.Raw], request: ClientChannel | None) -> Answer:
+    def _seal_state(
+        self, result: CheckedResult, passed: Mapping[str, msgspec.Raw], request: ClientChannel | None
+    ) -> CheckedResult:
         """Sign the server's own state, so that only this caller can bring it back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
         if not isinstance(state, str) or not isinstance(request, MultiRoundRequest):
-            return answer
+            return result
         sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.seal_server_state(state, request)))}
-        return msgspec.structs.replace(answer, upstream_fields=sealed, payload=encode(sealed))
+        return msgspec.structs.replace(result, upstream_fields=sealed, encoded=encode(sealed))
 
 
 class ClientRequest(msgspec.Struct, kw_only=True):
@@ -383,9 +386,10 @@ def _continue(
 
 def write_call_result(answer: Answer, revision: Revision = STATELESS) -> bytes:
     """Write an answer as the result of a `tools/call`."""
-    if answer.upstream_fields is not None:
-        return write_passthrough_result(answer, answer.upstream_fields, revision)
-    is_bare = not answer.is_error and not answer.content and answer.call.requested_name is None
+    result = answer.result
+    if result is not None and result.upstream_fields is not None:
+        return _write_passthrough_result(answer, result, result.upstream_fields, revision)
+    is_bare = result is not None and not result.content and answer.call.requested_name is None
     if is_bare and answer.style is ResultStyle.ENVELOPE and revision.is_stateless:
         # Nearly every answer of a function: written from one template.
         payload = answer.payload
@@ -404,17 +408,15 @@ def write_call_result(answer: Answer, revision: Revision = STATELESS) -> bytes:
     return b"{%b}" % b",".join(fields)
 
 
-def write_passthrough_result(answer: Answer, passed: Mapping[str, msgspec.Raw], revision: Revision) -> bytes:
+def _write_passthrough_result(
+    answer: Answer, result: CheckedResult, passed: Mapping[str, msgspec.Raw], revision: Revision
+) -> bytes:
     """Write an upstream server's own result: unchanged but for what the client's revision does not know."""
-    if (
-        revision.is_stateless
-        and "_meta" not in passed
-        and _has_only_call_id(answer)
-        and answer.style is ResultStyle.PLAIN
-    ):
+    is_bare = result.facts is None and answer.call.requested_name is None
+    if is_bare and revision.is_stateless and "_meta" not in passed:
         # Nearly every result of a server: only our `_meta` is appended.
         kind = b"" if "resultType" in passed else b'"resultType":"complete",'
-        return b'%b,%b"_meta":%b}' % (answer.payload[:-1], kind, _CALL_ID_META % answer.call.id.encode())
+        return b'%b,%b"_meta":%b}' % (result.encoded[:-1], kind, _CALL_ID_META % answer.call.id.encode())
     fields = {key: bytes(value) for key, value in passed.items()}
     structured = fields.get("structuredContent", b"")
     if not revision.has_structured_content or (not revision.is_stateless and structured[:1] != b"{"):

@@ -37,7 +37,7 @@ class CallAnswer:
 def parse_answer(answer: Answer, *, is_timed_out: bool = False) -> CallAnswer:
     """Convert the answer of a gateway in this process."""
     payload: Json = msgspec.json.decode(answer.payload)
-    if answer.upstream_fields is not None:
+    if answer.result is not None and answer.result.upstream_fields is not None:
         structured = payload.get("structuredContent")
         if not answer.call.tool.contract.is_upstream and _is_envelope(structured) and "data" in structured:
             payload = payload | {"structuredContent": structured["data"]}

@@ -24,7 +24,7 @@ def may_be_repeated(contract: Contract) -> bool:
 
 def refusal_of(answer: Answer) -> TaskOutcome | None:
     """Return the outcome of a call that was refused with a JSON-RPC error; None if it has a result, even one with `isError`."""
-    if (refusal := answer.upstream_error) is not None:
+    if (refusal := answer.refusal) is not None:
         data = {} if refusal.data is None else {"data": refusal.data}
         return make_failure(refusal.message, code=refusal.rpc_code, **data)
     return None

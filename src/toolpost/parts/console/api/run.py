@@ -183,7 +183,7 @@ class CallStream:
 
 
 def _write_answer(answer: Answer) -> bytes:
-    if (refusal := answer.upstream_error) is not None:
+    if (refusal := answer.refusal) is not None:
         error: dict[str, Any] = {
             "code": refusal.rpc_code,
             "message": refusal.message,
