@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from tests.docs.blocks import GUIDES, ROOT, blocks_of, extras_named
 from toolpost.cli.reference import walk_commands
 from toolpost.settings.loader import config_schema
+from toolpost.settings.removed import REMOVED
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 READ = [
@@ -275,6 +276,16 @@ def test_arguments_in_examples_are_arguments_of_the_tool(page: Path) -> None:
         if name in BUNDLED:
             properties = BUNDLED[name]["definition"]["inputSchema"]["properties"]
             assert set(arguments) <= set(properties), f"{page.name}: {name}"
+
+
+# -- settings ------------------------------------------------------------------------------------------------------------------
+
+_REMOVED = re.compile("|".join(re.escape(key).replace(r"\*", r"\w+") for key in REMOVED if "." in key))
+
+
+@pytest.mark.parametrize("page", READ, ids=_ids)
+def test_no_setting_is_named_that_is_gone(page: Path) -> None:
+    assert [named for named in re.findall(r"`([\w.]+)`", page.read_text()) if _REMOVED.fullmatch(named)] == []
 
 
 # -- the two modes of contracts ------------------------------------------------------------------------------------------------
