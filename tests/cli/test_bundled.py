@@ -63,10 +63,12 @@ def test_tools_that_cannot_run_are_not_listed(invoke: Run, tmp_path: Path, monke
     typed = invoke("workspace", "status")
 
     assert (named.code, named.out) == (1, "")
-    assert "error: plugin `workspace` could not be loaded: tantivy is missing" in named.err
+    assert (
+        "error: plugin `workspace` could not be loaded: the extra `workspace` is not installed (tantivy)" in named.err
+    )
 
     assert {tool["name"].partition("__")[0] for tool in listed.json} == {"time", "bus"}
-    assert "plugin `workspace` could not be loaded: tantivy is missing: pip install 'toolpost[workspace]'" in listed.err
+    assert "the extra `workspace` is not installed (tantivy); pip install 'toolpost[workspace]'" in listed.err
     assert typed.code != 0
     assert "pip install 'toolpost[workspace]'" in typed.err
 

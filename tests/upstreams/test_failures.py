@@ -18,6 +18,18 @@ CRASH = [
     "",
     "Node.js v22.1.0",
 ]
+DOCKER = [
+    "Unable to find image 'nope:latest' locally",
+    "docker: Error response from daemon: pull access denied for nope",
+    "",
+    "Run 'docker run --help' for more information",
+]
+PYDANTIC = [
+    "pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings",
+    "api_key",
+    "  Field required [type=missing, input_value={}, input_type=dict]",
+    "    For further information visit https://errors.pydantic.dev/2.11/v/missing",
+]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,9 @@ CRASH = [
         (["Traceback (most recent call last):", "ValueError: no key"], "ValueError: no key"),
         (["Node.js v22.1.0"], "Node.js v22.1.0"),
         (["npm error code E404"], "npm error code E404"),
+        (DOCKER, DOCKER[1]),
+        ([*DOCKER[:-1], "See 'docker run --help'."], DOCKER[1]),
+        (PYDANTIC, PYDANTIC[2].strip()),
     ],
 )
 def test_the_cause_is_shown_and_not_the_last_line(lines: list[str], cause: str) -> None:

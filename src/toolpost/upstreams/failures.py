@@ -25,8 +25,12 @@ RETRY_HINT: Final = "the next call tries to start it again"
 
 _NPM: Final = re.compile(r"npm (?:error|ERR!)")
 _NPM_CAUSE: Final = re.compile(r"npm (?:error|ERR!) (?!code |errno |syscall |path )\S")
-_NODE_VERSION: Final = re.compile(r"Node\.js v\d")
-_JS_ERROR: Final = re.compile(r"(?:Uncaught )?\w*Error\b.*: ")
+_ENDINGS: Final = (
+    (re.compile(r"Node\.js v\d"), re.compile(r"(?:Uncaught )?\w*Error\b.*: ")),
+    (re.compile(r"(?:Run|See) '(?:docker|podman)\b.* --help'"), re.compile(r"(?:docker|podman|Error): ")),
+    (re.compile(r" +For further information visit https://errors\.pydantic\.dev/"), re.compile(r" +.* \[type=")),
+)
+"""How the last line of a failed program begins where it is not the cause, and how the line that is."""
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -128,12 +132,13 @@ class LastFailure:
 def choose_telling_line(lines: Sequence[str]) -> str:
     """Return the line of stderr that names the cause: the last one, except where a program is known to end with another.
 
-    npm ends with the path of its log, and Node.js with its version.
+    npm ends with the path of its log, Node.js with its version, Docker with its help, and pydantic with a link.
     """
     if _NPM.match(lines[-1]):
         return next((line for line in lines if _NPM_CAUSE.match(line)), lines[-1])
-    if _NODE_VERSION.match(lines[-1]):
-        return next((line for line in reversed(lines) if _JS_ERROR.match(line)), lines[-1])
+    for ending, cause in _ENDINGS:
+        if ending.match(lines[-1]):
+            return next((line for line in reversed(lines) if cause.match(line)), lines[-1]).strip()
     return lines[-1]
 
 

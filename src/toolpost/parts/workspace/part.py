@@ -56,5 +56,5 @@ def _make_plugin(service: "WorkspaceService", callers: "Callers") -> "Plugin":
     from toolpost.parts.workspace.plugin import workspace_plugin
 
     if missing := missing_modules():
-        raise CapabilityMissing(f"{', '.join(missing)} is missing: {EXTRA_HINT} brings it")
+        raise CapabilityMissing(f"the extra `workspace` is not installed ({', '.join(missing)})", hint=EXTRA_HINT)
     return workspace_plugin(service, callers)
