@@ -31,6 +31,11 @@ from toolpost.settings import load_config
             "enabled = false",
         ),
         ('[servers."a"]\ncommand = "x"\nenv = ["A=1"]', "line 3: servers.a.env must be a table", "[servers.a.env]"),
+        (
+            '[contracts]\nmode = "enforce"',
+            "line 1: contracts must be a string, not a table",
+            'contracts = "enforce"',
+        ),
         ("plugins.load = [3]", "line 1: plugins.load[0] must be a string", None),
         ("[limits]\ntimeout_s = -1", "line 2: limits.timeout_s must be a number > 0", None),
         ("servers.a = {command = 3}", "line 1: servers.a.command must be a string", 'command = "3"'),

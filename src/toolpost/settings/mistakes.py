@@ -101,6 +101,8 @@ def _convert_example(types: Sequence[str], value: Any) -> str | None:
     if "int" in types or "float" in types:
         number = str(value).strip()
         return number if _is_number(number, is_integer="float" not in types) else "10"
+    if isinstance(value, dict):
+        value = [item for item in value.values() if isinstance(item, str)]
     if "str" in types and isinstance(value, list):
         return json.dumps(str(value[0]), ensure_ascii=False) if value else '"…"'
     if "str" in types and isinstance(value, int | float):
