@@ -202,6 +202,28 @@ async def test_otlp_logs_have_the_fields_and_the_trace(open_export_store: OpenSt
     assert all(len(record.trace_id) == 16 for record in scope.log_records)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b'{"partialSuccess":' + b"[" * 100_000, b'{"partialSuccess":[1]}', b"\x0a\x00"],
+    ids=["deep", "a list", "protobuf"],
+)
+async def test_an_answer_that_makes_no_sense_counts_as_delivered(
+    open_export_store: OpenStore, receiver: Receiver, answer: bytes
+) -> None:
+    receiver.answer = answer
+    async with open_export_store() as store:
+        await add_entries(store, 4)
+        async with exporting_to(store, OtlpLogs(receiver.url, headers={}, network=DIRECT)):
+            await until(lambda: len(receiver.requests) == 1)
+            await add_entries(store, 1)
+            await until(lambda: len(receiver.requests) == 2)
+    assert [len(_records(body)) for _, body in receiver.requests] == [4, 1]
+
+
+def _records(body: bytes) -> list[Any]:
+    return [record for scope in json.loads(body)["resourceLogs"][0]["scopeLogs"] for record in scope["logRecords"]]
+
+
 def _with_base64_ids(body: Any) -> str:
     # OTLP writes ids in hexadecimal, protobuf's own JSON in base64.
     for resource in body["resourceLogs"]:

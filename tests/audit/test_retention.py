@@ -11,13 +11,15 @@ from tests.audit.conftest import OpenStore, Receiver, add_entries
 from tests.audit.test_export import exporting_to, webhook
 from tests.waiting import until
 from toolpost.audit import AuditFilter, retention
-from toolpost.audit.archive import find_archive_break
+from toolpost.audit.archive import archive_name, find_archive_break
 from toolpost.audit.exporter import read_floor
 from toolpost.audit.retention import apply_retention
 from toolpost.audit.spec import RetentionLimits
+from toolpost.base.ids import Digest
 from toolpost.store import Store, open_store
 from toolpost.store.copying import copy_store
 from toolpost.store.scripts import Script, Statement
+from toolpost.store.segments import AuditSegment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
@@ -56,6 +58,18 @@ async def test_old_records_are_sealed_archived_and_removed(
         assert "entry 1" in (find_archive_break(tmp_path / "archive", segments[0]) or "")
         archived.write_bytes(archived.read_bytes()[:-20])
         assert find_archive_break(tmp_path / "archive", segments[0]) is not None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [gzip.compress(b'{"seq":' + b"[" * 100_000), gzip.compress(b"{")[:10] + b"\xff" * 40],
+    ids=["deep", "no stream"],
+)
+def test_a_damaged_archive_is_named(tmp_path: Path, damage: bytes) -> None:
+    sealed = AuditSegment(first=1, last=4, previous=Digest(""), hash=Digest(""), digest=Digest(""))
+    (tmp_path / archive_name(sealed)).write_bytes(damage)
+
+    assert (find_archive_break(tmp_path, sealed) or "").startswith(f"{archive_name(sealed)}: ")
 
 
 async def test_the_newest_stays_and_a_size_is_kept(open_export_store: OpenStore) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +54,7 @@ def find_archive_break(folder: Path, segment: AuditSegment) -> str | None:
                 digest.update(line)
                 if (verdict := verifier.check_rows([row_of_line(line)])) is not None:
                     return f"{path.name}: entry {verdict.broken_seq}: {verdict.reason}"
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         return f"{path.name}: {error}"
     if (verifier.seq, verifier.hash) != (segment.last, segment.hash) or digest.hexdigest() != segment.digest[7:]:
         return f"{path.name}: it is not what was sealed"

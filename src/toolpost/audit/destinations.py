@@ -135,7 +135,7 @@ class OtlpLogs(_HttpDestination):
         try:
             answer: Any = msgspec.json.decode(response.body or b"{}")
             rejected = int((answer.get("partialSuccess") or {}).get("rejectedLogRecords") or 0)
-        except (msgspec.DecodeError, AttributeError, TypeError, ValueError):
+        except (msgspec.DecodeError, AttributeError, RecursionError, TypeError, ValueError):
             rejected = 0  # Some collectors answer a JSON request in protobuf, or with nothing.
         if rejected:
             # OTLP forbids to send them again: the receiver will never take them.

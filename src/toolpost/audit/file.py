@@ -35,7 +35,10 @@ def record_line(row: Row) -> bytes:
 
 def row_of_line(line: bytes) -> Row:
     """Read a line back; raises `ValueError` for anything else."""
-    found: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    try:
+        found: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply for a record of the audit") from error
     if tuple(found) != _NAMES:
         raise ValueError("it is not a record of the audit")
     return tuple(found.values())
