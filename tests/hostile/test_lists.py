@@ -3,6 +3,10 @@
 import logging
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -10,8 +14,12 @@ import pytest
 
 from tests.hostile.attacks import attack, slowness, thread_cpu_s
 from tests.upstreams.behind import gateway, hostile
+from tests.upstreams.changing import LOOKUP, REWORDED, Changing
 from tests.waiting import until
+from toolpost.base import log_limit
+from toolpost.base.ids import PluginName, ToolName
 from toolpost.contracts.errors import UpstreamUnavailable
+from toolpost.providers.contract_watch import ContractStatus
 from toolpost.upstreams import lists
 from toolpost.upstreams.lists import ListReader
 from toolpost.upstreams.spec import ServerSpec
@@ -114,3 +122,36 @@ async def test_learning_many_tools_gives_way_to_others() -> None:
 
     assert len(source.tools) == 2_000
     assert turns > worked_s / 0.05, "the loop was blocked for longer than 50 ms"
+
+
+@attack(
+    "server",
+    "lists thousands of tools, and changes and poisons all of them, or makes them tools that are refused, again and again",
+    "the log has at most 100 lines of each kind about a server in ten seconds; a later line says how many tools it stands for",
+)
+async def test_the_log_does_not_grow_with_the_number_of_tools(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_limit, "INTERVAL_S", 600.0)
+    caplog.set_level(logging.INFO)
+    kinds = ("tool changed", "tool is suspicious", "tool refused")
+    maps, count = Changing(tmp_path), log_limit.TOOL_LINES + 50
+
+    def list_all(tool: dict[str, Any]) -> None:
+        maps.lists(*(tool | {"name": f"lookup{number}"} for number in range(count)))
+
+    def are_judged(tools: Mapping[ToolName, ContractStatus]) -> bool:
+        return len(tools) == count and all(each.judgement is not None for each in tools.values())
+
+    list_all(LOOKUP)
+    async with gateway(maps.spec()) as (app, _):
+        provider = app.servers.providers[PluginName("maps")]
+        await until(lambda: len(provider.tools) == count)
+        list_all(REWORDED)
+        await until(lambda: are_judged(provider.statuses))
+        await until(lambda: len(app.servers.watched_tools.findings.of(PluginName("maps"))) == count)
+        list_all(LOOKUP | {"inputSchema": {"type": "no type"}})
+        await until(lambda: len(provider.refused) == count)
+
+    said = Counter(kind for record in caplog.records for kind in kinds if record.getMessage().startswith(kind))
+    assert said == dict.fromkeys(kinds, log_limit.TOOL_LINES)

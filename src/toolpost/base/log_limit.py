@@ -6,6 +6,8 @@ from typing import Final
 
 INTERVAL_S: Final = 10.0
 """The time for which lines are limited."""
+TOOL_LINES: Final = 100
+"""Lines of one kind about the tools of one server in that time: it may list 20,000, and change all of them again and again."""
 KEYS_LIMIT: Final = 256
 """Keys with a limit of their own; beyond them, keys share one."""
 

@@ -18,6 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from toolpost.base import Json, JsonObject, PluginName, ToolName, event
+from toolpost.base.log_limit import TOOL_LINES, LogLimit
 from toolpost.contracts.compatibility import Definition, Judgement, Verdict, is_quick, judge
 from toolpost.contracts.compatibility.definition import is_skill_name, is_tool_name
 from toolpost.contracts.contract import Contract
@@ -145,6 +146,7 @@ class ContractWatch:
         self._requested = anyio.Event()
         self._settled = anyio.Event()
         self._is_judging = False
+        self._changed_lines = LogLimit(lines=TOOL_LINES)
 
     @property
     def has_lock(self) -> bool:
@@ -425,6 +427,8 @@ class ContractWatch:
             self._judged.setdefault(pair.server, {})[name] = pair, _PairVerdict(judgement=judgement, old=old, new=new)
             findings = (await self.names()).inspect_change(old, new)
             servers.add(pair.server)
+            if not (count := self._changed_lines.take(pair.server)):
+                continue
             event(
                 _log,
                 logging.INFO if judgement.verdict is Verdict.COMPATIBLE and not findings else logging.WARNING,
@@ -434,6 +438,7 @@ class ContractWatch:
                 verdict=judgement.verdict.value,
                 rules=[change.rule for change in judgement.changes][:SHOWN_RULES],
                 findings=[finding.summary for finding in findings],
+                tools=count if count > 1 else None,
             )
         return servers
 

@@ -17,6 +17,7 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName, ToolName
+from toolpost.base.log_limit import TOOL_LINES, LogLimit
 from toolpost.contracts import Contract, Definition
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
 from toolpost.contracts.rules import rules_digest
@@ -51,6 +52,7 @@ class FindingsScanner:
         self._other_names = frozenset(other_tool_names)
         self._scans: dict[PluginName, Scans] = {}
         self._found: dict[PluginName, Findings] = {}
+        self._lines = LogLimit(lines=TOOL_LINES)
         self._requested = anyio.Event()
         self._names: NameIndex | None = None
         self._changes = 0
@@ -94,7 +96,7 @@ class FindingsScanner:
                 stop.set()
             known, self._found = self._found, found
             for server, tools in found.items():
-                await _log_findings(server, tools, known.get(server, {}))
+                await _log_findings(server, tools, known.get(server, {}), self._lines)
             for server, scans in self._scans.items():
                 if scans.keys() != before[server].keys():
                     await self._remember(server, scans)
@@ -140,10 +142,10 @@ class FindingsScanner:
             event(_log, logging.WARNING, "findings not remembered", server=server, reason=str(error))
 
 
-async def _log_findings(server: PluginName, tools: Findings, before: Findings) -> None:
+async def _log_findings(server: PluginName, tools: Findings, before: Findings, lines: LogLimit) -> None:
     slices = Slices()
     for tool, findings in tools.items():
-        if findings != before.get(tool):
+        if findings != before.get(tool) and (count := lines.take(server)):
             event(
                 _log,
                 logging.WARNING,
@@ -152,5 +154,6 @@ async def _log_findings(server: PluginName, tools: Findings, before: Findings) -
                 tool=tool,
                 reasons=[finding.summary for finding in findings[:SHOWN_REASONS]],
                 hint="`toolpost servers` shows the words",
+                tools=count if count > 1 else None,
             )
         await slices.give_way()

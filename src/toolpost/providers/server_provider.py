@@ -22,6 +22,7 @@ from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.events import event
 from toolpost.base.ids import META_KEY, Digest, JsonObject, PluginName, ToolName
+from toolpost.base.log_limit import TOOL_LINES, LogLimit
 from toolpost.contracts import Definition, quick_digest
 from toolpost.contracts.compatibility.definition import define_instructions, is_skill_name, name_instructions
 from toolpost.contracts.contract import Contract, KnownLimits, check_plugin_name, contract_of_upstream
@@ -175,6 +176,7 @@ class ServerProvider:
         self._scanned: DefinitionScan | None = None
         self._scanned_text = ""
         self._refused: list[ContractRefused] = []
+        self._refused_lines = LogLimit(lines=TOOL_LINES)
         self._seen_at = -math.inf
         """When its definitions were last to be stored, on the monotonic clock."""
         self.learned_many_at = -math.inf
@@ -337,7 +339,9 @@ class ServerProvider:
             sorted_tools, instructions = await self._sort(prepared.tools)
             slices = Slices()
             for refusal in prepared.refused:
-                event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message)
+                if count := self._refused_lines.take():
+                    tools = count if count > 1 else None
+                    event(_log, logging.WARNING, "tool refused", server=self.name, reason=refusal.message, tools=tools)
                 await slices.give_way()
             self.definitions, self.build = definitions, build
             self._compiled, self._refused = prepared.tools, prepared.refused
