@@ -5,7 +5,6 @@ committed.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from toolpost.audit import AuditEntry, Outcome
@@ -73,6 +72,8 @@ class AuditExit:
         self._on_recorded = tuple(on_recorded)
         self.in_progress: set[Call] = set()
         """Calls whose entry is not written yet, with or without a task; the fast path reads how many there are."""
+        self._queued: set[asyncio.Task[None]] = set()
+        """Writing entries of calls whose task was cancelled."""
 
     def release(self, call: Call) -> None:
         """Remove a call from `in_progress` and from the call journal: its entry is written."""
@@ -104,23 +105,26 @@ class AuditExit:
 
     async def __call__(self, call: Call, proceed: NextStep) -> CheckedResult:
         self.in_progress.add(call)
+        digesting: asyncio.Future[Digest] | None = None
         try:
             result = await proceed(call)
-            digest = await _digest_in_thread(result) if len(result.encoded) > LARGE_BYTES else None
+            if len(result.encoded) > LARGE_BYTES:
+                digesting = asyncio.ensure_future(_digest_in_thread(result))
+                await asyncio.shield(digesting)
         except ToolpostError as error:
             await self._write(call, self.make_entry(call, _outcome_of(call, error), error.code, None))
             raise
         except asyncio.CancelledError:
             # The task itself was cancelled from outside: the entry is queued, and there is no answer that would wait for it.
-            entry = self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None)
-            queued = asyncio.ensure_future(self._log.append(entry))
-            queued.add_done_callback(partial(self._end_queued, call, entry))
+            queued = asyncio.create_task(self._append_cancelled(call, digesting))
+            self._queued.add(queued)
+            queued.add_done_callback(self._queued.discard)
             raise
         except Exception:
             await self._write(call, self.make_entry(call, "error", ErrorCode.INTERNAL, None))
             raise
         else:
-            entry = self._entry_of(call, result, digest)
+            entry = self._entry_of(call, result, digesting.result() if digesting is not None else None)
             try:
                 await self._log.append(entry, is_only_call=len(self.in_progress) == 1)
             except Exception:
@@ -144,13 +148,15 @@ class AuditExit:
         slot, call.journal_slot = call.journal_slot, None
         self._log.append_late(entry, slot)
 
-    def _end_queued(self, call: Call, entry: AuditEntry, queued: "asyncio.Future[None]") -> None:
-        if queued.cancelled():
-            return
-        if queued.exception() is None:
-            self.release(call)
-        else:
+    async def _append_cancelled(self, call: Call, digesting: "asyncio.Future[Digest] | None") -> None:
+        digest = await digesting if digesting is not None else None
+        entry = self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None, digest)
+        try:
+            await self._log.append(entry)
+        except Exception:  # noqa: BLE001 (the store that is away; nobody waits for the answer)
             self.write_late(call, entry)
+        else:
+            self.release(call)
 
     def _entry_of(self, call: Call, result: CheckedResult, digest: Digest | None = None) -> AuditEntry:
         if result.is_error:
