@@ -1,4 +1,4 @@
-"""A value of the wrong type in `toolpost.toml`: the message has the line, the key, the type and an example."""
+"""Mistakes in `toolpost.toml`: the message has the place and the repair."""
 
 from pathlib import Path
 
@@ -50,3 +50,61 @@ def test_a_wrong_type_is_explained(tmp_path: Path, text: str, says: str, hint: s
     assert "Expected" not in raised.value.message
     assert (raised.value.hint is None) == (hint is None)
     assert hint is None or hint in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("[http]\nlisten = 127.0.0.1:8420\n", "(at line 2, column 15)", 'put text in quotes: listen = "…"'),
+        ("[servers.a]\ncommand = npx\n", "(at line 2, column 11)", 'put text in quotes: command = "…"'),
+        ("[console]\nenabled = True\n", "(at line 2, column 11)", "write enabled = true"),
+        ('[servers.a]\ncommand = "C:\\Users"\n', "(at line 2, column 16)", "use single quotes"),
+        ("[servers.a]\n[servers.a]\n", "(at line 2, column 11)", "each table and each key once"),
+        ("a = [1, 2\n", "(at end of document)", None),
+    ],
+)
+def test_text_that_is_not_toml_is_explained(tmp_path: Path, text: str, says: str, hint: str | None) -> None:
+    (tmp_path / "toolpost.toml").write_text(text)
+
+    with pytest.raises(BadConfiguration) as raised:
+        load_config(folder=tmp_path)
+    assert "toolpost.toml is not TOML: " in raised.value.message
+    assert says in raised.value.message
+    assert (raised.value.hint is None) == (hint is None)
+    assert hint is None or hint in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ('listen = "127.0.0.1:1"', "unknown setting `listen`", "did you mean `http.listen`?"),
+        ('token = "x"', "unknown setting `token`", "did you mean `http.token`?"),
+        ("enabled = true", "unknown setting `enabled`", "known settings: agents, apis"),
+        ('[discovery]\nmodels = ["a"]', "`discovery.models`", "did you mean `discovery.reranker.models`?"),
+    ],
+)
+def test_a_setting_outside_its_table_is_explained(tmp_path: Path, text: str, says: str, hint: str) -> None:
+    (tmp_path / "toolpost.toml").write_text(text)
+
+    with pytest.raises(BadConfiguration) as raised:
+        load_config(folder=tmp_path)
+    assert says in raised.value.message
+    assert str(raised.value.hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('listen = "127.0.0.1"', "toolpost.toml: http.listen: `127.0.0.1` is not an address"),
+        ('listen = "127.0.0.1:99999"', "toolpost.toml: http.listen: `127.0.0.1:99999` is not an address"),
+        ('listen = "127.0.0.1:²"', "toolpost.toml: http.listen: `127.0.0.1:²` is not an address"),
+        ('public_url = "ftp://tools.example.com"', "toolpost.toml: http.public_url is not a valid HTTP URL"),
+        ('public_url = "${PUBLIC_URL"', "toolpost.toml: http.public_url is not a valid HTTP URL"),
+    ],
+)
+def test_a_wrong_address_is_named_with_its_setting(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "toolpost.toml").write_text(f"[http]\n{text}\n")
+
+    with pytest.raises(BadConfiguration) as raised:
+        load_config(folder=tmp_path)
+    assert says in raised.value.message

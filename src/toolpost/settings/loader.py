@@ -20,8 +20,8 @@ from toolpost.settings.callers import CallerSettings, check_caller, check_oauth,
 from toolpost.settings.client_files import read_client_text
 from toolpost.settings.locations import state_folder
 from toolpost.settings.marks import entry_type, own_type, section_type, types_of
-from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line
-from toolpost.settings.model import CONFIG_NAME, DEFAULT_PLUGINS, Config, PluginSettings, check_bundled, parse_address
+from toolpost.settings.mistakes import WrongValue, explain_wrong_value, find_line, find_repair
+from toolpost.settings.model import CONFIG_NAME, DEFAULT_PLUGINS, Config, PluginSettings, check_bundled, check_http
 from toolpost.settings.removed import find_replacement
 from toolpost.settings.section import (
     HasSections,
@@ -66,7 +66,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None, parts: 
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         # `TOMLDecodeError` is a ValueError; a number that is too long and nesting without end are others.
-        raise BadConfiguration(f"{path} is not TOML: {error}.") from error
+        raise BadConfiguration(f"{path} is not TOML: {error}.", hint=find_repair(str(error), text)) from error
     try:
         return _convert_config(values, path, parts)
     except WrongValue as error:
@@ -192,8 +192,8 @@ def _convert_config(values: Mapping[str, Any], path: Path, parts: Sequence[HasSe
         field.name: getattr(read, field.name) for field in msgspec.structs.fields(Config) if field.name not in _NOT_SET
     }
     config = Config(**kernel, parts=of_parts)
-    parse_address(config.http.listen)
     with _prefix_errors(path):
+        check_http(config.http)
         check_bundled(config.plugins.bundled, "plugins.bundled")
     _check_access(config, callers, path)
     return msgspec.structs.replace(config, servers=servers, callers=callers, export=exports, project=str(path.parent))
@@ -324,8 +324,10 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             ):
                 if (replacement := find_replacement(removed)) is not None:
                     raise BadConfiguration(f"{path}: `{removed}` is gone: {replacement}.")
-            near = nearest_name(key, fields)
-            hint = f"did you mean `{place}{near}`?" if near else f"known settings: {', '.join(sorted(fields))}"
+            if near := _find_table(key, fields) or nearest_name(key, fields):
+                hint = f"did you mean `{place}{near}`?"
+            else:
+                hint = f"known settings: {', '.join(sorted(fields))}"
             raise BadConfiguration(f"{path}: unknown setting `{place}{key}`.", hint=hint)
         choices = _choices_of(fields[key])
         if choices and isinstance(value, str) and value not in choices:
@@ -337,6 +339,13 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             _refuse_unknown_keys(value, inner, path, f"{place}{key}.")
         if isinstance(value, Mapping) and (entry := entry_type(fields[key])) is not None:
             _refuse_unknown_entries(value, entry, own_type(fields[key]), path, f"{place}{key}.")
+
+
+def _find_table(key: str, fields: Mapping[str, Any]) -> str | None:
+    """Return the one setting of this name that is in a table below, as `table.name`."""
+    tables = ((name, section_type(kind)) for name, kind in fields.items())
+    found = [f"{name}.{key}" for name, table in tables if table is not None and key in types_of(table)]
+    return found[0] if len(found) == 1 else None
 
 
 def _refuse_unknown_entries(

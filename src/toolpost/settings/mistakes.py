@@ -1,4 +1,4 @@
-"""Explains values of a wrong type in `toolpost.toml`: the line, the key, what is expected, and an example."""
+"""Explains mistakes in `toolpost.toml`: for a value of a wrong type the line, the key, the expected type and an example."""
 
 import json
 import re
@@ -71,6 +71,25 @@ def find_line(text: str, key: str) -> int | None:
         if here and here == wanted[: len(here)]:
             best = number
     return best
+
+
+def find_repair(fault: str, text: str) -> str | None:
+    """Return how to repair text that the parser refuses with this message; None if the message says enough.
+
+    The value itself is not shown: it may be secret.
+    """
+    if fault.startswith(("Cannot overwrite", "Cannot declare")):
+        return "a file has each table and each key once"
+    if fault.startswith(("Invalid hex value", "Unescaped")):
+        return "in double quotes `\\` begins an escape: use single quotes, as in 'C:\\tools'"
+    place = re.search(r"\(at line ([0-9]+)", fault)
+    line = text.split("\n")[int(place[1]) - 1] if place else ""
+    key, _, value = (part.strip() for part in line.partition("="))
+    if value.lower() in ("true", "false"):
+        return f"write {key} = {value.lower()}"
+    if value and value[0] not in "\"'[{":
+        return f'put text in quotes: {key} = "…"'
+    return None
 
 
 def _split(dotted: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -459,6 +460,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def parse_address(text: str) -> tuple[str, int]:
     """Parse `host:port`, `[::1]:port` or a bare port; raises `BadConfiguration`."""
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535:
-        raise BadConfiguration(f"`{text}` is not an address.", hint="write host:port, such as 127.0.0.1:8420")
+    if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        raise BadConfiguration(
+            f"`{text}` is not an address.", hint="write host:port, such as 127.0.0.1:8420; ports end at 65535"
+        )
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def check_http(http: HttpSettings) -> None:
+    """Check the addresses of `[http]`; raises `BadConfiguration`."""
+    try:
+        parse_address(http.listen)
+    except BadConfiguration as error:
+        raise BadConfiguration(f"http.listen: {error.message}", hint=error.hint) from error
+    if http.public_url is not None and http.base_url(None) is None:
+        raise BadConfiguration(
+            "http.public_url is not a valid HTTP URL.", hint='such as public_url = "https://tools.example.com"'
+        )
