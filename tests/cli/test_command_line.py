@@ -38,6 +38,15 @@ def test_help_has_examples(context: click.Context) -> None:
     assert examples.count("toolpost ") >= 2
 
 
+@pytest.mark.parametrize("context", ALL_COMMANDS.values(), ids=ALL_COMMANDS.keys())
+def test_help_fits_80_columns(context: click.Context) -> None:
+    narrow = click.Context(context.command, info_name=context.info_name, parent=context.parent, terminal_width=80)
+    shown = narrow.get_help().splitlines()
+
+    assert max(map(len, shown)) <= 80
+    assert [line for line in shown if line.endswith("...") and not line.startswith("Usage:")] == []
+
+
 LISTED = COMMANDS | {f"auth {name}": command for name, command in AUTH_COMMANDS.items()}
 
 

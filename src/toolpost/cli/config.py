@@ -53,7 +53,7 @@ def schema(*, as_json: bool) -> None:
 @config.command(
     epilog=examples(
         ("toolpost config show", "the effective settings"),
-        ("toolpost config show --config other.toml --json", "those of another file, for other programs"),
+        ("toolpost config show --config other.toml --json", "those of another file"),
     )
 )
 @config_option

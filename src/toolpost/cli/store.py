@@ -36,7 +36,7 @@ from toolpost.terminal import (
     cls=SuggestingGroup,
     epilog=examples(
         ("toolpost store status", "database, size and rows"),
-        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "SQLite to PostgreSQL"),
+        ("toolpost store migrate --to 'postgresql://me:${DB_PASSWORD}@db/toolpost'", "SQLite to PostgreSQL"),
     ),
 )
 def store() -> None:
@@ -72,7 +72,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 @store.command(
     epilog=examples(
         ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "what would be copied"),
-        ("toolpost store migrate --to 'postgresql://toolpost:${DB_PASSWORD}@db/toolpost'", "copy it"),
+        ("toolpost store migrate --to 'postgresql://me:${DB_PASSWORD}@db/toolpost'", "copy it"),
         ("toolpost store migrate --to sqlite:.toolpost/back.db", "and back"),
     )
 )

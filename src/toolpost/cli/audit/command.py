@@ -32,12 +32,12 @@ _CONTENTS_BATCH: Final = 100
     epilog=examples(
         ("toolpost audit", "the last 20 calls"),
         ("toolpost audit --since 2h --outcome error", "recent failures"),
-        ("toolpost audit --tool 'time__*' --follow", "calls as they end, until Ctrl-C"),
+        ("toolpost audit --tool 'time__*' --follow", "calls as they end"),
         ("toolpost audit verify", "check the hash chain"),
-        ("toolpost audit export audit.jsonl", "append what the file does not have yet"),
+        ("toolpost audit export audit.jsonl", "append new entries"),
         (
             "toolpost audit --contents --since 7d",
-            "calls that were selected for review, with their arguments and results",
+            "calls for review",
         ),
         ("toolpost audit --last 1000 --json | jq .durationMs", "for other programs"),
     ),

@@ -13,7 +13,7 @@ from toolpost.terminal.group import outer_options
 
 @click.command(
     epilog=examples(
-        ("toolpost audit export audit.jsonl", "append what the file does not have yet"),
+        ("toolpost audit export audit.jsonl", "append new entries"),
         ("toolpost audit export audit.jsonl --json", "for other programs"),
     )
 )
@@ -22,7 +22,7 @@ from toolpost.terminal.group import outer_options
 @json_option("Print `{path, added, last}` on one line.")
 @click.pass_context
 def export(context: click.Context, path: Path, config_path: Path | None, *, as_json: bool) -> None:
-    """Append all entries to a file that it does not have yet, as JSON lines.
+    """Append all entries that a file does not have yet, as JSON lines.
 
     Run it again to go on; [export.NAME] follows the audit.
     """

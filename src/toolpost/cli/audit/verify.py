@@ -15,7 +15,7 @@ from toolpost.terminal.group import outer_options
 @click.command(
     epilog=examples(
         ("toolpost audit verify", "check the hash chain, read-only"),
-        ("toolpost audit verify --archive archive", "and the archives of removed entries"),
+        ("toolpost audit verify --archive archive", "archives of removed entries too"),
         ("toolpost audit verify --json | jq .head", "the last hash, to note elsewhere"),
     )
 )

@@ -114,7 +114,7 @@ def set_value(
 @click.command(
     name="list",
     epilog=examples(
-        ("toolpost auth list", "what is set, without values"),
+        ("toolpost auth list", "without values"),
         ("toolpost auth list --json | jq '.credentials[].server'", "for other programs"),
     ),
 )
@@ -156,7 +156,7 @@ def list_values(config_path: Path | None, *, as_json: bool) -> None:
 @click.command(
     epilog=examples(
         ("toolpost auth remove github TOKEN", "one value"),
-        ("toolpost auth remove github --caller ann", "everything of one caller, a login too"),
+        ("toolpost auth remove github --caller ann", "all of one caller, and the login"),
     )
 )
 @click.argument("server")

@@ -29,7 +29,7 @@ COMMANDS: Final = {
     group="auth",
     epilog=examples(
         ("toolpost auth set github TOKEN", "asks for a value that a server needs"),
-        ("toolpost auth list", "what is set, without values"),
+        ("toolpost auth list", "without values"),
         ("toolpost auth token ada", "a token for a caller of the gateway"),
         ("toolpost auth logout github", "undo `toolpost login github`"),
         ("toolpost auth key --rotate", "encrypt all credentials with a new key"),

@@ -21,7 +21,7 @@ from toolpost.terminal import (
 
 @click.command(
     epilog=examples(
-        ("toolpost auth logout github", "revoke the tokens, and delete them here"),
+        ("toolpost auth logout github", "revoke and delete its tokens"),
         ("toolpost auth logout github --caller ann", "those of one caller"),
     )
 )

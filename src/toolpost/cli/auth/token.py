@@ -14,9 +14,9 @@ from toolpost.terminal import ExitCode, examples
 
 @click.command(
     epilog=examples(
-        ("toolpost auth token ada", "print a token, and what to add to toolpost.toml"),
+        ("toolpost auth token ada", "print it, and the lines to add"),
         ("toolpost auth token ada --file ada.token", "write it to a new file instead"),
-        ("toolpost auth token --file token", "the token of [http], for a gateway without callers"),
+        ("toolpost auth token --file token", "the token for all clients"),
     )
 )
 @click.argument("name", required=False)

@@ -48,7 +48,7 @@ AT_ONCE: Final = 4
     epilog=examples(
         ("toolpost doctor", "check everything"),
         ("toolpost doctor github time", "check only two servers"),
-        ("toolpost doctor --strict", "in CI: fail on warnings too"),
+        ("toolpost doctor --strict", "fail on warnings too"),
         ("toolpost doctor --json | jq '.groups[].findings[]'", "for other programs"),
     )
 )

@@ -28,11 +28,11 @@ from toolpost.terminal.options import mention_unused_client_file
 
 @click.command(
     epilog=examples(
-        ("toolpost lock", "write toolpost.lock; commit it"),
+        ("toolpost lock", "write the lock; commit it"),
         ("toolpost lock --dry-run", "show what would be written"),
         ("toolpost lock --accept github__create_issue", "accept the change of one tool"),
         ("toolpost lock --accept 'github__*'", "or of several"),
-        ("toolpost lock --server github", "update the tools of one server"),
+        ("toolpost lock --server github", "only the tools of one server"),
     )
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")

@@ -50,9 +50,9 @@ caller_option = click.option(
 @click.command(
     epilog=examples(
         ("toolpost login github", "open a browser, and wait for the login"),
-        ("toolpost login github --no-browser", "print the URL; on a remote machine, paste the one it ends at"),
-        ("toolpost login github --device", "print a code to type in a browser on any other device"),
-        ("toolpost login github --caller ann", "where each caller has a login of its own"),
+        ("toolpost login github --no-browser", "print the URL, as for a remote machine"),
+        ("toolpost login github --device", "a code for a browser elsewhere"),
+        ("toolpost login github --caller ann", "the login of one caller"),
     )
 )
 @click.argument("server", shell_complete=complete_server_names)

@@ -25,11 +25,11 @@ Matches = Callable[[Mapping[str, Any]], bool]
 
 @click.command(
     epilog=examples(
-        ("toolpost logs", "the last 50 events of all gateways of this project"),
-        ("toolpost logs --server github --follow", "what one server writes, and what is logged about it"),
+        ("toolpost logs", "the last 50 events"),
+        ("toolpost logs --server github --follow", "output and events of one"),
         (
             "toolpost logs --call 3f2a9c11d0e4-1b",
-            "everything about one call: the id is in X-Request-Id and in the audit",
+            "all about one call",
         ),
         ("toolpost logs --level warning --since 2h --json", "for other programs"),
     )

@@ -43,8 +43,8 @@ _T = TypeVar("_T")
     cls=SuggestingGroup,
     epilog=examples(
         ("toolpost approvals list", "calls that wait for votes"),
-        ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
-        ("toolpost approvals approve 7", "as `cli`, the person at the command line, with their passphrase"),
+        ("toolpost approvals show 7", "arguments, contract and votes"),
+        ("toolpost approvals approve 7", "as `cli`; asks for the passphrase"),
         ("toolpost approvals list --follow", "new rounds and votes, until Ctrl-C"),
     ),
 )
@@ -97,7 +97,7 @@ def list_rounds(config_path: Path | None, *, shows_all: bool, before: int | None
 
 @approvals.command(
     epilog=examples(
-        ("toolpost approvals show 7", "its arguments, the contract of the tool, and all votes"),
+        ("toolpost approvals show 7", "arguments, contract and votes"),
         ("toolpost approvals show 7 --json", "for other programs"),
     )
 )
@@ -125,7 +125,7 @@ def add_vote_command(choice: Choice, help_text: str, *more_examples: tuple[str, 
         help=help_text,
         epilog=examples(
             (f"toolpost approvals {choice} 7", "as `cli`; asks for the passphrase"),
-            (f"toolpost approvals {choice} 7 --as ann", "as a caller; asks for their passphrase, or token"),
+            (f"toolpost approvals {choice} 7 --as ann", "as a caller; asks for a secret"),
             (f"toolpost approvals {choice} 7 < token.txt", "as the caller whose token it is"),
             *more_examples,
         ),
@@ -193,15 +193,15 @@ add_vote_command("deny", "Vote against a call or a proposal.")
 
 @approvals.command(
     epilog=examples(
-        ("toolpost approvals peers", "how far the exchange with each has come, and who has rewritten its history"),
-        ("toolpost approvals peers --json | jq -r .key", "what peers put into [peers.NAME]"),
-        ("toolpost approvals peers --json", "for other programs, with both signed heads of each fork"),
+        ("toolpost approvals peers", "this key, peers and forks"),
+        ("toolpost approvals peers --json | jq -r .key", "the key for [peers.NAME]"),
+        ("toolpost approvals peers --json", "for other programs"),
     )
 )
 @config_option
 @json_option("Print `{key, peers, forks}` on one line; a fork has both signed heads.")
 def peers(config_path: Path | None, *, as_json: bool) -> None:
-    """Show this gateway's public key, its peers, and which of them have rewritten their history.
+    """Show this gateway's public key, its peers and their forks.
 
     The key is what the others put into their [peers.NAME].
     """

@@ -26,7 +26,7 @@ from toolpost.terminal import (
 
 @click.command(
     epilog=examples(
-        ("toolpost auth passphrase", "asks for it twice, and prints the hash"),
+        ("toolpost auth passphrase", "asks for it twice"),
         ("toolpost auth passphrase --file passphrase.txt", "the first line of a file"),
     )
 )

@@ -38,7 +38,7 @@ API = "/api/models"
     invoke_without_command=True,
     epilog=examples(
         ("toolpost models", "the circuit of each, and what it was asked"),
-        ("toolpost models --stats", "tokens, cost and latencies, also without a running gateway"),
+        ("toolpost models --stats", "tokens, cost and latencies"),
         ("toolpost models reset small", "ask it again before its pause is over"),
     ),
 )
@@ -90,7 +90,10 @@ def models(
 def reset(
     context: click.Context, name: str | None, url: str | None, config_path: Path | None, *, as_json: bool
 ) -> None:
-    """Close the circuit of a model, or of `group/server`; of all without a name."""
+    """Close the circuit of a model, or of `group/server`.
+
+    Without a name, those of all.
+    """
     outer: Mapping[str, Any] = context.parent.params if context.parent else {}
     gateway = RunningGateway.of(load_cli_config(config_path or outer.get("config_path")), url or outer.get("url"))
     found = gateway.ask("POST", f"{API}/reset", {} if name is None else {"name": name})["models"]

@@ -43,9 +43,9 @@ _caller_option = click.option(
     cls=SuggestingGroup,
     epilog=examples(
         ("toolpost trail show", "the newest sessions"),
-        ("toolpost trail show work", "what was thought and called in one"),
+        ("toolpost trail show work", "thoughts and calls of one"),
         ("toolpost trail verify", "check every session"),
-        ("toolpost trail export work -o work.jsonl", "for somebody who does not trust this gateway"),
+        ("toolpost trail export work -o work.jsonl", "for independent verification"),
     ),
 )
 def trail() -> None:
@@ -58,7 +58,7 @@ def trail() -> None:
 @trail.command(
     epilog=examples(
         ("toolpost trail show", "the newest sessions"),
-        ("toolpost trail show work --json | jq .content", "the records of one, for other programs"),
+        ("toolpost trail show work --json | jq .content", "for other programs"),
     )
 )
 @click.argument("session", required=False)
@@ -84,7 +84,7 @@ def show(session: str | None, caller: str | None, last: int, config_path: Path |
     epilog=examples(
         ("toolpost trail verify", "every session in the store"),
         ("toolpost trail verify work", "one of them"),
-        ("toolpost trail verify --file work.jsonl", "an export or a proof, without a store"),
+        ("toolpost trail verify --file work.jsonl", "an export, without a store"),
     )
 )
 @click.argument("session", required=False)
@@ -135,7 +135,7 @@ def verify(
 @trail.command(
     epilog=examples(
         ("toolpost trail prove work 7 -o proof.json", "that record 7 is in the session"),
-        ("toolpost trail prove work --first 5", "that the first 5 records are as they were"),
+        ("toolpost trail prove work --first 5", "that 5 records are unchanged"),
     )
 )
 @click.argument("session")
@@ -156,7 +156,10 @@ def prove(
     caller: str | None,
     config_path: Path | None,
 ) -> None:
-    """Prove that a record (its number, its hash or a call's id) is in a session."""
+    """Prove that a record is in a session.
+
+    The record is named by its number, its hash or the id of a call.
+    """
     if (record is None) == (first is None):
         raise click.UsageError("name a RECORD, or --first N")
 
@@ -173,8 +176,8 @@ def prove(
 
 @trail.command(
     epilog=examples(
-        ("toolpost trail export work -o work.jsonl", "hashes only; verify_trail.py is put beside it"),
-        ("toolpost trail export work --content", "with what was thought"),
+        ("toolpost trail export work -o work.jsonl", "hashes only"),
+        ("toolpost trail export work --content", "with the thoughts"),
     )
 )
 @click.argument("session")
@@ -185,7 +188,10 @@ def prove(
 @_caller_option
 @config_option
 def export(session: str, output: Path | None, caller: str | None, config_path: Path | None, *, content: bool) -> None:
-    """Export a session as lines of JSON, to be verified by `python verify_trail.py FILE`, without Toolpost."""
+    """Export a session as lines of JSON, to be verified without Toolpost.
+
+    The command that verifies it is `python verify_trail.py FILE`.
+    """
 
     async def write_session(found: Trail) -> None:
         # Before the file is made: a session that is not there, or has no records any more, leaves none.

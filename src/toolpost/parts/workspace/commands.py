@@ -34,6 +34,7 @@ from toolpost.terminal import (
     warn,
 )
 
+_LANGUAGES = [language.name for language in LANGUAGES]
 _MODES = click.Choice(["all", "code", "prose"])
 
 
@@ -55,9 +56,9 @@ def workspace() -> None:
 
 @workspace.command(
     epilog=examples(
-        ("toolpost workspace build", "what has changed since the last build"),
-        ("toolpost workspace build --from-scratch --repo api", "one repository, all of it"),
-        ("toolpost workspace build --watch", "and what changes from now on, until Ctrl-C"),
+        ("toolpost workspace build", "changes since the last"),
+        ("toolpost workspace build --from-scratch --repo api", "all of one repository"),
+        ("toolpost workspace build --watch", "until Ctrl-C"),
     )
 )
 @click.option("--repo", metavar="NAME", help="The repository to build; every one unless named.")
@@ -121,8 +122,12 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
 @click.option("-n", "--top", type=click.IntRange(1, 100), default=5, show_default=True, help="How many hits.")
 @click.option("-C", "--context", type=click.IntRange(0, 50), default=0, help="Lines of context around each hit.")
 @click.option("--path", metavar="GLOB", help="A folder, a file or a glob.")
-@click.option("--language", type=click.Choice([language.name for language in LANGUAGES]), help="Only this language.")
-@click.option("--kind", type=click.Choice(list(KINDS)), help="Only this kind of symbol.")
+@click.option(
+    "--language", type=click.Choice(_LANGUAGES), metavar="NAME", help=f"Only this language: {', '.join(_LANGUAGES)}."
+)
+@click.option(
+    "--kind", type=click.Choice(list(KINDS)), metavar="KIND", help=f"Only symbols of this kind: {', '.join(KINDS)}."
+)
 @click.option("--symbol", metavar="NAME", help="Name of the symbol; * stands for anything.")
 @click.option("--case", is_flag=True, help="Case-sensitive.")
 @click.option("--regex", is_flag=True, help="The query is a regular expression (RE2).")

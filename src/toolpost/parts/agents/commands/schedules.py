@@ -30,7 +30,7 @@ from toolpost.terminal import (
 
 @click.command(
     epilog=examples(
-        ("toolpost chat schedules", "list scheduled prompts, the next first"),
+        ("toolpost chat schedules", "the next first"),
         ("toolpost chat schedules --stop s-1f0c2a9b", "stop one, of any caller"),
         ("toolpost chat schedules --json | jq -r .[].prompt", "for other programs"),
     )

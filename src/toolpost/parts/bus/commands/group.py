@@ -17,7 +17,7 @@ from toolpost.terminal import SuggestingGroup, examples, json_option, run_async
     cls=SuggestingGroup,
     invoke_without_command=True,
     epilog=examples(
-        ("toolpost bus", "workers, queue, leases and ages, until Ctrl-C"),
+        ("toolpost bus", "workers, queue and leases, until Ctrl-C"),
         ("toolpost bus --json | jq .counts", "the current counts, for other programs"),
         ("toolpost bus submit bd-42", "hand a task to a free worker"),
         ("toolpost bus connect", "what an agent's MCP configuration starts"),

@@ -26,8 +26,8 @@ _CHECK_S: Final = 10.0
 
 @click.command(
     epilog=examples(
-        ("toolpost bus serve", "on the address of the configuration, 127.0.0.1:8420"),
-        ("toolpost bus serve --listen 0.0.0.0:8421", "for other machines; TOOLPOST_TOKEN must be set"),
+        ("toolpost bus serve", "on http.listen"),
+        ("toolpost bus serve --listen 0.0.0.0:8421", "with TOOLPOST_TOKEN, for others"),
         ("toolpost bus serve --stdio", "for one client that starts it"),
     )
 )

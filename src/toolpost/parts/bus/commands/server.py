@@ -28,7 +28,7 @@ def render_server(server: RunningServer) -> JsonObject:
 
 @click.command(
     epilog=examples(
-        ("toolpost bus status", "whether the server of this project runs, and where"),
+        ("toolpost bus status", "whether the server of this project runs"),
         ("toolpost bus status --all", "every bus server of yours on this machine"),
         ("toolpost bus status --json", "for other programs"),
     )
@@ -39,9 +39,9 @@ def render_server(server: RunningServer) -> JsonObject:
     "Print `{project, running, url, pid, version}` on one line; with --all one `{project, url, pid, version}` a line."
 )
 def status(project: Path | None, *, shows_all: bool, as_json: bool) -> ExitCode:
-    """Show whether the bus server of this project runs; the exit code is 1 if not.
+    """Show whether the bus server of this project runs.
 
-    With --all the exit code is 0, also if none runs.
+    The exit code is 1 if it does not; with --all it is 0, also if none runs.
     """
     if shows_all:
         if project is not None:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 import msgspec
@@ -27,6 +27,9 @@ def _property(tool: str, name: str) -> JsonObject:
     """Return the schema of a tool's argument, so that an option has the same limits."""
     schema: JsonObject = next(one for one in BUS_TOOLS if one.name == tool).properties[name]
     return schema
+
+
+_STATES: Final = _property("list_tasks", "state")["enum"]
 
 
 @click.command(
@@ -76,7 +79,7 @@ def submit(
 
 @click.command(
     epilog=examples(
-        ("toolpost bus retry bd-42", "also if it is done, blocked, dead or cancelled"),
+        ("toolpost bus retry bd-42", "also if it is done, dead or cancelled"),
         ("toolpost bus retry bd-42 --json", "for other programs"),
     )
 )
@@ -90,7 +93,7 @@ def retry(task: str, project: Path | None, *, as_json: bool) -> None:
 
 @click.command(
     epilog=examples(
-        ("toolpost bus cancel bd-42 --reason 'no longer needed'", "whichever worker has it"),
+        ("toolpost bus cancel bd-42 --reason 'no longer needed'", "from any worker"),
         ("toolpost bus cancel bd-42 --json", "for other programs"),
     )
 )
@@ -117,7 +120,10 @@ def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> No
 @project_option
 @json_option("Print what `reset_worker` answers, on one line.")
 def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
-    """Make a worker idle: its task goes back to the queue, its poll is answered."""
+    """Make a worker idle.
+
+    Its task goes back to the queue, and its poll is answered.
+    """
     task = _run(project, lambda bus: bus.reset_worker(WorkerName(worker), by=OPERATOR))
     if as_json:
         print_json_line({"success": True, "worker": worker, "previous_task": task})
@@ -134,7 +140,9 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
     )
 )
 @click.argument("task", required=False, metavar="[ID]")
-@click.option("--state", type=click.Choice(_property("list_tasks", "state")["enum"]), help="Only tasks in this state.")
+@click.option(
+    "--state", type=click.Choice(_STATES), metavar="STATE", help=f"Only tasks in this state: {', '.join(_STATES)}."
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, _property("list_tasks", "limit")["maximum"]),
@@ -152,7 +160,10 @@ def tasks(
     *,
     as_json: bool,
 ) -> None:
-    """List tasks, the latest change of state first, or show the history of one."""
+    """List tasks, or show the history of one.
+
+    The latest change of state is first.
+    """
     if task is not None:
         if (state, limit, cursor) != (None, None, None):
             raise click.UsageError("--state, --limit and --cursor are for the list, without ID")
