@@ -247,6 +247,29 @@ def test_paths_that_contributors_are_sent_to_exist() -> None:
     assert {path for path in fixed if not (ROOT / path).exists()} == set()
 
 
+def missing_names(page: str, code: str) -> list[str]:
+    """Return the classes, constants and attributes that a page names and that no code has."""
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    named = re.findall(r"`([A-Za-z_]+(?:\.[A-Za-z_]+)*)(?:\(.*?\))?`", prose)
+    words = set(re.findall(r"\w+", code))
+    return [name for name in named if re.search(r"[A-Z].*[a-z]|[._]", name) and name.rpartition(".")[2] not in words]
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_names_in_pages_for_contributors_exist(page: str) -> None:
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "pyproject.toml"]
+    files = [path for path in files if path != Path(__file__)]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    # Files have tests of their own; prefixes end with `_`.
+    is_other = re.compile(r".*(_|\.(py|md|toml|json|lock))$|NAME")
+
+    assert [name for name in missing_names((ROOT / page).read_text(), code) if not is_other.match(name)] == []
+    assert missing_names("`Wake.NEVER_THERE`, `Supervisor`, `SpuriousClass`", "class Supervisor") == [
+        "Wake.NEVER_THERE",
+        "SpuriousClass",
+    ]
+
+
 def test_modules_that_are_promised_say_what_is_public_in_them() -> None:
     page = (ROOT / "docs/reference/versioning.md").read_text()
     modules = re.findall(r"^\| `(toolpost[\w.]*)`", page, re.MULTILINE)

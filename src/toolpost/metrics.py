@@ -269,7 +269,7 @@ class Metrics:
             "toolpost_search_tokens_saved_total", "Tokens by which listing all tools would have cost more than that."
         )
         self.rerankings = Counter(
-            "toolpost_rerankings_total", "Questions to the reranker, by what came of them.", label="outcome"
+            "toolpost_rerankings_total", "Questions to the reranker, by outcome.", label="outcome"
         )
         self.preparations = Counter("toolpost_index_preparations_total", "Times that the search index was prepared.")
         self.preparation_seconds = Counter("toolpost_index_preparation_seconds_total", "Time that preparing it took.")

@@ -27,7 +27,7 @@ def test_tools_are_shown_best_first_with_the_reason(invoke: Run, tmp_path: Path)
     lines = ended.out.splitlines()
 
     assert ended.code == 0
-    assert lines[0].split() == ["SCORE", "NAME", "WHAT", "IT", "DOES", "WHY"]
+    assert lines[0].split() == ["SCORE", "NAME", "DESCRIPTION", "WHY"]
     assert lines[1].split()[:2] == ["1.00", "calendar__create_event"]
     assert "name: create event" in lines[1]
     assert "of 61 tools" in ended.err

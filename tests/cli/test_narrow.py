@@ -33,10 +33,10 @@ def test_tools_keep_their_descriptions(width: int, tmp_path: Path, environment: 
     (at,) = [number for number, line in enumerate(lines) if line.startswith("calendar__create_event ")]
 
     assert lines[0].startswith("NAME ")
-    assert lines[0].endswith("WHAT IT DOES")
+    assert lines[0].endswith("DESCRIPTION")
     assert ("VERSION" in lines[0]) is (width == 120)
     assert ("TIME LIMIT" in lines[0]) is (width == 120)
-    assert width - lines[0].index("WHAT IT DOES") >= 36
+    assert width - lines[0].index("DESCRIPTION") >= 36
     assert len(lines[at].split()) > 3
     assert len(lines) < 3 * sum("__" in line for line in lines)
 

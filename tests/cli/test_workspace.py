@@ -36,7 +36,7 @@ def test_states_are_told_as_they_are(tmp_path: Path, invoke: Run) -> None:
     head, *lines = rows(before.out)
     assert head == ["REPOSITORY", "STATE", "FILES", "LINES", "SIZE", "AGE", "FOLDER"]
     assert [line[:2] for line in lines] == [["shop", "no index"], ["tools", "no index"], ["missing", "no index"]]
-    assert rows(built.out)[0] == ["REPOSITORY", "FILES", "LINES", "WHAT WAS DONE", "TIME", "LEFT OUT"]
+    assert rows(built.out)[0] == ["REPOSITORY", "FILES", "LINES", "CHANGES", "TIME", "LEFT OUT"]
     assert rows(built.out)[1][:4] == ["shop", "3", "35", "3 added, 0 changed, 0 renamed, 0 removed"]
     assert re.search(r"^warning: missing: There is no folder .*/missing$", built.err, re.MULTILINE), built.err
     assert [line[:3] for line in rows(after.out)[1:]] == [

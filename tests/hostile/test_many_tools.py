@@ -135,7 +135,7 @@ def test_twenty_thousand_tools(
         wait_until(lambda: b"toolpost_tools 20000" in _metrics(gateway), limit_s=120, every_s=0.2)
         if is_locked:
             lock.write_bytes(locks["back"])
-            wait_until(lambda: "lock taken over" in gateway.log, limit_s=60, every_s=0.2)
+            wait_until(lambda: "lock applied" in gateway.log, limit_s=60, every_s=0.2)
         stretch(gateway)
         # Back in between: else the number of changed tools would not say when the next change has been taken over.
         steps = {"text": count // 2, "break": count, "back": 0, "orders": count, "back again": 0}

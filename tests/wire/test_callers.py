@@ -613,7 +613,7 @@ async def test_a_change_never_opens_the_endpoint_to_the_world(project: Project, 
         status, _, _ = await ask(f"http://127.0.0.1:{port}", "", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
 
     assert status == 401
-    assert "not taken over" in caplog.text
+    assert "not applied" in caplog.text
 
 
 # What it costs

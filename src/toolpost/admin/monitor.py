@@ -48,7 +48,7 @@ class Monitor:
         supervisors = [each for server in servers.values() for each in server.supervisors]
         of_servers = {
             "toolpost_server_state": Gauge(
-                "States of servers: 1 for the one that each is in.",
+                "States of servers: 1 for the current state of each.",
                 ("server", "state"),
                 {
                     (name, state.value): float(server.state is state)

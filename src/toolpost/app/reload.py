@@ -47,7 +47,9 @@ async def follow_config(
         found = await _wait_until_settled(app, path, settle_s)
         was_there = was_there or found[path] is not None
         if found[path] is None and was_there:
-            event(_log, logging.WARNING, "configuration is gone; the one before goes on", path=str(path))
+            event(
+                _log, logging.WARNING, "configuration file is missing; the previous configuration stays", path=str(path)
+            )
             seen = found
             continue
         async with anyio.create_task_group() as tasks:
@@ -73,13 +75,13 @@ async def follow_lock(app: App, *, look_s: float = LOOK_S) -> None:
         try:
             locked = await anyio.to_thread.run_sync(read_lock, path)
         except BadLock as error:
-            event(_log, logging.WARNING, "lock not taken over; the one before goes on", reason=error.message)
+            event(_log, logging.WARNING, "lock not applied; the previous one stays", reason=error.message)
             continue
         if locked is None:
-            event(_log, logging.WARNING, "lock is gone; the one before goes on", path=str(path))
+            event(_log, logging.WARNING, "lock file is missing; the previous lock stays", path=str(path))
             continue
         if await app.servers.watched_tools.relock(locked):
-            event(_log, logging.INFO, "lock taken over", tools=len(locked))
+            event(_log, logging.INFO, "lock applied", tools=len(locked))
 
 
 async def _apply_then_cancel(app: App, load: Callable[[], Config], found: Stamps, scope: anyio.CancelScope) -> None:
@@ -100,7 +102,7 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
     except (ToolpostError, ExceptionGroup) as raised:
         error = first_error(raised)
         facts: JsonObject = {"reason": error.message} | ({"hint": error.hint} if error.hint else {})
-        event(_log, logging.WARNING, "configuration not taken over; the one before goes on", **facts)
+        event(_log, logging.WARNING, "configuration not applied; the previous one stays", **facts)
         return
     with anyio.CancelScope(shield=True), app.changes.waiting():
         for put_in_force in prepared:
@@ -113,7 +115,7 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         event(
             _log,
             logging.INFO,
-            "configuration taken over",
+            "configuration applied",
             added=applied.added,
             removed=applied.removed,
             restarted=applied.restarted,
@@ -146,7 +148,7 @@ def _replace_callers(app: App, config: Config, members: CallerTable) -> None:
     event(
         _log,
         logging.INFO,
-        "callers taken over",
+        "callers applied",
         added=sorted(after.keys() - before.keys()),
         removed=sorted(before.keys() - after.keys()),
         changed=sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),

@@ -57,5 +57,5 @@ def find_archive_break(folder: Path, segment: AuditSegment) -> str | None:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         return f"{path.name}: {error}"
     if (verifier.seq, verifier.hash) != (segment.last, segment.hash) or digest.hexdigest() != segment.digest[7:]:
-        return f"{path.name}: it is not what was sealed"
+        return f"{path.name}: it differs from the sealed segment"
     return None

@@ -97,7 +97,7 @@ class AuditExporter:
             event(
                 _log,
                 logging.ERROR,
-                "audit not exported: it does not continue what was delivered",
+                "audit not exported: it does not continue the delivered entries",
                 export=self.name,
                 delivered=cursor.seq,
                 hint="run `toolpost audit verify`",

@@ -104,7 +104,7 @@ async def append_log(path: Path, log: AuditLog) -> tuple[int, int]:
             if last and records[0].seq != last + 1:
                 raise BadConfiguration(
                     f"Entries {last + 1} to {records[0].seq - 1} were sealed and removed: {path} would have a gap.",
-                    hint="name another file; audit.archive keeps what is removed",
+                    hint="name another file; audit.archive keeps removed entries",
                 )
             added += await anyio.to_thread.run_sync(append_records, path, records)
             last = records[-1].seq

@@ -52,7 +52,7 @@ class AuditUpkeep:
         """Return how far the destinations are behind."""
         return {
             "toolpost_export_waiting": (
-                "Audit entries that a destination does not have yet, of the one that is most behind.",
+                "Audit entries that the slowest destination does not have yet.",
                 max((exporter.waiting for exporter in self._exporters), default=0),
             )
         }

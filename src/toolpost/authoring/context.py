@@ -394,7 +394,7 @@ class Context:
 def _read_action(answer: JsonObject) -> Literal["accept", "decline", "cancel"]:
     action = answer.get("action")
     if action not in ("accept", "decline", "cancel"):
-        raise ToolFailed("The client answered an elicitation without saying what the user did.")
+        raise ToolFailed("The client answered an elicitation without the user's action.")
     return cast('Literal["accept", "decline", "cancel"]', action)
 
 

@@ -58,7 +58,7 @@ COMMANDS: Final = {
     "config": Command("toolpost.cli.config:config", "Show the configuration, or its JSON Schema.", heading="More"),
     "logs": Command(
         "toolpost.cli.logs.command:logs",
-        "Show what gateways of this project have logged, and what their servers wrote to stderr.",
+        "Show the logs of this project's gateways, and the stderr of their servers.",
         heading="More",
     ),
     "store": Command("toolpost.cli.store:store", "Show the store, or copy it to another database.", heading="More"),

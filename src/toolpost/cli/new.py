@@ -53,7 +53,7 @@ from pydantic import Field
 
 from toolpost import Plugin
 
-plugin = Plugin("$name", version="0.1.0", description="What these tools are about, for searches.", style="plain")
+plugin = Plugin("$name", version="0.1.0", description="The subject of these tools, for searches.", style="plain")
 
 
 @plugin.tool(annotations={"readOnlyHint": True})

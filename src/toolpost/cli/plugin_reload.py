@@ -93,7 +93,7 @@ def _show(reference: str, error: Exception) -> None:
     why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
     place = place_of_error(error)
     where = f" ({place})" if place is not None and place not in why else ""
-    show_error(f"`{reference}` not loaded, the one before is served on: {why}{where}")
+    show_error(f"`{reference}` not loaded, its previous version stays: {why}{where}")
 
 
 def _files_of(reference: str) -> list[Path]:

@@ -166,7 +166,9 @@ def serve_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @config_option
 @plugin_option
 @click.option(
-    "--reload", is_flag=True, help="Load plugins again when their files change; what does not load changes nothing."
+    "--reload",
+    is_flag=True,
+    help="Load plugins again when their files change; a plugin that fails to load stays as it was.",
 )
 @_log_format_option
 @log_level_option("info")

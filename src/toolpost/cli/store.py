@@ -71,7 +71,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 
 @store.command(
     epilog=examples(
-        ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "what would be copied"),
+        ("toolpost store migrate --to postgresql://toolpost@db/toolpost --dry-run", "count the rows to copy"),
         ("toolpost store migrate --to 'postgresql://me:${DB_PASSWORD}@db/toolpost'", "copy it"),
         ("toolpost store migrate --to sqlite:.toolpost/back.db", "and back"),
     )
@@ -79,7 +79,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 @click.option(
     "--to", "target", required=True, metavar="URL", help="Target: sqlite:PATH or postgresql://…; ${VAR} is replaced."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be copied, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Count the rows to copy, change nothing.")
 @config_option
 @json_option("Print `{from, to, rows, written, head, dryRun}` on one line.")
 def migrate(config_path: Path | None, target: str, *, dry_run: bool, as_json: bool) -> None:

@@ -36,7 +36,7 @@ FORMAT: Final = 1
 
 _KEY: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:')
 _RESTORE: Final = "restore it from version control, or remove it and run `toolpost lock`; nothing was overwritten"
-_UNDO: Final = "undo the edit; `toolpost lock --accept` is how a change is taken over"
+_UNDO: Final = "undo the edit; `toolpost lock --accept` accepts a change"
 _CONFLICT: Final = re.compile(r"(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
 
 
@@ -187,7 +187,7 @@ def _parse_tool(tool: str, entry: Json, text: str, name: str) -> LockedTool:
         # Python's `json` accepts numbers beyond a double, NaN and lone surrogates, which are not JSON.
         raise _make_entry_error(tool, " holds a value that no definition has.", text, name) from error
     if locked.digests != digests:
-        reason = ": the definition is not what its digests say; it was edited by hand."
+        reason = ": the definition does not match its digests; it was edited by hand."
         raise _make_entry_error(tool, reason, text, name, hint=_UNDO)
     return locked
 
@@ -204,7 +204,7 @@ def _parse_instructions(server: str, entry: Json, text: str, name: str) -> Locke
     except (ValueError, RecursionError) as error:
         raise _make_entry_error(name_instructions(server), f": {error}.", text, name) from error
     if found.digests.wording != locked.digest:
-        reason = ": the text is not what its digest says; it was edited by hand."
+        reason = ": the text does not match its digest; it was edited by hand."
         raise _make_entry_error(name_instructions(server), reason, text, name, hint=_UNDO)
     return found
 
@@ -226,7 +226,7 @@ def _parse_skill(skill: str, entry: Json, text: str, name: str) -> LockedTool:
     except (ValueError, RecursionError) as error:
         raise _make_entry_error(skill, f": {error}.", text, name) from error
     if not is_skill_name(skill) or found.digests != locked.digests:
-        reason = ": the skill is not what its digests say; it was edited by hand."
+        reason = ": the skill does not match its digests; it was edited by hand."
         raise _make_entry_error(skill, reason, text, name, hint=_UNDO)
     return found
 

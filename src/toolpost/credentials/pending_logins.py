@@ -179,7 +179,7 @@ class PendingLogins:
         if server != place:
             # The code of another authorization server, which would be sent to this one (mix-up). Each server has a redirect
             # URI of its own because many authorization servers do not name themselves in the redirect (RFC 9207).
-            raise LoginFailed("The redirect of the login is that of another server", hint="begin the login again")
+            raise LoginFailed("The redirect of the login belongs to another server", hint="begin the login again")
         # First: whatever is made for an owner stays, and a forged state can name any.
         await check_pending(self.vault, server, owner, parameters["state"])
         _, authorization = self._find(server, owner)

@@ -21,7 +21,7 @@ def problem_of_middleware(middleware: Any) -> str | None:
     try:
         inspect.signature(middleware).bind(object(), object())
     except TypeError:
-        return "does not take a call and what comes next"
+        return "does not take a call and the next handler"
     return None
 
 

@@ -346,7 +346,7 @@ class ContractWatch:
     def _tell_degraded(self, server: PluginName, *, was_degraded: bool) -> None:
         problem = self._pinned[server].problem
         if problem is not None and not was_degraded:
-            hint = "if that is meant, `toolpost lock` accepts what it has now"
+            hint = "if that is intended, `toolpost lock` accepts what it has now"
             event(_log, logging.WARNING, "server is degraded", server=server, reason=problem, hint=hint)
 
     async def _find_olds(

@@ -189,7 +189,7 @@ def _make_error(contract: Contract, status: ContractStatus) -> ContractChanged:
             f"`{contract.name}` has changed since {since}; the change is being checked.", hint="try again in a moment"
         )
     return ContractChanged(
-        f"`{contract.name}` is no longer what it was when {since}, and is quarantined.",
+        f"`{contract.name}` differs from its definition when {since}, and is quarantined.",
         hint=f"the operator of this gateway can see why with `toolpost diff`, and accept the change with"
         f" `toolpost lock --accept {contract.name}`",
         tool=contract.name,

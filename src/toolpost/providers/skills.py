@@ -115,7 +115,7 @@ class HeldSkills:
         """Take what the server says about one skill; return None if it is quarantined. Raises `UpstreamUnavailable`."""
         fault = find_fault(entry) if isinstance(entry, dict) else "it is no object"
         if fault is None and entry["uri"] != uri:
-            fault = "it is that of another skill"
+            fault = "it belongs to another skill"
         async with self._changing:
             if fault is None and uri not in self._skills and len(self._skills) >= SKILLS_LIMIT:
                 fault = f"the server has more than {SKILLS_LIMIT:,} skills"
@@ -146,7 +146,7 @@ class HeldSkills:
             # The server may have changed the skill since: it is listed again before the next read.
             self._is_known = False
             raise ContractChanged(
-                f"The file {uri[:200]} of the server `{self._server}` is not what its skill lists.",
+                f"The file {uri[:200]} of the server `{self._server}` differs from the list of its skill.",
                 hint="ask for the skill again with skills/get; if it has changed, an operator has to accept that",
             )
 

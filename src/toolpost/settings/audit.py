@@ -33,7 +33,7 @@ class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     archive: Annotated[
         str | None,
         Meta(
-            description="folder for what is removed, relative to the project; without one it is not kept",
+            description="folder for removed entries, relative to the project; without one they are deleted",
             extra=ADVANCED,
         ),
     ] = None
@@ -109,7 +109,7 @@ class ExportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             return base64.b64decode(found.removeprefix(_STANDARD), validate=True)
         except binascii.Error as error:
             raise BadConfiguration(
-                f"{place} begins with {_STANDARD}, and what follows is not base64.",
+                f"{place} begins with {_STANDARD}, and the rest is not base64.",
                 hint=f"as in `echo {_STANDARD}$(openssl rand -base64 32)`",
             ) from error
 

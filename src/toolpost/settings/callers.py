@@ -52,7 +52,7 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = None
     tags: Tags = None
     tools: Tools = None
-    mode: Annotated[Mode, Meta(description="what it may call, as in `modes.mode`")] = "full"
+    mode: Annotated[Mode, Meta(description="the calls that it may make, as in `modes.mode`")] = "full"
     admin: Annotated[
         bool,
         Meta(

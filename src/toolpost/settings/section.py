@@ -269,7 +269,7 @@ def check_loadable(name: str) -> None:
     except Exception as error:
         raise BadConfiguration(
             f"[{name}] belongs to the part `{name}`, which cannot be loaded: {type(error).__name__}: {error}.",
-            hint="install what it needs, or remove the section",
+            hint="install its extra, or remove the section",
         ) from error
 
 

@@ -91,9 +91,7 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     signing_algorithm: Annotated[
         str | None, Meta(description="its algorithm; if not set, the usual one for the key", extra=ADVANCED)
     ] = None
-    scopes: Annotated[
-        list[str] | None, Meta(description="scopes to ask for; if not set, those that the server names")
-    ] = None
+    scopes: Annotated[list[str] | None, Meta(description="scopes to ask for; if not set, the server's")] = None
     resource: Annotated[
         str | None,
         Meta(description="resource indicator (RFC 8707), if not the server's own; empty to send none", extra=ADVANCED),
@@ -132,7 +130,7 @@ class AuthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         str | None, Meta(description="its type, such as `access_token`, `id_token` or `jwt`, or a URN", extra=ADVANCED)
     ] = None
     audience: Annotated[
-        str | None, Meta(description="whom the exchanged token is for, if it must be named", extra=ADVANCED)
+        str | None, Meta(description="audience of the exchanged token, if it must be named", extra=ADVANCED)
     ] = None
     idp_token_url: Annotated[
         str | None, Meta(description="token endpoint of the identity provider, for `id_jag`", extra=ADVANCED)
@@ -187,10 +185,10 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = None
     unknown_arguments: Annotated[
         UnknownArguments,
-        Meta(description="what to do with arguments that a tool's schema neither declares nor forbids", extra=ADVANCED),
+        Meta(description="action for arguments that a tool's schema neither declares nor forbids", extra=ADVANCED),
     ] = "allow"
     results: Annotated[
-        Results, Meta(description="what to do with results that violate the output schema", extra=ADVANCED)
+        Results, Meta(description="action for results that violate the output schema", extra=ADVANCED)
     ] = "enforce"
     contracts: Annotated[
         Contracts | None,

@@ -208,7 +208,9 @@ def read_secret(text: str, *, project: Path, place: str) -> str:
     """Replace the references of a secret text; raises `BadConfiguration` where something is missing, or nothing is left."""
     secret = expand_variables(text, environment=os.environ, project=project.absolute(), place=place).strip()
     if not secret:
-        raise BadConfiguration(f"{place} is empty.", hint="set it, or what it refers to, before starting Toolpost")
+        raise BadConfiguration(
+            f"{place} is empty.", hint="set it, or the variable or file in it, before starting Toolpost"
+        )
     return secret
 
 

@@ -180,7 +180,7 @@ def append_entries(entries: Sequence[Values]) -> Script[None]:
     rows = yield Statement(f"{_HEAD} /*lock*/")
     if not rows:
         raise GatewayError(
-            "the head of the audit chain is missing", hint="run `toolpost audit verify` to see what is left"
+            "the head of the audit chain is missing", hint="run `toolpost audit verify` to list the rest"
         )
     seq, previous = rows[0]
     records = link_entries(entries, seq=seq, previous=previous)

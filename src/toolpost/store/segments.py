@@ -38,7 +38,7 @@ def find_segment_break(segments: Sequence[AuditSegment]) -> tuple[int, str] | No
         if segment.first != seq + 1:
             return seq + 1, "it is missing: no sealed segment has it"
         if segment.previous != record_hash:
-            return segment.first, "its sealed segment does not continue the one before it"
+            return segment.first, "its sealed segment does not continue the previous one"
         seq, record_hash = segment.last, segment.hash
     return None
 

@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     )
     SETUP = 3, "Wrong setup: the configuration, an address in use, a missing capability."
     INTERNAL = 4, "A bug in Toolpost."
-    TIMED_OUT = 124, "The tool's time limit passed, or the one given with `--timeout`."
+    TIMED_OUT = 124, "The time limit of the tool passed, or that of `--timeout`."
     CANCELLED = 130, "Cancelled with Ctrl-C or SIGTERM."
 
     @classmethod

@@ -428,7 +428,7 @@ class Supervisor:
         with anyio.move_on_after(limit_s):
             await self._tool_list.try_now()
         if self._tool_list.is_overdue:
-            reason = f"its tools could not be compared with what they were: {self._tool_list.reason}"
+            reason = f"its tools could not be compared with their pins: {self._tool_list.reason}"
             error = self._failure.make_error(reason, hint="try again in a moment")
             error.was_sent = False
             raise error

@@ -69,7 +69,7 @@ async def test_a_changed_file_is_served_and_a_broken_one_is_not(
             await until(lambda: app.monitor.health()["plugins"]["pets"]["state"] == "degraded")
             [problem] = app.monitor.health()["plugins"]["pets"]["problems"]
             assert "serves its former document" in problem
-            assert "document not taken over; the one before goes on" in caplog.text
+            assert "document not applied; the previous one stays" in caplog.text
             assert not (await client.call_tool("pets__dogs", {})).is_error
 
             file.write_text(json.dumps(describe(get("/cats"))))
@@ -220,7 +220,7 @@ async def test_changed_settings_are_taken_over_as_a_whole_or_not_at_all(
 
             write(pets='headers = { key = "${NOT_SET_ANYWHERE}" }')
             await apply_config(app, lambda: load_config(path))
-            assert "configuration not taken over; the one before goes on" in caplog.text
+            assert "configuration not applied; the previous one stays" in caplog.text
             assert listed(app) == ["pets__cats", "pets__dogs", "zoo__dogs"]
 
             write(pets="enabled = false", zoo="")

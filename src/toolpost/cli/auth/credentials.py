@@ -173,9 +173,7 @@ def remove(server: str, key: str | None, owner: str, config_path: Path | None, *
     removed = run_async(_remove, load_cli_config(config_path), server, owner, key)
     if not removed:
         what = f"{key} of {server}" if key else server
-        raise NotFound(
-            f"Nothing is set for {what} and {_show_owner(owner)}.", hint="`toolpost auth list` shows what is set"
-        )
+        raise NotFound(f"Nothing is set for {what} and {_show_owner(owner)}.", hint="`toolpost auth list` lists them")
     if as_json:
         print_json_line({"server": server, "caller": owner or None, "removed": removed})
         return

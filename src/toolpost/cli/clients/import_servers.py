@@ -120,7 +120,7 @@ class _Import:
     invoke_without_command=True,
     subcommand_metavar="[COMMAND]…",
     epilog=examples(
-        ("toolpost import --dry-run", "show what would be imported"),
+        ("toolpost import --dry-run", "show the import"),
         ("toolpost import", "add all servers to toolpost.toml"),
         ("toolpost import --from claude-desktop --from .mcp.json", "only from these"),
         ("toolpost import --from cursor --force", "replace servers that exist already"),
@@ -145,7 +145,7 @@ class _Import:
 )
 @click.option("--force", is_flag=True, help="Replace servers that exist already; a backup is made.")
 @click.option("--keep-secrets", is_flag=True, help="Write secrets in plain text, not as ${VARIABLE}.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, write nothing.")
 @json_option("Print `{file, servers, variables, notes, problems}` on one line.")
 @click.pass_context
 def import_servers(

@@ -62,7 +62,7 @@ def _check_name(context: click.Context, parameter: click.Parameter, name: str) -
         ("toolpost install claude-code", "into .mcp.json, here"),
         ("toolpost install claude-desktop", "into the user's configuration"),
         ("toolpost install cursor --user --http", "connect to a running Toolpost"),
-        ("toolpost install vscode --dry-run", "show what would be written"),
+        ("toolpost install vscode --dry-run", "show the changes"),
         ("toolpost install --remove claude-code", "remove it again"),
     )
 )
@@ -75,7 +75,7 @@ def _check_name(context: click.Context, parameter: click.Parameter, name: str) -
 @click.option("--http", "transport", flag_value="http", help="The client connects to a running Toolpost.")
 @config_option
 @click.option("--force", is_flag=True, help="Replace or remove a server of that name that is not Toolpost.")
-@click.option("--dry-run", is_flag=True, help="Show what would be changed, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, write nothing.")
 @json_option(
     "Print `{client, file, name, change, backup, entry, variables}` on one line; with --remove without the last two."
 )

@@ -62,7 +62,7 @@ def _check_tool(tool: ProvidedTool) -> Iterator[Diagnosis]:
     yield from _check_name(tool)
     description = contract.terms.description.strip()
     if not description:
-        yield warning("description-missing", "no description: a model can only guess what it does")
+        yield warning("description-missing", "no description: a model can only guess its effect")
     elif len(description) > DESCRIPTION_LIMIT:
         yield warning(
             "description-long", f"a description of more than {DESCRIPTION_LIMIT} characters: some clients cut it"
@@ -127,7 +127,7 @@ def _check_keywords(schema: JsonObject, place: str) -> Iterator[Diagnosis]:
     if isinstance(kind, list) and len(kind) > 1:
         yield _at(f"{place}/type", "type-list", "a list of types, which some models reject: `anyOf` says the same")
     if "array" in (kind if isinstance(kind, list) else [kind]) and not {"items", "prefixItems"} & schema.keys():
-        yield _at(place, "array-open", "an array that does not say what is in it (`items`), which some models reject")
+        yield _at(place, "array-open", "an array without a schema of its items (`items`), which some models reject")
     if isinstance(values := schema.get("enum"), list) and not all(isinstance(value, str) for value in values):
         yield _at(f"{place}/enum", "enum-mixed", "an `enum` of other values than text, which some models reject")
 

@@ -29,7 +29,7 @@ from toolpost.terminal.options import mention_unused_client_file
 @click.command(
     epilog=examples(
         ("toolpost lock", "write the lock; commit it"),
-        ("toolpost lock --dry-run", "show what would be written"),
+        ("toolpost lock --dry-run", "show the changes"),
         ("toolpost lock --accept github__create_issue", "accept the change of one tool"),
         ("toolpost lock --accept 'github__*'", "or of several"),
         ("toolpost lock --server github", "only the tools of one server"),
@@ -38,7 +38,7 @@ from toolpost.terminal.options import mention_unused_client_file
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--accept", is_flag=True, help="Accept the changes of the named tools only; `*` matches any text.")
 @only_option
-@click.option("--dry-run", is_flag=True, help="Show what would change, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, write nothing.")
 @lock_option
 @config_option
 @plugin_option

@@ -39,15 +39,15 @@ PINS: Final = "pins"
     epilog=examples(
         ("toolpost diff", "the lock and the live tools"),
         ("toolpost diff old.lock toolpost.lock", "two locks"),
-        ("git show main:toolpost.lock | toolpost diff - toolpost.lock", "what a branch changes"),
+        ("git show main:toolpost.lock | toolpost diff - toolpost.lock", "the changes of a branch"),
         ("toolpost diff before.json after.json", "two definitions, or two answers to tools/list"),
-        ("toolpost diff pins live", "what changed since the tools were first seen"),
-        ("toolpost diff --explain input.required-added", "what a rule means"),
+        ("toolpost diff pins live", "changes since the tools were first seen"),
+        ("toolpost diff --explain input.required-added", "the meaning of a rule"),
     )
 )
 @click.argument("old", required=False, metavar="[OLD]")
 @click.argument("new", required=False, metavar="[NEW]")
-@click.option("--explain", "rule", metavar="RULE", help="Explain a rule, and what to do instead.")
+@click.option("--explain", "rule", metavar="RULE", help="Explain a rule, and the alternatives.")
 @config_option
 @plugin_option
 @json_option("Print `{drifts}`, or with `--explain` the rule, on one line.")

@@ -61,7 +61,7 @@ def logs(
     as_json: bool,
     **ids: str | None,
 ) -> None:
-    """Show what gateways of this project have logged, and what their servers wrote to stderr.
+    """Show the logs of this project's gateways, and the stderr of their servers.
 
     `toolpost serve` keeps it beside the store, up to `log.keep_mb`.
     """

@@ -45,14 +45,14 @@ _WHAT_ROOM: Final = 48
     epilog=examples(
         ("toolpost tools", "list all of them"),
         ("toolpost tools time__convert_time", "show one in full"),
-        ("toolpost tools --find convert a time between zones", "what an agent would find; the words need no quotes"),
-        ("toolpost tools --caller ada", "what this caller sees over HTTP"),
+        ("toolpost tools --find convert a time between zones", "search as an agent would; the words need no quotes"),
+        ("toolpost tools --caller ada", "the tools of this caller over HTTP"),
         ("toolpost tools --url http://127.0.0.1:8420", "those of a running gateway"),
         ("toolpost tools --json --plugin my_package.my_module:plugin", "the definitions, as clients see them"),
     )
 )
 @click.argument("names", nargs=-1, metavar="[NAME | --find WORDS...]", shell_complete=complete_tool_names)
-@click.option("--find", "finds", is_flag=True, help="Find tools by what they do; all arguments are words.")
+@click.option("--find", "finds", is_flag=True, help="Find tools by their effect; all arguments are words.")
 @click.option(
     "--url",
     metavar="URL",
@@ -60,7 +60,7 @@ _WHAT_ROOM: Final = 48
 )
 @config_option
 @plugin_option
-@click.option("--caller", metavar="NAME", help="Show what this caller of [callers.NAME] sees over HTTP.")
+@click.option("--caller", metavar="NAME", help="Show the tools that this caller of [callers.NAME] sees over HTTP.")
 @json_option(
     "Print the definitions as they are listed on the wire: an array, or with NAME one object. With --find:"
     " `{query, tools: [{name, score, tokens, why}], more: [name], isWeak, sureness, totalAvailable, tokens, …}` on one line."
@@ -90,7 +90,7 @@ def tools(
         mention_unused_client_file(config_path)
         return print_found(" ".join(names), config, _view_of(config, caller), as_json=as_json)
     if len(names) > 1:
-        raise click.UsageError(f"one tool at a time: `{names[0]}`, or --find for tools by what they do")
+        raise click.UsageError(f"one tool at a time: `{names[0]}`, or --find to search for tools")
     name = names[0] if names else None
     if url is not None:
         if caller is not None:
@@ -156,7 +156,7 @@ def _print_remote_tools(listed: list[JsonObject], name: str | None, *, as_json: 
         click.echo("the gateway lists no tools for this caller", err=True)
     else:
         rows = [(str(tool.get("name")), version_of(tool), summarize_definition(tool)) for tool in listed]
-        print_table(table("NAME", "VERSION", "WHAT IT DOES", rows=rows, optional=("VERSION",), last_room=_WHAT_ROOM))
+        print_table(table("NAME", "VERSION", "DESCRIPTION", rows=rows, optional=("VERSION",), last_room=_WHAT_ROOM))
 
 
 def _print_list(found: list[ProvidedTool], caller: str | None, *, has_failures: bool) -> None:
@@ -181,7 +181,7 @@ def _print_list(found: list[ProvidedTool], caller: str | None, *, has_failures: 
         )
         for tool in found
     ]
-    columns = ("NAME", "VERSION", "TIME LIMIT", "CONCURRENCY", "WHAT IT DOES")
+    columns = ("NAME", "VERSION", "TIME LIMIT", "CONCURRENCY", "DESCRIPTION")
     print_table(table(*columns, rows=rows, optional=("VERSION", "CONCURRENCY", "TIME LIMIT"), last_room=_WHAT_ROOM))
 
 

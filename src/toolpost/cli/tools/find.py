@@ -86,7 +86,7 @@ def _print(found: ToolSearchResult, account: JsonObject) -> None:
         _print_pairs(rows)
     else:
         brief = [(score, name, cut(what, WHAT_LIMIT), why) for score, name, what, why in rows]
-        print_table(table("SCORE", "NAME", "WHAT IT DOES", "WHY", rows=brief))
+        print_table(table("SCORE", "NAME", "DESCRIPTION", "WHY", rows=brief))
     if found.next_names:
         _print_next(found.next_names)
     for name in found.too_large:

@@ -98,7 +98,7 @@ class EventStream:
         self._size += len(raw)
         self._has_waiting.set()
         if self._size > WAITING_BYTES and self._call is not None:
-            self._call.cancel("the client does not read what it is sent")
+            self._call.cancel("the client does not read its answers")
 
     async def answer(self, call: Call, answering: Answering, receive: Receive) -> None:
         """Send notifications as they come, then the answer."""

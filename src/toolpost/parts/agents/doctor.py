@@ -86,7 +86,7 @@ async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
                 resumes = "can resume a session" if session.id is not None else "gets the conversation again"
                 return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
     except TimeoutError:
-        hint = "run its command in a shell, to see what it waits for"
+        hint = "run its command in a shell, to find out why"
         return problem("start", f"is not ready within {within_s:g} s", hint=hint)
     except ToolpostError as error:
         stderr = str(error.as_object().get("stderr") or "").splitlines()[-_STDERR_LINES:]

@@ -352,7 +352,7 @@ class SessionPool:
             raise ToolTimedOut(
                 f"The agent was not ready within {self.limits.open_s:g} s.",
                 timeout_ms=round(self.limits.open_s * 1000),
-                hint="run its command in a shell, to see what it waits for",
+                hint="run its command in a shell, to find out why",
             )
 
     def _note_failure(self, pooled: PooledSession, raised: Exception) -> None:

@@ -96,7 +96,7 @@ class TurnRunner:
             await self._prompter.prompt(run, prompt, seq, partial(self._find_missing, run))
             if run.stop_kind is None and (missing := await self._find_missing(run)) is not None:
                 raise ToolFailed(
-                    f"The agent ended its turn without what is required of it: {missing}",
+                    f"The agent ended its turn before it was complete: {missing}",
                     hint="it was asked for it once more; send another message to ask again",
                 )
         if run.stop_kind is None:

@@ -124,7 +124,7 @@ class ApprovalGuard(Guard):
         subject = _subject_of(call, rule=granted.rule or "", voters=granted.voters, needed=granted.needed)
         key = await self._approvals.key_of(subject)
         if key != granted.key:
-            raise Forbidden(f"The arguments are not those that round {granted.id} approved.", **_facts(granted))
+            raise Forbidden(f"The arguments differ from those that round {granted.id} approved.", **_facts(granted))
         # Before the dispatch: if its answer is lost with the connection, it may have been committed, and is then ended too.
         self._used[call.id] = granted.id
         current = await self._approvals.dispatch(granted.id, key, call.id)

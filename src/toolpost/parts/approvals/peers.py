@@ -221,7 +221,7 @@ class Peers:
             ) from error
         name = next((name for name, key in self._keys.items() if _b64(key) == message.sender), None)
         if name is None:
-            raise Forbidden("The key of this sender is not that of a peer.", hint="add it to [peers.NAME]")
+            raise Forbidden("The key of this sender belongs to no peer.", hint="add it to [peers.NAME]")
         await self._check_message(name, message)
         await self._take(name, message.events)
         # What the sender has, it says itself: our own cursor is about what it has taken when we started the exchange.

@@ -104,5 +104,5 @@ async def _admit(config: Config, token: str) -> Admission:
         hint = "use the token of a caller of [callers]"
         if unproven:
             hint += f"; tokens of {', '.join(unproven)} cannot be verified here: those callers vote over HTTP"
-        raise Forbidden("The token on stdin is not that of a caller who may vote.", hint=hint) from error
+        raise Forbidden("The token on stdin belongs to no caller who may vote.", hint=hint) from error
     return admission

@@ -52,7 +52,7 @@ def passphrase(path: Path | None) -> None:
 
 @click.command(
     epilog=examples(
-        ("toolpost auth sessions", "which clients are logged in, as whom, and since when"),
+        ("toolpost auth sessions", "clients that are logged in, with their callers"),
         ("toolpost auth sessions --caller ada --json", "for other programs"),
         ("toolpost auth sessions --revoke 6f0c…", "end one, by its id in the list"),
         ("toolpost auth sessions --revoke --caller ada", "all of one caller: a device was lost"),

@@ -303,7 +303,7 @@ class AuthorizationServer(TokenIssuer):
 
     async def _exchange(self, row: Token, scopes: list[str]) -> OAuthToken:
         if (named := token_resource.get()) is not None and not self._is_for(row, named):
-            raise TokenError("invalid_target", "the resource is not the one that was consented to")
+            raise TokenError("invalid_target", "the resource differs from that of the consent")
         access, refresh = (prefix + secrets.token_urlsafe(32) for prefix in (ACCESS, REFRESH))
         issue = NewTokens(
             access=hash_of(access),

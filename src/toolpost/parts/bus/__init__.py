@@ -35,6 +35,6 @@ PART = Part(
     doctor="toolpost.parts.bus.doctor:BusDoctor",
     plugins=("bus",),
     commands={
-        "bus": Command("toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and see what becomes of them.")
+        "bus": Command("toolpost.parts.bus.commands.group:bus", "Hand tasks to agents, and follow their progress.")
     },
 )

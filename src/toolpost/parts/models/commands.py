@@ -37,7 +37,7 @@ API = "/api/models"
     cls=SuggestingGroup,
     invoke_without_command=True,
     epilog=examples(
-        ("toolpost models", "the circuit of each, and what it was asked"),
+        ("toolpost models", "circuit and requests of each"),
         ("toolpost models --stats", "tokens, cost and latencies"),
         ("toolpost models reset small", "ask it again before its pause is over"),
     ),

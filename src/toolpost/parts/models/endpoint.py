@@ -155,7 +155,7 @@ class Endpoint:
         except HttpFailed as failure:
             raise EndpointFailed(failure.reason) from failure
         except (BadShape, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise EndpointFailed(f"its answer is not what the API promises: {error}") from error
+            raise EndpointFailed(f"its answer breaks the API's schema: {error}") from error
         if on_text is not None:
             on_text(completion.text)
         return completion

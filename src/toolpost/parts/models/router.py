@@ -229,7 +229,7 @@ class Router:
             self._note_failure(name, attempt, EndpointFailed(failure.reason), started, progress)
             raise ToolFailed(
                 f"`{name}` failed after it may have acted: {failure.reason}",
-                hint="look at what it has done before you call again",
+                hint="look at its effects before you call again",
                 attempts=[one.as_object() for one in progress.failed],
             ) from failure
         attempt.note_success()

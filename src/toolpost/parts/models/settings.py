@@ -40,10 +40,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     context: Annotated[Tokens | None, Meta(description="context window, in tokens", extra=ADVANCED)] = None
     input_price: Annotated[Price, Meta(description="price of a million input tokens", extra=ADVANCED)] = 0.0
     output_price: Annotated[Price, Meta(description="price of a million output tokens", extra=ADVANCED)] = 0.0
-    skills: Annotated[list[str], Meta(description="what it is good at, such as `code` or `summaries`")] = []
+    skills: Annotated[list[str], Meta(description="its skills, such as `code` or `summaries`")] = []
     domains: Annotated[list[str], Meta(description="fields that it knows, such as `law`", extra=ADVANCED)] = []
     description: Annotated[
-        str, Meta(description="what it is for, in a sentence; prompts are compared with it", extra=ADVANCED)
+        str, Meta(description="its purpose, in a sentence; prompts are compared with it", extra=ADVANCED)
     ] = ""
     preference: Annotated[Share, Meta(description="how much it is preferred to others, from 0 to 1")] = 0.5
     enabled: Annotated[bool, Meta(description="false turns it off")] = True

@@ -137,7 +137,7 @@ class ModelMetrics:
         self.failures = add("failures", "Attempts that failed, by model.")
         self.input_tokens = add("input_tokens", "Tokens that models were sent, by model.")
         self.output_tokens = add("output_tokens", "Tokens that models answered with, by model.")
-        self.cost = add("cost", "What answers cost by the configured prices, by model.")
+        self.cost = add("cost", "Cost of answers at the configured prices, by model.")
         self.seconds = add("seconds", "Time until models had answered or failed, by model.")
         self.latency = LatencySummary("toolpost_model_latency_seconds", "Time until models had answered, by model.")
         metrics.add(self.latency)

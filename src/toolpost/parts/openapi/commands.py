@@ -24,7 +24,7 @@ from toolpost.terminal import ExitCode, examples, json_option, print_json_line, 
     epilog=examples(
         ("toolpost import openapi petstore.yaml", "all operations of a document"),
         ("toolpost import openapi https://example.com/openapi.json --allow tag:pets", "those with a tag; keeps a copy"),
-        ("toolpost import openapi api.json --allow 'GET *' --dry-run", "show what reading alone would be"),
+        ("toolpost import openapi api.json --allow 'GET *' --dry-run", "show the operations that only read"),
     ),
 )
 @click.argument("source", metavar="FILE|URL")
@@ -48,7 +48,7 @@ from toolpost.terminal import ExitCode, examples, json_option, print_json_line, 
     help="The file to add it to.",
 )
 @click.option("--force", is_flag=True, help="Replace an API that exists already; a backup is made.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, write nothing.")
 @json_option("Print `{file, written, name, base, tools, tokens, omitted, variables}` on one line.")
 def import_openapi(
     source: str,

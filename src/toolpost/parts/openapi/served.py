@@ -135,7 +135,7 @@ class ServedApis:
         event(
             _log,
             logging.INFO,
-            "APIs taken over",
+            "APIs applied",
             added=sorted(opened.keys() - before.keys()),
             removed=sorted(removed),
             changed=sorted(opened.keys() & before.keys()),
@@ -155,7 +155,7 @@ class ServedApis:
         async with self._replacing:
             if await self._replace(name, opened):
                 tools = [*opened.plugin.toolpost_tools()]
-                event(_log, logging.INFO, "document taken over", api=name, tools=len(tools))
+                event(_log, logging.INFO, "document applied", api=name, tools=len(tools))
 
     async def _replace(self, name: str, opened: "OpenApi") -> bool:
         former = self._open.get(name)
@@ -198,7 +198,7 @@ class ServedApis:
     def _report(self, name: str, error: Exception) -> None:
         self._broken.add(name)
         reason = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
-        event(_log, logging.WARNING, "document not taken over; the one before goes on", api=name, reason=reason)
+        event(_log, logging.WARNING, "document not applied; the previous one stays", api=name, reason=reason)
         for loaded in self._host.plugins.plugins:
             if loaded.reference == name:
                 what = "serves its former document, since the new one cannot be read"

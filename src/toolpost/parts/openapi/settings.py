@@ -74,7 +74,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         Meta(description="overrides `contracts` for this API: `observe` or `enforce`", extra=ADVANCED),
     ] = None
     description: Annotated[
-        str, Meta(description="what it is for: words by which a search finds its tools", extra=ADVANCED)
+        str, Meta(description="its purpose: words by which a search finds its tools", extra=ADVANCED)
     ] = ""
     timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)] | None,
@@ -102,7 +102,7 @@ def check_api(name: str, api: ApiSettings) -> None:
     if not api.base:
         raise BadConfiguration(
             f"{place}.base is missing.",
-            hint="set it to the URL of the API: what the document says is not trusted with credentials;"
+            hint="set it to the URL of the API: a URL in the document is not trusted with credentials;"
             " `toolpost import openapi` writes both",
         )
     with _call_it_base(place):

@@ -17,14 +17,16 @@ from toolpost.parts import Command, Part
 
 PART = Part(
     name="trail",
-    summary="What agents planned, decided and called, provable.",
+    summary="Plans, decisions and calls of agents, provable.",
     opens="toolpost.parts.trail.part:open_trail",
     settings=("toolpost.parts.trail.settings:TRAIL",),
     migrations="toolpost.parts.trail.migrations",
     doctor="toolpost.parts.trail.doctor:TrailDoctor",
     plugins=("trail",),
     commands={
-        "trail": Command("toolpost.parts.trail.commands:trail", "Show, verify and export what agents decided and did.")
+        "trail": Command(
+            "toolpost.parts.trail.commands:trail", "Show, verify and export the decisions and calls of agents."
+        )
     },
     is_required="toolpost.parts.trail.part:is_required",
     works_without_plugin="toolpost.parts.trail.part:works_without_plugin",

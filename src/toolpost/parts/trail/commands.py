@@ -49,7 +49,7 @@ _caller_option = click.option(
     ),
 )
 def trail() -> None:
-    """Show, verify and export what agents decided and did.
+    """Show, verify and export the decisions and calls of agents.
 
     Sessions are written by the tools of the plugin `trail`: plugins.bundled = ["trail"].
     """

@@ -487,7 +487,7 @@ def read_stored_nodes(session: int, numbers: Sequence[int]) -> Script[dict[int, 
 def damaged_tree() -> InvalidRequest:
     """Make the error of a proof for which the store has not got what it needs."""
     return InvalidRequest(
-        "The proof cannot be made: the Merkle tree in the store is not that of the records.",
+        "The proof cannot be made: the Merkle tree in the store does not match the records.",
         hint="run `toolpost trail verify`",
     )
 

@@ -548,7 +548,7 @@ class _Check:
         try:
             self._walk = Walk(session.header_json, hash_of(session.header_json))
             if (session.header_json["owner"], session.header_json["session"]) != (session.owner, session.id):
-                raise Invalid("the header is that of another session")
+                raise Invalid("the header belongs to another session")
             is_kept = session.removed_at is None
             if is_kept and commit(session.intent.decode(), session.salt) != session.header_json["intent"]:
                 raise Invalid("the intent was changed")
@@ -578,7 +578,7 @@ class _Check:
     def compare_nodes(self, expected: Mapping[int, bytes], stored: Mapping[int, bytes]) -> None:
         """Break unless the stored nodes are these; not behind another break, which changes them."""
         if not self._verdict.broken_count and expected != stored:
-            self._break(self._verdict.record_count, "a node of the Merkle tree is not that of the records")
+            self._break(self._verdict.record_count, "a node of the Merkle tree does not match the records")
 
     def end(self, check_key: Callable[[TrailSession], None]) -> ChainVerdict:
         """Compare what was followed with the session and its seal, and return the verdict."""
@@ -587,7 +587,7 @@ class _Check:
             if (walk.size, walk.head) != (session.size, session.head):
                 self._break(walk.size + 1, f"it is missing: the session has {session.size} records")
             elif walk.root() != session.root:
-                self._break(session.size, "the Merkle tree is not that of the records")
+                self._break(session.size, "the Merkle tree does not match the records")
             elif (seal := session.seal_json) is not None:
                 try:
                     check_key(session)
@@ -604,7 +604,7 @@ class _Check:
             check_signature(seal, session.signature or "", session.public_key or "")
             kept = (session.id, session.owner, session.start, session.size, session.head, session.root)
             if tuple(map(seal.get, ("session", "owner", "start", "size", "head", "root"))) != kept:
-                raise Invalid("the seal is that of another session")
+                raise Invalid("the seal belongs to another session")
         except (Invalid, ValueError, KeyError, TypeError) as error:
             self._break(0, str(error))
         return replace(self._verdict, removed_count=session.size)
@@ -624,7 +624,7 @@ def _follow_record(walk: Walk, record: Record) -> None:
         raise Invalid(f"the content of record {record.seq} was changed")
     beside = (record.seq, record.kind, record.type, record.task_id, record.call_id)
     if beside != (body["seq"], body["kind"], body.get("type"), body.get("task_id"), body.get("call_id")):
-        raise Invalid(f"record {record.seq} was changed: its columns differ from what was hashed")
+        raise Invalid(f"record {record.seq} was changed: its columns differ from the hashed record")
 
 
 def draft_result(

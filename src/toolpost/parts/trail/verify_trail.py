@@ -316,9 +316,9 @@ def check_proof(proof: Dict[str, Any]) -> str:
     if proof.get("seal") is not None:
         check_signature(proof["seal"], proof["signature"], proof["public_key"])
         if proof["seal"]["root"] != proof["root"] or proof["seal"]["size"] != proof["size"]:
-            raise Invalid("the seal is that of another tree")
+            raise Invalid("the seal belongs to another tree")
         if proof["seal"]["session"] != proof["session_id"]:
-            raise Invalid("the seal is that of another session")
+            raise Invalid("the seal belongs to another session")
     return proven
 
 

@@ -62,13 +62,15 @@ def workspace() -> None:
     )
 )
 @click.option("--repo", metavar="NAME", help="The repository to build; every one unless named.")
-@click.option("--mode", type=_MODES, default="all", show_default=True, help="What the index holds.")
+@click.option("--mode", type=_MODES, default="all", show_default=True, help="Contents of the index.")
 @click.option("--from-scratch", is_flag=True, help="Rebuild from scratch.")
-@click.option("--force", is_flag=True, help="Compare every file by its content, whatever its size and times say.")
+@click.option(
+    "--force", is_flag=True, help="Compare every file by its content, even if its size and times are unchanged."
+)
 @click.option("--watch", is_flag=True, help="Keep running and index changes, until Ctrl-C.")
 @config_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-@json_option("Print what the tool returned, on one line.")
+@json_option("Print the tool's result on one line.")
 def build(
     repo: str | None,
     mode: str,
@@ -132,7 +134,7 @@ async def _watch(config: Config, repo: str | None, as_json: bool) -> None:
 @click.option("--case", is_flag=True, help="Case-sensitive.")
 @click.option("--regex", is_flag=True, help="The query is a regular expression (RE2).")
 @config_option
-@json_option("Print what the tool returned, on one line.")
+@json_option("Print the tool's result on one line.")
 def search(
     query: tuple[str, ...],
     top: int,
@@ -156,7 +158,7 @@ def search(
     )
 )
 @config_option
-@json_option("Print what the tool returned, on one line.")
+@json_option("Print the tool's result on one line.")
 def status(config_path: Path | None, *, as_json: bool) -> ExitCode:
     """Show every repository and how its index is doing."""
     return _run("workspace_status", {}, config_path, _print_status, quiet=True, as_json=as_json)
@@ -224,7 +226,7 @@ def _print_built(built: JsonObject) -> None:
         )
         for one in built["repositories"]
     ]
-    print_table(table("REPOSITORY", "FILES", "LINES", "WHAT WAS DONE", "TIME", "LEFT OUT", rows=rows))
+    print_table(table("REPOSITORY", "FILES", "LINES", "CHANGES", "TIME", "LEFT OUT", rows=rows))
     for one in built["repositories"]:
         if "rebuilt" in one:
             click.echo(printable(f"{one['repo']} was built from nothing: {one['rebuilt']}"), err=True)

@@ -97,7 +97,7 @@ class ChainWriter:
             head = await connection.fetchrow(f"{_HEAD} FOR UPDATE")
             if head is None:
                 raise GatewayError(
-                    "the head of the audit chain is missing", hint="run `toolpost audit verify` to see what is left"
+                    "the head of the audit chain is missing", hint="run `toolpost audit verify` to list the rest"
                 )
             self._head = (head[0], head[1])
             for seq, record_hash in tried:

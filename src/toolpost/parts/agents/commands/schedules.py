@@ -40,7 +40,7 @@ from toolpost.terminal import (
 )
 @click.option("--caller", metavar="NAME", help="Only the schedules of this caller.")
 @config_option
-@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line; with --stop the one that was stopped.")
+@json_option("Print `[{id, caller, thread, prompt, next_at, cron}]` on one line; with --stop the stopped one.")
 def schedules(stop: str | None, caller: str | None, config_path: Path | None, *, as_json: bool) -> None:
     """List the prompts that agents have scheduled, or stop one.
 

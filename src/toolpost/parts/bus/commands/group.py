@@ -28,7 +28,7 @@ from toolpost.terminal import SuggestingGroup, examples, json_option, run_async
 @json_option("Print `{workers, queue, counts, oldest_seconds, troubled}` on one line, and end.")
 @click.pass_context
 def bus(context: click.Context, project: Path | None, *, once: bool, as_json: bool) -> None:
-    """Hand tasks to agents, and see what becomes of them.
+    """Hand tasks to agents, and follow their progress.
 
     Without a command: the board of the project's bus, live on a terminal.
     """

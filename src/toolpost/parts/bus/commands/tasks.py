@@ -51,7 +51,7 @@ _STATES: Final = _property("list_tasks", "state")["enum"]
 @click.option("--payload", metavar="JSON", help="Data for the worker.")
 @click.option("--dedupe-key", metavar="KEY", help="While a task with this key is not over, it answers instead.")
 @project_option
-@json_option("Print what `submit_task` answers, on one line.")
+@json_option("Print the answer of `submit_task` answers, on one line.")
 def submit(
     task: str,
     priority: int,
@@ -85,7 +85,7 @@ def submit(
 )
 @click.argument("task")
 @project_option
-@json_option("Print what `retry_task` answers, on one line.")
+@json_option("Print the answer of `retry_task` answers, on one line.")
 def retry(task: str, project: Path | None, *, as_json: bool) -> None:
     """Queue a task again, in whatever state it is."""
     _print_submission(_run(project, lambda bus: bus.retry(TaskId(task), by=OPERATOR)), as_json=as_json)
@@ -118,7 +118,7 @@ def cancel(task: str, reason: str, project: Path | None, *, as_json: bool) -> No
 )
 @click.argument("worker")
 @project_option
-@json_option("Print what `reset_worker` answers, on one line.")
+@json_option("Print the answer of `reset_worker` answers, on one line.")
 def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
     """Make a worker idle.
 
@@ -150,7 +150,7 @@ def reset(worker: str, project: Path | None, *, as_json: bool) -> None:
 )
 @click.option("--cursor", help="The cursor that the previous page printed.")
 @project_option
-@json_option("Print what `list_tasks` answers on one line; with ID `{bead_id, state, …, events}`.")
+@json_option("Print the answer of `list_tasks` answers on one line; with ID `{bead_id, state, …, events}`.")
 def tasks(
     task: str | None,
     state: str | None,
