@@ -17,6 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.docs.blocks import GUIDES, ROOT, blocks_of, extras_named
+from tests.settings.schema import settings_in
 from toolpost.cli.reference import walk_commands
 from toolpost.settings.loader import config_schema
 from toolpost.settings.removed import REMOVED
@@ -151,6 +152,43 @@ def test_commands_that_are_named_exist(page: Path) -> None:
             # After a group there may be an argument instead of a command, but nothing else after the command itself.
             assert path != "toolpost" or f"{path} {word}" in known, f"`toolpost {named}`"
             path = f"{path} {word}"
+
+
+# -- options and settings ------------------------------------------------------------------------------------------------------
+
+_OF_OTHERS = {"--api-key", "--help", "--pat", "--toolpost-lock"}
+"""Options of every command, of pytest, and of programs in examples of attacks."""
+_OPTIONS = {option for context in walk_commands() for parameter in context.command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("page", READ, ids=_ids)
+def test_options_that_are_named_exist(page: Path) -> None:
+    named = set(re.findall(r"`(--[a-z][a-z-]*)[^`]*`", page.read_text()))
+
+    assert named - _OPTIONS - _OF_OTHERS == set()
+
+
+_SCHEMA = config_schema()
+_SETTINGS = set(settings_in(_SCHEMA, _SCHEMA["$defs"]))
+_TABLES = {name.partition(".")[0] for name in _SETTINGS if "." in name}
+
+
+def unknown_settings(text: str) -> list[str]:
+    """Return the settings that a text names, as `table.key` or `table.NAME.key`, and that are unknown."""
+    named = re.findall(r"`((?:[a-z_]+|NAME)(?:\.(?:[a-z_]+|NAME))+)`", text)
+    own = [name for name in named if name.partition(".")[0] in _TABLES]
+    return [name for name in own if name.replace("NAME", "*") not in _SETTINGS]
+
+
+@pytest.mark.parametrize("page", READ, ids=_ids)
+def test_settings_that_are_named_exist(page: Path) -> None:
+    assert unknown_settings(page.read_text()) == []
+
+
+def test_an_unknown_setting_is_found() -> None:
+    text = "`limits.calls`, `servers.NAME.era`, `servers.NAME.ear`, `bus.stuck_s`, `time.sleep`"
+
+    assert unknown_settings(text) == ["servers.NAME.ear", "bus.stuck_s"]
 
 
 # -- extras --------------------------------------------------------------------------------------------------------------------

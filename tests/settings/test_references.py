@@ -1,12 +1,11 @@
 """`${VAR}` and its like in any text of `toolpost.toml`, and the settings that are gone."""
 
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.settings.schema import settings_in
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.models.settings import MODELS
 from toolpost.parts.trail.settings import TRAIL
@@ -120,19 +119,6 @@ def test_a_setting_that_is_gone_is_refused_with_what_replaced_it(key: str, tmp_p
 
 EARLIER = (Path(__file__).parent / "earlier_settings.txt").read_text().split()
 """All settings before some were removed; `*` is the name of an entry."""
-
-
-def settings_in(schema: dict[str, Any], definitions: dict[str, Any], place: str = "") -> Iterator[str]:
-    """Yield the settings that a schema knows, as `table.*.key`."""
-    if "$ref" in schema:
-        schema = definitions[schema["$ref"].rpartition("/")[2]]
-    for choice in schema.get("anyOf", []):
-        yield from settings_in(choice, definitions, place)
-    for key, inner in schema.get("properties", {}).items():
-        yield place + key
-        yield from settings_in(inner, definitions, f"{place}{key}.")
-    if isinstance(entry := schema.get("additionalProperties"), dict):
-        yield from settings_in(entry, definitions, f"{place}*.")
 
 
 def test_a_setting_of_an_earlier_version_is_known_or_has_a_replacement() -> None:
