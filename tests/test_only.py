@@ -11,9 +11,8 @@ from tests.ways import IN_MEMORY, QUICK_WAYS, Way, stdio_server
 from toolpost import Plugin
 from toolpost.app import open_app
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings.model import ModeSettings, PluginSettings
-from toolpost.testing import data_of, error_of
+from toolpost.testing import data_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
@@ -59,23 +58,6 @@ async def test_rules_of_approvals_hold_for_bare_names(pattern: str) -> None:
         assert data_of(await client.call_tool("balance", {})) == 0
 
     assert paid == []
-
-
-async def test_a_decision_is_required_of_bare_names() -> None:
-    config = TRAIL.put(
-        msgspec.structs.replace(IN_MEMORY, plugins=only("bank")), TrailSettings(decisions={"bank__close": "task"})
-    )
-    plugin = bank([])
-
-    @plugin.tool
-    async def close(task: str) -> str:
-        """Close a task."""
-        return task
-
-    async with served(config, plugin) as (_, client):
-        error = error_of(await client.call_tool("close", {"task": "t-1"}))
-
-    assert (error["code"], "needs a decision" in error["message"]) == ("INVALID_REQUEST", True)
 
 
 @pytest.mark.parametrize("patterns", [["bank__*", "!bank__pay"], ["balance"]], ids=str)

@@ -26,7 +26,7 @@ def with_section(name: str, plugins: PluginSettings) -> Config:
 
 
 def test_there_are_parts_with_plugins() -> None:
-    assert {"trail", "bus", "workspace", "models", "approvals", "results"} <= WITH_PLUGINS.keys()
+    assert {"bus", "workspace", "models", "approvals", "results"} <= WITH_PLUGINS.keys()
 
 
 @pytest.mark.parametrize("name", sorted(WITH_PLUGINS))
@@ -53,7 +53,6 @@ def test_a_section_whose_plugin_is_disabled(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '[trail]\ndeciding_agents = ["a"]\n[agents.a]\ncommand = "a"\n',
         "[results]\nlimit_tokens = 25_000\n",
         '[models.small]\nurl = "http://127.0.0.1:1/v1"\n',
         '[approvals.rules.pay]\ntools = ["*"]\nvoters = ["ann"]\n',
@@ -115,10 +114,6 @@ IDLE = {
     "router": (
         '[plugins]\nbundled = ["models"]\n[router]\nsampling = true\n',
         '[router]\nsampling = true\n[models.a]\nurl = "http://127.0.0.1:1/v1"\n',
-    ),
-    "trail.deciding_agents": (
-        '[trail]\ndeciding_agents = ["a"]\n[agents.b]\ncommand = "b"\n',
-        '[trail]\ndeciding_agents = ["a", "*"]\n[agents.a]\ncommand = "a"\n',
     ),
 }
 

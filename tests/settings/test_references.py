@@ -8,7 +8,6 @@ import pytest
 from tests.settings.schema import settings_in
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.parts.models.settings import MODELS
-from toolpost.parts.trail.settings import TRAIL
 from toolpost.settings import load_config
 from toolpost.settings.loader import config_schema
 from toolpost.settings.removed import REMOVED, find_replacement
@@ -22,7 +21,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_any_text_may_refer_to_variables_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM", "red")
-    monkeypatch.setenv("SEEN", "all")
+    monkeypatch.setenv("MODE", "both")
     (tmp_path / "url").write_text("https://in-a-file.example\n")
     config = load_config(
         written(
@@ -32,8 +31,8 @@ def test_any_text_may_refer_to_variables_and_files(tmp_path: Path, monkeypatch: 
             listen = "${HOST:-127.0.0.1}:9000"
             public_url = "${file:url}"
             tags = ["${TEAM}", "$${TEAM}"]
-            [trail]
-            sessions = "${SEEN}"
+            [discovery]
+            mode = "${MODE}"
             [callers.ada]
             subjects = ["${TEAM}"]
             issuer = "https://a.example"
@@ -56,7 +55,7 @@ def test_any_text_may_refer_to_variables_and_files(tmp_path: Path, monkeypatch: 
     assert config.address == ("127.0.0.1", 9000)
     assert config.http.public_url == "https://in-a-file.example"
     assert config.http.tags == ["red", "${TEAM}"]
-    assert TRAIL.of(config).sessions == "all"
+    assert config.discovery.mode == "both"
     assert (config.callers["ada"].subjects, config.callers["ada"].claims) == (["red"], {"team": ["red"]})
     assert MODELS.of(config)["small"].description == "of red"
     # Not everybody who reads the file has what its servers need.

@@ -424,7 +424,7 @@ def test_a_secret_needs_the_issuer_that_may_get_it(auth: str, tmp_path: Path) ->
             "callers.a.mode: there is no `rw`",
             "choose one of: full, ",
         ),
-        ('[trail]\nsessions = "every"', "trail.sessions: there is no `every`", "choose one of: started, all"),
+        ('[discovery]\nmode = "every"', "discovery.mode: there is no `every`", "choose one of: "),
         ('[models.m]\nurl = "http://x"\napi = "chats"', "models.m.api: there is no `chats`", "did you mean `chat`?"),
     ],
 )

@@ -1,5 +1,9 @@
 """A gateway that knows several callers, and clients who are each of them."""
 
+import asyncio
+import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +17,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.ways import IN_MEMORY
 from toolpost.settings import Config, load_config
+from toolpost.settings.callers import CallerSettings
+from toolpost.settings.model import StoreSettings
 
 ERAS = ["legacy", "2026-07-28"]
 
@@ -58,3 +64,27 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> MCPError:
     except MCPError as error:
         return error
     raise AssertionError(answer)
+
+
+def three_callers(folder: Path, url: str) -> Config:
+    """Make a gateway of three callers with tokens, of whom ben is an administrator."""
+    for name in ("ann", "ben", "eve"):
+        (folder / name).write_text(f"token-of-{name}")
+    callers = {name: CallerSettings(token=f"${{file:{name}}}", admin=name == "ben") for name in ("ann", "ben", "eve")}
+    return msgspec.structs.replace(IN_MEMORY, callers=callers, project=str(folder), store=StoreSettings(url=url))
+
+
+async def request(url: str, path: str, name: str, method: str = "GET") -> tuple[int, Any]:
+    sent = urllib.request.Request(
+        url.removesuffix("/mcp") + path, headers={"Authorization": f"Bearer token-of-{name}"}, method=method
+    )
+
+    def send() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(sent, timeout=20) as answer:
+                text = answer.read().decode()
+                return answer.status, json.loads(text) if text.startswith("{") else text
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    return await asyncio.to_thread(send)

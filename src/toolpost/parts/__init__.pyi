@@ -1,3 +1,4 @@
+from toolpost.app.callers import read_proven_callers as read_proven_callers
 from toolpost.authoring.hookspecs import hookspec as hookspec
 from toolpost.base.action_items import ActionItem as ActionItem
 from toolpost.base.action_items import ActionItems as ActionItems

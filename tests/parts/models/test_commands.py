@@ -13,7 +13,7 @@ from mcp import Client
 
 from tests.parts.models.endpoints import FakeEndpoint
 from tests.parts.models.test_tools import asked, config_of, refused
-from tests.parts.trail.test_api import get, shared
+from tests.wire.callers import request, three_callers
 from toolpost.app import open_app, open_http
 from toolpost.cli.main import main as cli
 from toolpost.parts.models import PART
@@ -91,11 +91,11 @@ def test_statistics_are_shown_without_a_gateway(tmp_path: Path) -> None:
 
 @pytest.mark.wire
 async def test_only_administrators_see_models_over_http(tmp_path: Path, endpoint: FakeEndpoint) -> None:
-    guarded = shared(tmp_path, "sqlite::memory:")
+    guarded = three_callers(tmp_path, "sqlite::memory:")
     config = msgspec.structs.replace(guarded, parts=config_of(endpoint, "good").parts)
     async with open_app(config) as app, open_http(app) as address:
-        statuses = [(await get(address, "/api/models", name))[0] for name in ("ann", "ben", "mallory")]
-        bad = (await get(address, "/api/models/reset", "ann", method="POST"))[0]
+        statuses = [(await request(address, "/api/models", name))[0] for name in ("ann", "ben", "mallory")]
+        bad = (await request(address, "/api/models/reset", "ann", method="POST"))[0]
 
     assert statuses == [403, 200, 401]
     assert bad == 403

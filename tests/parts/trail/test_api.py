@@ -1,9 +1,6 @@
 """The trail over HTTP: shown, verified and proven, to its owner and to administrators; what operators see of it."""
 
-import asyncio
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -12,69 +9,44 @@ import pytest
 
 from tests.parts.trail.test_tools import ask
 from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS
-from tests.wire.callers import client_of
+from tests.wire.callers import client_of, request, three_callers
 from toolpost.app import open_app, open_http
 from toolpost.audit import AuditFilter
 from toolpost.parts.trail.doctor import TrailDoctor
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.parts.trail.verify_trail import check_proof
 from toolpost.settings import Config
-from toolpost.settings.callers import CallerSettings
-from toolpost.settings.model import PluginSettings, StoreSettings
+from toolpost.settings.model import PluginSettings
 from toolpost.testing import error_of
 
 pytestmark = pytest.mark.anyio
 
 
-def shared(folder: Path, url: str) -> Config:
-    """Make a gateway of three callers with tokens, of whom ben is an administrator."""
-    for name in ("ann", "ben", "eve"):
-        (folder / name).write_text(f"token-of-{name}")
-    callers = {name: CallerSettings(token=f"${{file:{name}}}", admin=name == "ben") for name in ("ann", "ben", "eve")}
-    return msgspec.structs.replace(IN_MEMORY, callers=callers, project=str(folder), store=StoreSettings(url=url))
-
-
-async def get(url: str, path: str, name: str, method: str = "GET") -> tuple[int, Any]:
-    request = urllib.request.Request(
-        url.removesuffix("/mcp") + path, headers={"Authorization": f"Bearer token-of-{name}"}, method=method
-    )
-
-    def send() -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                text = answer.read().decode()
-                return answer.status, json.loads(text) if text.startswith("{") else text
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    return await asyncio.to_thread(send)
-
-
 @pytest.mark.wire
 async def test_sessions_are_shown_verified_and_proven_over_http(tmp_path: Path, url: str) -> None:
-    async with open_app(shared(tmp_path, url)) as app, open_http(app) as http:
+    async with open_app(three_callers(tmp_path, url)) as app, open_http(app) as http:
         async with client_of(http, "token-of-ann", STATELESS) as client:
             await ask(client, "audit_session_start", intent="mend", session_id="work")
             for content in ("one", "two", "three"):
                 given = {"type": "plan", "agent_id": "a", "content": content}
                 await ask(client, "thought_record", session_id="work", **given)
             await ask(client, "merkle_finalize", session_id="work")
-        own = [await get(http, f"/api/trail{path}", "ann") for path in ("", "/session?id=work&after=1&limit=1")]
+        own = [await request(http, f"/api/trail{path}", "ann") for path in ("", "/session?id=work&after=1&limit=1")]
         proofs = [
-            await get(http, f"/api/trail/prove?id=work&{what}", "ann")
+            await request(http, f"/api/trail/prove?id=work&{what}", "ann")
             for what in ("record=2", "first=1", "first=1&size=2")
         ]
-        valid = [await get(http, f"/api/trail/verify{query}", "ann") for query in ("?id=work", "")]
+        valid = [await request(http, f"/api/trail/verify{query}", "ann") for query in ("?id=work", "")]
         eve = [
-            await get(http, f"/api/trail{path}", "eve")
+            await request(http, f"/api/trail{path}", "eve")
             for path in ("", "/session?id=work", "/verify?id=work", "/prove?id=work&record=1", "?caller=ann")
         ]
         admin = [
-            await get(http, f"/api/trail{path}", "ben")
+            await request(http, f"/api/trail{path}", "ben")
             for path in ("", "?caller=ann", "?caller=eve", "/session?id=work")
         ]
         bad = [
-            await get(http, f"/api/trail{path}", "ann")
+            await request(http, f"/api/trail{path}", "ann")
             for path in (
                 "/session",
                 "/session?id=work&after=x",
@@ -85,10 +57,10 @@ async def test_sessions_are_shown_verified_and_proven_over_http(tmp_path: Path, 
                 "/prove?id=work&record=1&size=99999999999999999999",
             )
         ]
-        missing = await get(http, "/api/trail/prove?id=work&record=9", "ann")
-        stranger = await get(http, "/api/trail", "mallory")
-        written = await get(http, "/api/trail", "ann", method="POST")
-        metrics = (await get(http, "/metrics", "ben"))[1]
+        missing = await request(http, "/api/trail/prove?id=work&record=9", "ann")
+        stranger = await request(http, "/api/trail", "mallory")
+        written = await request(http, "/api/trail", "ann", method="POST")
+        metrics = (await request(http, "/metrics", "ben"))[1]
 
     assert [status for status, _ in own] == [200, 200]
     assert own[0][1]["sessions"][0]["session_id"] == "work"
@@ -143,16 +115,18 @@ async def test_what_is_required_needs_no_second_setting() -> None:
 @pytest.mark.wire
 async def test_a_call_is_proven_by_its_id_to_its_owner_and_to_administrators(tmp_path: Path, url: str) -> None:
     plugins = PluginSettings(bundled=["time", "trail"])
-    config = TRAIL.put(msgspec.structs.replace(shared(tmp_path, url), plugins=plugins), TrailSettings(sessions="all"))
+    config = TRAIL.put(
+        msgspec.structs.replace(three_callers(tmp_path, url), plugins=plugins), TrailSettings(sessions="all")
+    )
     async with open_app(config) as app, open_http(app) as http:
         async with client_of(http, "token-of-ann", "legacy") as client:
             await client.call_tool("time__current_time", {"timezone": "UTC"})
         (record,) = await app.store.audit.entries(AuditFilter(tool="time__*"), limit=1)
         answers = {
-            name: await get(http, f"/api/trail/prove?call={record.entry.call_id}", name)
+            name: await request(http, f"/api/trail/prove?call={record.entry.call_id}", name)
             for name in ("ann", "ben", "eve")
         }
-        missing = await get(http, "/api/trail/prove?call=c-nothing", "ann")
+        missing = await request(http, "/api/trail/prove?call=c-nothing", "ann")
 
     assert {name: status for name, (status, _) in answers.items()} == {"ann": 200, "ben": 200, "eve": 404}
     assert missing[0] == 404

@@ -11,7 +11,7 @@ from mcp import Client
 from tests.parts.trail.test_sessions import ANN, BOB
 from tests.parts.trail.test_tools import ask
 from tests.store.test_call_journal import draft
-from tests.ways import IN_MEMORY, STATELESS, Way
+from tests.ways import IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from toolpost import Plugin
 from toolpost.app import App, open_app
 from toolpost.audit import AuditFilter
@@ -23,7 +23,7 @@ from toolpost.parts.trail.records import Draft
 from toolpost.parts.trail.service import Thought, Trail, context_name, draft_result
 from toolpost.parts.trail.settings import TRAIL, TrailSettings
 from toolpost.settings import Config
-from toolpost.settings.model import MiddlewareSettings, StoreSettings
+from toolpost.settings.model import MiddlewareSettings, PluginSettings, StoreSettings
 from toolpost.testing import data_of, error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -271,3 +271,21 @@ async def test_calls_outside_of_sessions_keep_their_fast_path() -> None:
         after = [recorder.applies_to_call(caller, ToolName("shop__buy"), {}) for caller in (ANN, BOB)]
 
     assert (before, after) == (False, [True, False])
+
+
+async def test_a_decision_is_required_of_bare_names() -> None:
+    config = TRAIL.put(
+        msgspec.structs.replace(IN_MEMORY, plugins=PluginSettings(only="desk")),
+        TrailSettings(decisions={"desk__close": "task"}),
+    )
+    plugin = Plugin("desk")
+
+    @plugin.tool
+    async def close(task: str) -> str:
+        """Close a task."""
+        return task
+
+    async with open_app(config, plugins=[plugin]) as app, QUICK_WAYS[0].client_of(app) as client:
+        error = error_of(await client.call_tool("close", {"task": "t-1"}))
+
+    assert (error["code"], "needs a decision" in error["message"]) == ("INVALID_REQUEST", True)

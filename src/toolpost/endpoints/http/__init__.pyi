@@ -1,4 +1,3 @@
-from toolpost.app.callers import read_proven_callers as read_proven_callers
 from toolpost.endpoints.auth.access import LOCAL_HOSTS as LOCAL_HOSTS
 from toolpost.endpoints.auth.oauth import IdTokens as IdTokens
 from toolpost.endpoints.auth.roster import Admission as Admission

@@ -13,7 +13,8 @@ import click
 
 from toolpost import CallerId, Forbidden
 from toolpost.base import is_passphrase
-from toolpost.endpoints.http import Admission, Refused, Roster, read_proven_callers
+from toolpost.endpoints.http import Admission, Refused, Roster
+from toolpost.parts import read_proven_callers
 from toolpost.parts.approvals.settings import APPROVALS, OPERATOR_VOTER
 from toolpost.settings import Config, PassphraseSetting
 
