@@ -95,7 +95,7 @@ def resolve(reference: Any) -> Any:
 def bundled_parts() -> tuple[Part, ...]:
     """Return the manifests of the parts that come with Toolpost, in the order of their folders.
 
-    The order decides one thing: `agents`, the first, answers the paths below `/api` that no other part answers.
+    They are opened in this order, which is then that of their contributions of one kind, such as guards.
     """
     path = importlib.import_module(GROUP).__path__
     return tuple(resolve(f"{GROUP}.{module.name}:PART") for module in pkgutil.iter_modules(path))

@@ -1,4 +1,27 @@
-"""What every layer may import: ids, callers, clocks, log events, redaction, JSON values. Nothing here knows MCP."""
+"""What every layer may import. Nothing here knows MCP.
+
+ids             names and ids, each with a type
+caller          who is calling, and which tools they may see
+events          log lines as events with fields; `log_limit` limits those that strangers can cause
+redaction       names that hold secrets, and values without them
+trace_context   `traceparent`
+
+values          JSON values compared and typed as JSON does
+nearest         the known name that was probably meant
+normalization, urls  Unicode and URLs, in linear time
+server_name     the name of a server, which is the prefix of its tools
+signing         Ed25519 signatures
+passphrase      hashes of passphrases
+
+clocks          a clock that never jumps
+stamps          whether a file has changed, without reading it
+state_folder    the folder `.toolpost`
+attention       what waits for a person
+author_code     where in an author's code an error came from
+method_caches   caches of an object's own methods
+lazy_names, late_import  names and packages that are loaded when first used
+version         the version of Toolpost
+"""
 
 from toolpost.base.lazy_names import lazy_names
 

@@ -1,7 +1,8 @@
 """Which names hold secrets, values without them, and the known secrets of this process.
 
 Names are judged by their words; values are not. The only values known to be secret are those passed to `remember_secrets`: log
-lines, tracebacks and errors are shown without them. For credentials in text see `credentials`.
+lines, tracebacks and errors are shown without them. Credentials in source code are masked in
+`parts/workspace/masking.py`.
 """
 
 import functools

@@ -4,11 +4,12 @@ The stub lists what commands of parts share with ours: to serve, to open a gatew
 
 main                    the `toolpost` command: a table of lazily imported sub-commands, by heading
 serve, plugin_reload    `serve`, and its `--reload`
-new, config, store, completion
-                        commands of one module
-audit/ auth/ call/ clients/ doctor/ lock/ login/ logs/ servers/ tools/
-                        commands of several modules; clients/ has `import` and `install`
-quiet_app, local_gateway  the gateway inside this process, for one command; the second serves HTTP
+new, config, store, completion  commands of one module
+call/, tools/, servers/, login/, logs/, doctor/, auth/, audit/  commands of several modules
+lock/                   `lock`, `check` and `diff`
+clients/                `import` and `install`
+quiet_app               what commands tell of a gateway inside this process: its tools, and what failed
+local_gateway           a gateway that a command opens and serves over HTTP
 plugin_server           a plugin served by itself
 reference               docs/reference/cli.md
 

@@ -1,4 +1,4 @@
-"""Every error that Toolpost raises on purpose, by who can fix it, and the error object that a caller sees.
+"""The errors that Toolpost raises on purpose, by who can fix them, and the error object that a caller sees.
 
 ToolpostError
 ├── CallerError                  the caller can fix it
@@ -35,7 +35,7 @@ ToolpostError
 └── GatewayError                 INTERNAL, a bug in Toolpost
     └── StoreUnavailable         INTERNAL           (the database is unreachable, or too slow)
 
-The first line of a class's docstring is the message of an error that is raised without one.
+A part may derive its own from these. The first line of a class's docstring is the message of an error that is raised without one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -286,6 +286,7 @@ class CredentialUnreadable(CapabilityMissing):
     """A stored credential cannot be decrypted with the key at hand."""
 
 
+# This and the next two are not raised yet: their codes are reserved for the installation of servers from archives.
 class DownloadUnverified(OperatorError):
     """A download does not match its checksum."""
 

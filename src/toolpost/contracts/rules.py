@@ -1,4 +1,4 @@
-"""The identity of the rules by which definitions are judged: a verdict that was remembered under another one is made again."""
+"""The digest of the source by which definitions are judged: a verdict that was remembered under another one is made again."""
 
 import hashlib
 import sys

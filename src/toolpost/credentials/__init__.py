@@ -7,8 +7,10 @@ keys        where the encryption key is kept: a file, a variable or the keychain
 keychain    the keychain of the operating system
 oauth       the access token of a server and an owner: read, renewed in time, replaced when it is refused
 grant       tokens and the client registration that got them, as they are stored
-login       one login: the URL that a person opens, and the redirect that comes back
-logins      logins through the gateway: whose they are, their address, and the calls that wait for them
+login_flow  one login: the URL that a person opens, and the redirect that comes back
+device      the same on another device, with a code
+pending_logins  logins through the gateway: whose they are, their address, and the calls that wait for them
+subjects    the tokens with which callers came, for servers whose tokens are got in exchange for them
 probe       asks a server as a stranger, to find its `challenge`
 discovery, tokens   the protocol, by functions of the SDK: where the authorization server is, registration, token requests
 fetch       requests to addresses that servers name, never into the gateway's own network

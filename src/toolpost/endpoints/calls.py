@@ -1,6 +1,7 @@
 """`tools/list` and `tools/call`: parsed once, answered in bytes, the same on every transport and in both eras.
 
-Everything else goes through the official SDK (`sdk/`), which stays the authority on the protocol.
+Transports handle the methods of MCP tasks, cancellations, and responses to requests of servers, and note the level of
+`logging/setLevel`. Everything else goes through the official SDK (`sdk/`), which stays the authority on the protocol.
 """
 
 import time

@@ -1,12 +1,14 @@
 """What a part is given when it opens. Authors of parts import this from `toolpost.parts`.
 
-A part is a product of its own on top of the kernel: the bus, the code index, conversations, or one of another
-package. It is found by its entry point in the group `toolpost.parts`. The kernel knows no part by name.
+A part is a product of its own on top of the kernel: the bus, the code index, conversations, or one of another package. A bundled
+part is found by its folder, one of another package by its entry point in the group `toolpost.parts`. The kernel knows no part by
+name.
 
 The order in which a gateway opens, and closes in reverse:
 
 1. the store
-2. each part: its migrations are applied, and `part.open(host)` yields its contributions (`contributions.py`)
+2. each part: its migrations are applied, and the function that its manifest names (`Part.opens`) gets the host and yields
+   contributions (`contributions.py`)
 3. the plugins of all parts, then the servers; then the gateway, made with the middleware and guards of parts: `host.gateway`
 4. the `Background` of each part: from here on tools can be called
 """

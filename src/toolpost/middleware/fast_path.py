@@ -5,8 +5,9 @@ Most such calls are over before a task would have been worth its cost (docs/deci
 the server is slow or lost, if its result is not plain, or if the call is cancelled; that task runs the whole chain of steps,
 with a tool that waits for the request already sent.
 
-One file to delete: without it every call takes the chain, and a lone one a third longer. With it go `FastRequest`, the
-`try_send` and `wait_for` of transports and of the supervisor, and `try_fast_path` of pipeline, gateway and endpoints.
+Without this file every call takes the chain, and a lone one a third longer. With it go `try_fast_path` of pipeline, gateway and
+endpoints, `accepts_quickly`, `read_plain_result`, `FastRequest`, `SentRequest` with the parameters `sent`, and `try_send` of the
+supervisor and of transports, with `wait_for` where `request` does not use it.
 
 Example: `start(call, delivery)` writes the request to the server's pipe, registers for its result, and returns True; when the
 result is read, its audit entry is committed and `delivery.send` writes the response.
@@ -137,7 +138,7 @@ class _SentCall:
         sent.pending.on_answer = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
-        if call.pending_entry is None:
+        if call.draft is None:
             prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:

@@ -18,7 +18,11 @@ plugin_contents          resources, prompts and completions of a plugin
 relay, requester         resources, prompts and completions of all plugins and servers; who requests them
 resource_owners          which server a resource is of
 extensions               extensions of all servers, and which of them a method is for
+unknown_name             the error for a resource, prompt, skill, method or server that is unknown or hidden
+skills                   the skills of a server, compared with their lock or pin
 input_required           results of servers that ask for input
+client_meta              the part of a client's `_meta` that a server receives
+app_pages                the HTML of MCP Apps on its way to a host
 tool                     the common interface of providers
 
 The transport to servers is left to `upstreams`, the steps of a call to `middleware`.

@@ -5,7 +5,10 @@ section       the section of a part
 callers       `[callers.NAME]` and `[http.oauth]`: who may call over HTTP, and what they see
 servers       `[servers.NAME]`, as written and resolved
 loader        `toolpost.toml`, or a client's file, as a `Config`
+audit         `[audit]`: how much of the record is kept; `[export.NAME]`: where it is passed on to
 lock          reading the lock file
+mistakes      explains values of a wrong type
+effects       settings that have no effect, because another one is missing
 locations     where state is kept without a `toolpost.toml`
 variables     `${VAR}` and similar references
 marks         what a setting says about itself: that it is secret, read late, or for few

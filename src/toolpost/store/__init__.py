@@ -11,7 +11,7 @@ adoption       stores from before each part had its own tables
 
 audit          AuditLog: appends, finds and verifies entries (what else is done with them is in `toolpost.audit`, above)
 audit_values   an entry, a record, a filter, a verdict
-audit_contents contents of calls that were selected for review
+audit_contents  contents of calls that were selected for review
 chain          the hash chain over the records; no I/O
 segments       what is left of records that were removed
 batches        collects audit entries while others are written

@@ -12,11 +12,11 @@ handshake, lists          which era a server speaks, its capabilities, and its l
 client                    a client of one server over HTTP, without a supervisor
 supervisor                one server across restarts of its processes. Its parts: `pool` (instances by key), `lifecycle` (one
                           instance from start to end), `instance`, `failures`, `changes`
-credentials/              credentials with which servers are reached: encrypted in the store, shared or a caller's own
+mask                      removes a server's credentials from its output
 validation/               schema validation that may take long, in a process that can be killed
-process/                  starts processes, and ends them with everything that they started
 
-The contracts of a server's tools, and the validation of their results, are left to `providers`.
+Credentials are left to `toolpost.credentials`, processes to `toolpost.processes`; the contracts of a server's tools, and the
+validation of their results, to `toolpost.providers`.
 """
 
 from toolpost.base.lazy_names import lazy_names

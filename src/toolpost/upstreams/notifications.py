@@ -32,7 +32,7 @@ ClientIds = frozenset[Hashable]
 NO_CLIENTS: Final[ClientIds] = frozenset()
 
 NotificationListener = Callable[[str, bytes, ClientIds, CallerId | None], None]
-"""Takes a notification: its method, the JSON of its parameters, clients, and and the caller that it is about, if it is known."""
+"""Takes a notification: its method, the JSON of its parameters, clients, and the caller that it is about, if it is known."""
 
 LATE_S: Final = 2.0
 """How long after the end of a call a server may still log about it."""

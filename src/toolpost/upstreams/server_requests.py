@@ -84,7 +84,7 @@ class ClientChannel(Protocol):
 
     @property
     def log_level(self) -> str | None:
-        """The lowest level of log messages that the client wants; None for no log messages."""
+        """The lowest level of log messages that the client wants; None if it has set none, see `wants_log`."""
         ...
 
     def wants_log(self, level: str) -> bool:

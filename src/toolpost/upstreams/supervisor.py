@@ -13,7 +13,7 @@ Example: two calls are in flight when the process dies. Both fail with its exit 
 which was still in the queue to its stdin, is repeated on the instance that the pool starts next. If starts fail, `backoff` delays
 the next one, up to suspension.
 
-Instances are left to `pool` and `lifecycle`, the meaning of results to `providers.servers`.
+Instances are left to `pool` and `lifecycle`, the meaning of results to `providers.server_provider`.
 """
 
 import asyncio

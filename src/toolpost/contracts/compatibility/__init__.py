@@ -16,6 +16,7 @@ regex           whether one regular expression matches all that another matches
 sampling        values that probably fit a schema
 refutation      values that probably fit one schema and violate another
 examples        counterexamples, confirmed by the validator
+explanation     a change as lines of text
 cost            how long a comparison may take, and the budget for it
 """
 

@@ -68,7 +68,7 @@ class SessionChannel(SdkClientChannel):
         return self._context.session._connection.outbound  # noqa: SLF001 (as above)
 
     async def ask(self, method: str, params: bytes, *, key: str | None = None) -> bytes:
-        """The same within `STANDING_LIMIT_S`: there is no request whose deadline would limit it."""
+        """The same within `ROOTS_LIMIT_S`: there is no request whose deadline would limit it."""
         try:
             with anyio.fail_after(ROOTS_LIMIT_S):
                 return await super().ask(method, params, key=key)

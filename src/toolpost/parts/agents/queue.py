@@ -33,7 +33,7 @@ class KeyedQueues(Generic[Key]):
         # The first in the queue has its turn, and does not count as waiting.
         if len(queue) > self._limit:
             raise QueueOverloaded(
-                f"{len(queue) - 1} messages wait for this conversation already.",
+                f"{len(queue) - 1} messages already wait for this conversation, or for its agent session.",
                 retry_s=5,
                 is_own=True,
                 hint="wait for an answer before sending more",

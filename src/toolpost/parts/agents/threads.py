@@ -1,7 +1,7 @@
 """Conversations: threads, the messages in them, and their turns (one for each time an agent is to answer).
 
 To add a column to a thread: a migration for each database, a field of `Thread`, and the code that sets it. The statements follow
-from the fields; `store/tables.py` lists what is copied from store to store.
+from the fields, and `toolpost store migrate` finds the tables of parts in the database.
 """
 
 from collections.abc import Sequence

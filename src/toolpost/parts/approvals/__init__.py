@@ -9,6 +9,7 @@ records   every transaction on rounds and votes
 sample    contents of calls that are kept for review, selected verifiably at random
 draw      voters drawn from a pool, verifiably at random
 subject   what is voted on, and the bytes that are signed
+review    what voters see of the arguments of a call
 service   what guard, tools, commands and the HTTP API share
 results   rounds and votes as they are shown
 doctor    what `toolpost doctor` says of the rules

@@ -13,6 +13,7 @@ The SDK (`mcp.server.auth`) implements the protocol's endpoints. Ours are what i
 settings    `[login]`
 records     what is stored, always as hashes, and the transactions on it
 server      the SDK's provider: requests, codes, tokens, revocation
+scopes      what a client may do with a caller's tools
 clients     registered clients, and those whose client id is the URL of a document
 pace        how often strangers may register a client or begin a login
 passphrase  hashes of passphrases, and who may try how often
@@ -21,7 +22,7 @@ pages       the HTML of the pages
 routes      the HTTP paths of clients and of the pages
 api         /api/logins: who is logged in, and an end to it
 commands    the same at the command line
-part        what the gateway is given
+part        what the gateway is given; `doctor` is what `toolpost doctor` says
 """
 
 from toolpost.parts import Command, Part

@@ -22,6 +22,8 @@ results      tasks and their results, limited to what each caller may read
 outbox       updates for the issue tracker that tasks come from (`beads` is one)
 tasks        tasks and workers as values and as rows
 client       forwards the tools to a bus server over a `connection`, and renews leases
+api          `/bus` and `/api/bus`: the board, for people
+errors       `StaleLease`
 """
 
 from toolpost.parts import Command, Part

@@ -1,4 +1,4 @@
-"""The bus as a part: its settings, plugin, gauges, commands and doctor checks. Imports are lazy, so that `--help` stays fast."""
+"""The bus as a part: its plugin, page, gauges, action items and the sweep. Imports are lazy, so that `--help` stays fast."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_bus(host: "Host") -> AsyncIterator[Sequence[object]]:
-    """Provide the plugin and its gauges; expired leases are swept while the plugin serves."""
+    """Open the bus; expired leases are swept while its plugin serves."""
     if not host.wants_plugin("bus"):
         yield ()
         return

@@ -5,7 +5,9 @@ sessions  who may change anything from a browser where no token is required: one
 timings   how long each step of the latest calls took
 context   what the API's handlers share
 api       the JSON API below `/api/console`, a module for each page
-toml      changes of `toolpost.toml`, shown as a diff first
+changes   changes of `toolpost.toml`, shown as a `diff` first
+definitions  how the definition of each tool has changed
+gateway_id   what tells the gateways of one project from others of the same store
 command   `toolpost console`
 pages     the page: ES modules over preact and htm, without a build step
 """

@@ -1,15 +1,17 @@
 """OpenTelemetry: traces and metrics of all that passes the gateway, after the conventions for MCP.
 
-part.py         the part: nothing else here is imported unless telemetry is on
-settings.py     `[telemetry]` and the standard `OTEL_*` variables
-observer.py     calls and other requests of clients: SERVER spans, and what happens inside
-turns.py        turns of conversations
-transport.py    requests to servers: CLIENT spans, and the `traceparent` that servers see
-conventions.py  names, attributes, buckets
-spans.py        spans as OTLP bytes
-histograms.py   durations as OTLP bytes
-exporter.py     bounded queue, thread, retries
-senders.py      OTLP over HTTP and gRPC
+part               the part: nothing else here is imported unless telemetry is on; `doctor` is what `toolpost doctor` says
+settings           `[telemetry]` and the standard `OTEL_*` variables
+observer           listens to all that passes the gateway, for spans and durations
+call_spans         calls as SERVER spans, with what happened inside
+request_spans      other requests of clients as SERVER spans; `client_attributes` are those of both
+server_spans       requests to servers as CLIENT spans, and the `traceparent` that servers see
+turns              turns of conversations
+conventions        names, attributes, buckets
+spans, templates   spans as OTLP bytes, and what spans of one kind have in common
+histograms         durations as OTLP bytes
+exporter           bounded queue, thread, retries
+senders            OTLP over HTTP and gRPC
 
 docs/decisions/0056 says why spans are not made by the SDK of OpenTelemetry.
 """

@@ -1,7 +1,7 @@
 """A code index: repositories split into symbols, searched by name, by phrase, in plain words or by regular expression.
 
-part            the part: settings, plugin, commands, doctor
-plugin, schemas the tools `workspace__…`
+part            the part; `settings`, `commands` and `doctor` are what it brings
+plugin, schemas  the tools `workspace__…`
 service         what the tools call: build, search, show, status
 spec            repositories and limits
 
@@ -11,6 +11,8 @@ __main__        the build process
 build           the next generation of an index, from the files on disk
 scan            which files a repository has
 secrets, paths  which files may be read, and how they are opened
+masking         credentials in text, hidden
+git/            git repositories, read without running git
 text            bytes to text
 languages, symbols   a file split into symbols
 engine          the full-text index (tantivy)

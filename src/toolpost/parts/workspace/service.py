@@ -1,6 +1,6 @@
 """The workspace as its tools use it: build, search, show and status, for one repository or all.
 
-Blocking work runs in a small thread pool of its own, and calls beyond `in_flight` are refused.
+Blocking work runs in a small thread pool of its own; `plugin` refuses calls beyond `in_flight`.
 """
 
 import threading
