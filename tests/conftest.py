@@ -56,6 +56,7 @@ def _be_patient() -> None:
 def _show_nested_groups() -> None:
     """An open gateway has more than ten task groups, one in the other: the default hides what failed inside them."""
     defaults = traceback.TracebackException.__init__.__kwdefaults__
+    assert defaults is not None
     defaults["max_group_depth"] = 40
 
 

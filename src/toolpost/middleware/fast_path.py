@@ -138,7 +138,7 @@ class _SentCall:
         sent.pending.on_answer = self._take
         # Called for a result that `_take` left, and when the server is lost.
         sent.pending.answer.add_done_callback(self.start_task)
-        if call.draft is None:
+        if call.pending_entry is None:
             prepare_entry(call)
 
     def start_task(self, _answer: object = None) -> None:

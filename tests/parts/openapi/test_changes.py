@@ -249,7 +249,7 @@ async def test_no_catalog_has_one_changed_api_and_not_the_other(
         def note_catalog() -> None:
             seen.append({tool.contract.name for tool in app.gateway.catalog if tool.provider != "time"})
 
-        reload = app.plugin_host.reload
+        reload = app.plugins.reload
 
         async def reload_slowly(candidate: PluginCandidate) -> object:
             reloaded = await reload(candidate)
@@ -257,7 +257,7 @@ async def test_no_catalog_has_one_changed_api_and_not_the_other(
             return reloaded
 
         monkeypatch.setattr(app.gateway.pipeline, "forget_plans", note_catalog)
-        monkeypatch.setattr(app.plugin_host, "reload", reload_slowly)
+        monkeypatch.setattr(app.plugins, "reload", reload_slowly)
         write("/dogs")
         await apply_config(app, lambda: load_config(path))
         await until(lambda: {"pets__dogs", "zoo__dogs"} in seen)
