@@ -153,7 +153,7 @@ class AuditExit:
         entry = self.make_entry(call, "cancelled", ErrorCode.CANCELLED, None, digest)
         try:
             await self._log.append(entry)
-        except Exception:  # noqa: BLE001 (the store that is away; nobody waits for the answer)
+        except Exception:  # noqa: BLE001 (the store is away, and no client waits for the answer)
             self.write_late(call, entry)
         else:
             self.release(call)
