@@ -432,14 +432,15 @@ def _write_passthrough_result(
 
 def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
     """Write `_meta`: the server's own fields, ours, and in the stateless era our identity."""
-    if others == b"{}" and revision.is_stateless and _has_only_call_id(answer):
-        return _CALL_ID_META % answer.call.id.encode()
-    facts: JsonObject = {"callId": answer.call.id} | ({"code": answer.code} if answer.code else {})
-    if answer.call.requested_name is not None:
-        facts["deprecated"] = {"name": answer.call.requested_name, "use": answer.call.tool.contract.name}
-    if answer.facts is not None:
-        facts |= answer.facts
-    parts = [b'"%b":%b' % (META_KEY.encode(), encode(facts))]
+    call, facts = answer.call, answer.facts
+    is_bare = answer.code is None and facts is None and call.requested_name is None
+    if is_bare and others == b"{}" and revision.is_stateless:
+        return _CALL_ID_META % call.id.encode()
+    found: JsonObject = {"callId": call.id} | ({"code": answer.code} if answer.code else {})
+    if call.requested_name is not None:
+        found["deprecated"] = {"name": call.requested_name, "use": call.tool.contract.name}
+    found |= facts or {}
+    parts = [b'"%b":%b' % (META_KEY.encode(), encode(found))]
     if revision.is_stateless:
         parts.append(SERVER_STAMP[1:-1])
     if others not in (b"{}", b"null"):
@@ -448,10 +449,6 @@ def _meta(answer: Answer, revision: Revision, others: bytes = b"{}") -> bytes:
             b"%b:%b" % (encode(key), bytes(raw)) for key, raw in kept.items() if key not in (META_KEY, SERVER_INFO)
         ]
     return b"{%b}" % b",".join(parts)
-
-
-def _has_only_call_id(answer: Answer) -> bool:
-    return answer.code is None and answer.facts is None and answer.call.requested_name is None
 
 
 def _not_served(name: str) -> UnknownTool:
