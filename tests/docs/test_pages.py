@@ -20,7 +20,7 @@ from tests.docs.blocks import GUIDES, ROOT, blocks_of, extras_named
 from tests.settings.schema import settings_in
 from toolpost.cli.reference import walk_commands
 from toolpost.settings.loader import config_schema
-from toolpost.settings.removed import REMOVED
+from toolpost.settings.removed import REMOVED, find_replacement
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 READ = [
@@ -183,6 +183,29 @@ def unknown_settings(text: str) -> list[str]:
 @pytest.mark.parametrize("page", READ, ids=_ids)
 def test_settings_that_are_named_exist(page: Path) -> None:
     assert unknown_settings(page.read_text()) == []
+
+
+def settings_set(values: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Yield the settings that a file sets, tables included."""
+    for key, value in values.items():
+        yield place + key
+        if isinstance(value, dict):
+            yield from settings_set(value, f"{place}{key}.")
+
+
+@pytest.mark.parametrize("page", READ, ids=_ids)
+def test_examples_set_no_removed_setting(page: Path) -> None:
+    files = [tomllib.loads(block.text) for block in blocks_of(page) if block.language == "toml"]
+
+    # A project of Python has [project] in its own file.
+    assert [
+        name
+        for values in files
+        if not isinstance(values.get("project"), dict)
+        for name in settings_set(values)
+        if find_replacement(name)
+    ] == []
+    assert list(settings_set({"audit": {"keep": 1}})) == ["audit", "audit.keep"]
 
 
 def test_an_unknown_setting_is_found() -> None:
