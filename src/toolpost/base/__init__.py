@@ -7,6 +7,7 @@ redaction       names that hold secrets, and values without them
 trace_context   `traceparent`
 
 values          JSON values compared and typed as JSON does
+words           the words of a name
 nearest         the known name that was probably meant
 normalization, urls  Unicode and URLs, in linear time
 server_name     the name of a server, which is the prefix of its tools

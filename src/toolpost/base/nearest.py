@@ -5,6 +5,8 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
+from toolpost.base.words import split_words
+
 NAMES_COMPARED = 200
 """Both the name and the list may come from outside: only so many are compared."""
 
@@ -12,7 +14,6 @@ PAIRS_COMPARED = 400
 PAIRS_GUESSED = 200
 """With many unknown names, each is compared with fewer: a comparison takes up to 100 µs, a guess twice that."""
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SEPARATORS = re.compile(r"[\W_]+")
 _LENGTH_COMPARED = 64
 
@@ -87,7 +88,7 @@ def _shares_words(sent: str, known: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _words(name: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(name))
+    return frozenset(split_words(name))
 
 
 def _guess_distance(a: str, b: str) -> int:

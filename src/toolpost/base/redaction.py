@@ -8,15 +8,13 @@ lines, tracebacks and errors are shown without them. Credentials in source code 
 import functools
 import itertools
 import json
-import re
 from collections.abc import Iterable
 from urllib.parse import quote, quote_plus, unquote
 
 from toolpost.base.ids import Json
+from toolpost.base.words import split_words
 
 REDACTED = "(redacted)"
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _SECRET_WORDS = frozenset(
     {
@@ -96,7 +94,7 @@ def is_secret_name(name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_secret_name(name: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = split_words(name)
     if not words or words[-1] in _ABOUT:
         return False
     if any(pair in _SECRET_PAIRS for pair in itertools.pairwise(words)):

@@ -14,6 +14,17 @@ from toolpost.upstreams.transport import ServerRefused
 Send = Callable[[bytes], None]
 
 
+class OpenRequest:
+    """A request of a server that the client reads, and answers with a request of its own."""
+
+    __slots__ = ("answer", "method", "params")
+
+    def __init__(self, method: str, params: bytes) -> None:
+        self.method = method
+        self.params = params
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+
 class HandshakeClient:
     """Our requests to one client, from its `initialize` to its end."""
 

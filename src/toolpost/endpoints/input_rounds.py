@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, JsonObject
-from toolpost.endpoints.client_session import write_notification
+from toolpost.endpoints.client_session import OpenRequest, write_notification
 from toolpost.endpoints.request_state import PASSED_TTL_S, RequestState, StateSeal, principal, reject_state
 from toolpost.protocol.era import CLIENT_CAPABILITIES, LOG_LEVEL
 from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, Resumption, encode
@@ -54,15 +54,6 @@ class PausableOperation(Protocol):
         ...
 
 
-class _PendingInputRequest:
-    __slots__ = ("answer", "method", "params")
-
-    def __init__(self, method: str, params: bytes) -> None:
-        self.method = method
-        self.params = params
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-
 class MultiRoundRequest:
     """One request of the stateless era through all its rounds; the channel for requests of its server."""
 
@@ -85,11 +76,11 @@ class MultiRoundRequest:
         self.send = tell
         self._rounds = rounds
         self._numbers = itertools.count(1)
-        self._requests: dict[str, _PendingInputRequest] = {}
+        self._requests: dict[str, OpenRequest] = {}
         self._changed = asyncio.Event()
 
     @property
-    def open_requests(self) -> dict[str, _PendingInputRequest]:
+    def open_requests(self) -> dict[str, OpenRequest]:
         """Server requests without a response."""
         return {
             key: server_request for key, server_request in self._requests.items() if not server_request.answer.done()
@@ -110,7 +101,7 @@ class MultiRoundRequest:
         self._rounds.check_capacity(self)
         if key is None or key in self._requests:
             key = f"{method.partition('/')[0]}-{next(self._numbers)}"
-        server_request = self._requests[key] = _PendingInputRequest(method, params)
+        server_request = self._requests[key] = OpenRequest(method, params)
         self._changed.set()
         try:
             return await server_request.answer

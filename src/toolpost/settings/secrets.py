@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from toolpost.base.redaction import REDACTED, is_secret_name
+from toolpost.base.words import split_words
 from toolpost.settings.servers import AuthSettings, ServerSettings
 from toolpost.settings.variables import Reference, split_references
 
@@ -41,7 +42,6 @@ _PASSWORD: Final = re.compile(r"(?<=://)([^/@\s?#:]*+:)([^/@\s]*+)(?=@)")
 _USER: Final = re.compile(r"(?<=://)([^/@\s?#:]++)(?=@)")
 _PATH: Final = re.compile(r"(?<=://)([^/\s?#]++)(/[^\s?#\"'<>]*+)")
 
-_WORD: Final = re.compile(r"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[0-9]++")
 _OFTEN_SECRET: Final = frozenset({"key", "pat"})
 _HARMLESS_KEYS: Final = frozenset(
     {"cache", "foreign", "partition", "primary", "public", "pub", "routing", "row", "sort"}
@@ -110,7 +110,7 @@ def _is_secret(name: str, value: str) -> bool:
     # The path of a secret's file is not secret.
     if is_secret_name(name):
         return not _FILE.fullmatch(name)
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = split_words(name)
     is_often = bool(words) and words[-1] in _OFTEN_SECRET and _HARMLESS_KEYS.isdisjoint(words)
     return (is_often or name == "k") and len(value) >= _SHORTEST_VALUE and not _PLACE.fullmatch(value)
 

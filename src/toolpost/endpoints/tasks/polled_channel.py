@@ -1,6 +1,5 @@
 """A client that is shown the requests of servers and answers them in requests of its own: a polling client, or a page."""
 
-import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Hashable
@@ -8,14 +7,8 @@ from collections.abc import Callable, Hashable
 import msgspec
 
 from toolpost.base.ids import CallerId, JsonObject
+from toolpost.endpoints.client_session import OpenRequest
 from toolpost.upstreams.transport import ServerRefused
-
-
-class _PendingRequest:
-    def __init__(self, method: str, params: bytes) -> None:
-        self.method = method
-        self.params = params
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
 
 class PolledChannel:
@@ -30,7 +23,7 @@ class PolledChannel:
         self.client: Hashable = (caller, secrets.token_hex(8))
         self.capabilities = capabilities
         self._numbers = itertools.count(1)
-        self._requests: dict[str, _PendingRequest] = {}
+        self._requests: dict[str, OpenRequest] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called when a request was added or removed."""
 
@@ -65,7 +58,7 @@ class PolledChannel:
         """Show a request to the client, and wait for its answer as long as the call may take."""
         if key is None or key in self._requests:
             key = f"{method.partition('/')[0]}-{next(self._numbers)}"
-        request = self._requests[key] = _PendingRequest(method, params)
+        request = self._requests[key] = OpenRequest(method, params)
         self.on_change()
         try:
             return await request.answer

@@ -23,6 +23,7 @@ from toolpost.parts.bus.connection import BusConnection, make_meta
 from toolpost.parts.bus.definitions import META_REGISTRATION_KEY, META_RENEWS_LEASE, META_WORKER_LEAVES, parse_wait_s
 from toolpost.parts.bus.errors import StaleLease
 from toolpost.parts.bus.plugin import Handler, make_plugin
+from toolpost.parts.bus.settings import BUS
 
 _log = logging.getLogger("toolpost.parts.bus")
 
@@ -190,7 +191,7 @@ class BusClient:
         if lease is None or lease.token != answer["lease_token"]:
             lease = _HeldLease(worker=worker, task=task, token=answer["lease_token"], lease_s=0)
             self._remember(lease)
-        lease.lease_s = answer.get("lease_seconds", 300.0)
+        lease.lease_s = answer.get("lease_seconds", BUS.default.lease_s)
         if not lease.is_running:
             lease.is_running = True
             if self._task_group is not None:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from toolpost import Caller, CallerId, Forbidden, NotFound
+from toolpost import Caller, CallerId, Forbidden
 from toolpost.contracts import InvalidRequest
 from toolpost.parts.bus.dispatch import Offer, dispatch, find_held_task, free_worker, offer_next, requeue
-from toolpost.parts.bus.errors import StaleLease
+from toolpost.parts.bus.errors import StaleLease, unknown_task
 from toolpost.parts.bus.outbox import make_update
 from toolpost.parts.bus.submission import SubmitResult, dispatch_requeued, list_unmet_needs
 from toolpost.parts.bus.tasks import (
@@ -346,7 +346,7 @@ def backoff_s(attempt: int, policy: BusPolicy) -> float:
 def _require_ended(task_id: str) -> Script[EndedTask]:
     ended = yield from find_archived(task_id)
     if ended is None:
-        raise NotFound(f"Unknown task `{task_id}`.", hint="`submit_task` first", bead_id=task_id)
+        raise unknown_task(task_id)
     return ended
 
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from toolpost import Caller, CallerId, Forbidden, NotFound
+from toolpost import Caller, CallerId, Forbidden
+from toolpost.parts.bus.errors import unknown_task
 from toolpost.parts.bus.submission import list_unmet_needs
 from toolpost.parts.bus.tasks import HOLDER, TASK_COLUMNS, BusTask, PollId, State, TaskId, WorkerName
 from toolpost.store import NOW, Batch, Row, Script, Statement
@@ -113,7 +114,7 @@ def read_task(task_id: TaskId, by: Caller) -> Script[TaskReport]:
     """Read one task; raises `NotFound`, and `Forbidden` for a task of another caller that `get_status` does not show."""
     rows = yield Statement(_WHOLE, (task_id,))
     if not rows:
-        raise _make_unknown_task(task_id)
+        raise unknown_task(task_id)
     *columns, caller = rows[0]
     task = BusTask(*columns)
     if not _may_read(by, task.submitted_by, caller):
@@ -160,7 +161,7 @@ def summarize(tasks: Sequence[TaskId], by: Caller) -> Script[list[Summary]]:
     found = {row[0]: Summary(*row) for row in (yield Statement(sql, tuple(tasks)))}
     for task in tasks:
         if task not in found:
-            raise _make_unknown_task(task)
+            raise unknown_task(task)
         if not _may_read(by, found[task].submitted_by, found[task].caller):
             raise _make_foreign_task(task)
     return [found[task] for task in tasks]
@@ -213,10 +214,6 @@ def _parse_attempts(latest_first: list[Row]) -> list[Attempt]:
 
 def _may_read(by: Caller, submitted_by: str, caller: CallerId | None) -> bool:
     return by.is_admin or by.id in (submitted_by, caller)
-
-
-def _make_unknown_task(task: TaskId) -> NotFound:
-    return NotFound(f"Unknown task `{task}`.", hint="`submit_task` first", bead_id=task)
 
 
 def _make_foreign_task(task: TaskId) -> Forbidden:

@@ -23,6 +23,7 @@ from toolpost.metrics import Counter, Metrics
 from toolpost.parts.bus import leases, results, status, submission, workers
 from toolpost.parts.bus.dispatch import Offer
 from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
+from toolpost.parts.bus.settings import BUS
 from toolpost.parts.bus.submission import Submission, SubmitResult
 from toolpost.parts.bus.tasks import BusPolicy, BusTask, LeasedTask, PollId, State, TaskId, WorkerName, new_poll_id
 from toolpost.parts.bus.waiters import Waiter, WaitingPolls
@@ -31,7 +32,6 @@ from toolpost.store import Script, Store
 
 _log = logging.getLogger("toolpost.parts.bus")
 
-CAPACITY: Final = 10_000
 CHECK_POLLS_S: Final = 14.0
 """How often waiting polls are compared with the store: a process may end after its commit and before its wake-up."""
 
@@ -72,7 +72,7 @@ class Bus:
         store: Store,
         *,
         policy: BusPolicy = _DEFAULT_POLICY,
-        capacity: int = CAPACITY,
+        capacity: int = BUS.default.capacity,
         tracker: Tracker | None = None,
         metrics: BusMetrics | None = None,
         callers: Callers | None = None,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from toolpost import NotFound
+from toolpost.parts.bus.errors import unknown_task
 from toolpost.parts.bus.tasks import (
     TASK_COLUMNS,
     WORKER_COLUMNS,
@@ -119,7 +119,7 @@ def history(task_id: TaskId) -> Script[tuple[BusTask, list[Event]]]:
     if task is None:
         task = yield from find_archived(task_id)
     if task is None:
-        raise NotFound(f"Unknown task `{task_id}`.", hint="`toolpost bus tasks` lists the tasks", bead_id=task_id)
+        raise unknown_task(task_id, hint="`toolpost bus tasks` lists the tasks")
     rows = yield Statement(
         "SELECT at, kind, worker, attempt, detail FROM bus_events WHERE task = ?1 ORDER BY seq", (task_id,)
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from toolpost import CallerId
 from toolpost.base import Json
+from toolpost.parts.bus.settings import BUS
 from toolpost.store import Row, Script, Statement
 
 TaskId = NewType("TaskId", str)
@@ -46,14 +47,14 @@ class BusPolicy:
 
     offer_s: float = 15.0
     """How long an offered task may stay unacknowledged."""
-    run_s: float = 300.0
+    run_s: float = BUS.default.lease_s
     """The lease of a running task whose worker's process renews it."""
-    stuck_s: float = 1_800.0
+    stuck_s: float = BUS.default.lease_without_renewal_s
     """The lease of a running task that is not renewed."""
     retry_s: float = 5.0
     """Delay before the second attempt; twice that before the third."""
     retry_limit_s: float = 600.0
-    attempts: int = 3
+    attempts: int = BUS.default.attempts
     """How often a task is started before it is dead."""
     age_s: float = 600.0
     """How long a task must wait to come before a new one of the next higher priority."""
