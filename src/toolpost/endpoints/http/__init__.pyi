@@ -13,6 +13,7 @@ from toolpost.endpoints.http.exchange import send_json as send_json
 from toolpost.endpoints.http.pages import Pages as Pages
 from toolpost.endpoints.http.paths import MCP_PATH as MCP_PATH
 from toolpost.endpoints.http.paths import view_of as view_of
+from toolpost.endpoints.http.plain_page import PlainPage as PlainPage
 from toolpost.endpoints.http.refusal import Refused as Refused
 from toolpost.endpoints.http.request import HttpRequest as HttpRequest
 from toolpost.endpoints.http.routes import STREAMED as STREAMED

@@ -19,21 +19,13 @@ from toolpost.credentials.login_flow import LoginAttempt, LoginFailed
 from toolpost.credentials.pending_logins import CALLBACK, PATH, PendingLogins
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.cookies import read_cookies
+from toolpost.endpoints.http.plain_page import PlainPage
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.statuses import status_of
 
 COOKIE: Final = "toolpost_login"
 
-_HEADERS: Final = [
-    (b"content-type", b"text/html; charset=utf-8"),
-    (b"content-security-policy", b"default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-]
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -67,9 +59,8 @@ class LoginPages:
                 await self._begin(request, query)
         except ToolpostError as failure:
             hint = f"<p>{escape(failure.hint)}</p>" if failure.hint else ""
-            await _send_page(
-                request, "The login failed", f"<p>{escape(failure.message)}</p>{hint}", status=status_of(failure)
-            )
+            text = f'<p class="problem" role="alert">{escape(failure.message)}</p>{hint}'
+            await _send_page(request, "The login failed", text, status=status_of(failure))
 
     def _find_own_address(self, request: HttpRequest) -> str | None:
         """Return the address under which the login must go on: the cookie of `localhost` is not that of `127.0.0.1`."""
@@ -130,10 +121,13 @@ def _describe(server: str, owner: str, attempt: LoginAttempt) -> str:
     whose = f"calls of <b>{escape(owner)}</b>" if owner else "calls of <b>all callers</b> of this gateway"
     scopes = "".join(f"<li><code>{escape(scope)}</code></li>" for scope in attempt.scopes)
     asked = f"<p>It asks for these permissions:</p><ul>{scopes}</ul>" if scopes else ""
+    button = (
+        f'<a class="button primary" rel="noreferrer" href="{escape(attempt.url)}">Log in at {escape(attempt.host)}</a>'
+    )
     return (
         f"<p>Your account at <b>{escape(attempt.host)}</b> will be used for {whose} to the server <b>{escape(server)}</b>.</p>"
         f"{asked}<p>Go on only if you have asked for this yourself.</p>"
-        f'<p><a rel="noreferrer" href="{escape(attempt.url)}">Log in at {escape(attempt.host)}</a></p>'
+        f'<p class="buttons">{button}</p>'
     )
 
 
@@ -145,10 +139,7 @@ async def _send_page(
     status: int = 200,
     headers: list[tuple[bytes, bytes]] | None = None,
 ) -> None:
-    body = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
-        f"<body><h1>{escape(title)}</h1>{text}</body></html>"
-    ).encode()
-    sent = [*_HEADERS, (b"content-length", b"%d" % len(body)), *(headers or [])]
-    await request.send({"type": "http.response.start", "status": status, "headers": sent})
-    await request.send({"type": "http.response.body", "body": body})
+    page = PlainPage(title, text, status=status)
+    sent = [*page.headers, (b"cross-origin-opener-policy", b"same-origin"), *(headers or [])]
+    await request.send({"type": "http.response.start", "status": page.status, "headers": sent})
+    await request.send({"type": "http.response.body", "body": page.body})

@@ -25,6 +25,7 @@ from toolpost.endpoints.http import (
     MCP_PATH,
     HttpContext,
     HttpRequest,
+    PlainPage,
     Refused,
     address_key,
     read_cookies,
@@ -33,7 +34,7 @@ from toolpost.endpoints.http import (
 )
 from toolpost.parts.authorization_server import records
 from toolpost.parts.authorization_server.pace import LOGINS, REGISTRATIONS, Pace
-from toolpost.parts.authorization_server.pages import LoginPage, consent_page, problem_page, sign_in_page
+from toolpost.parts.authorization_server.pages import consent_page, problem_page, sign_in_page
 from toolpost.parts.authorization_server.passphrase import RETRY_S, TooManyTries
 from toolpost.parts.authorization_server.provider import CALLBACK_PATH, OpenIdProvider, ProviderFailed
 from toolpost.parts.authorization_server.records import LoginRequest, hash_of
@@ -236,7 +237,7 @@ class LoginRoutes:
         response.headers["x-frame-options"] = "DENY"
         await response(request.scope, request.receive, request.send)
 
-    async def _render(self, name: str, cookie: str, *, problem: str | None = None) -> LoginPage:
+    async def _render(self, name: str, cookie: str, *, problem: str | None = None) -> PlainPage:
         """Show the page of a request: who are you, or, once that is known, what do you allow."""
         shown = await self._server.show(name, cookie)
         client = await self._server.get_client(shown[0].client) if shown is not None else None
@@ -377,7 +378,7 @@ class LoginRoutes:
     def _read_cookie(self, request: HttpRequest, name: str, pattern: re.Pattern[str]) -> str | None:
         return next(filter(pattern.fullmatch, read_cookies(request.headers, name)), None)
 
-    async def _show(self, request: HttpRequest, page: LoginPage, *, cookies: Sequence[str] = ()) -> None:
+    async def _show(self, request: HttpRequest, page: PlainPage, *, cookies: Sequence[str] = ()) -> None:
         headers = [*page.headers, *((b"set-cookie", each.encode()) for each in cookies)]
         await request.send({"type": "http.response.start", "status": page.status, "headers": headers})
         await request.send({"type": "http.response.body", "body": page.body})
