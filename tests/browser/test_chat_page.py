@@ -169,8 +169,8 @@ def test_what_others_say_meanwhile_is_shown(page: Page, chat: str) -> None:
     page.goto(chat)
     say(page, "say first things first")
     answered(page, "say first things first")
-    expect(page).to_have_url(re.compile("#t-"))
-    thread = page.url.partition("#")[2]
+    expect(page).to_have_url(re.compile("/chat/t-"))
+    thread = page.url.rpartition("/")[2]
     path = chat.removesuffix("/chat") + f"/api/threads/{thread}/messages"
     spoken = httpx2.post(path, json={"text": "say by somebody else"}, timeout=30)
     assert spoken.json()["text"] == "by somebody else"
@@ -186,7 +186,7 @@ def test_what_is_said_while_the_page_looks_for_what_others_said_stays(page: Page
     page.goto(chat)
     say(page, "say first things first")
     answered(page, "say first things first")
-    path = chat.removesuffix("/chat") + f"/api/threads/{page.url.partition('#')[2]}"
+    path = chat.removesuffix("/chat") + f"/api/threads/{page.url.rpartition('/')[2]}"
     looks: list[Route] = []
     held: list[tuple[Route, APIResponse]] = []
 
@@ -309,9 +309,10 @@ def test_the_files_of_the_page_are_all_that_is_served(chat: str) -> None:
         policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for path in ("/../pages.py", "/%2e%2e/pages.py", "/nothing.js", "//etc/passwd"):
+    files = chat.replace("/chat", "/views/chat")
+    for path in ("/../part.py", "/%2e%2e/part.py", "/nothing.js", "//etc/passwd"):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{chat}{path}")
+            urllib.request.urlopen(f"{files}{path}")
         assert refused.value.code == 404
         refused.value.close()
     for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
@@ -346,7 +347,7 @@ def test_markdown_is_rendered(page: Page, chat: str) -> None:
     page.goto(chat)
     page.evaluate(
         """async (text) => {
-            const { render } = await import("/chat/markdown.js");
+            const { render } = await import("/views/chat/markdown.js");
             // Not into the list of messages, which the page itself may still be filling.
             const rendered = document.createElement("section");
             rendered.id = "rendered";

@@ -1,4 +1,4 @@
-"""The pages of parts: the bus, MCP tasks; what they show to whom, and that an absent part leaves no trace."""
+"""The views of parts: the bus, MCP tasks; what they show to whom, and that an absent part leaves no trace."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_the_board_shows_workers_the_queue_and_what_became_of_tasks(page: Page, 
     # What happens meanwhile comes by itself.
     gateway.call("ben", "bus__submit_task", bead_id="t-later")
     expect(page.get_by_role("region", name="Queue")).to_contain_text("t-later")
-    assert page.title() == "Toolpost bus", "text stays text"
+    assert page.title() == "Bus · Toolpost", "text stays text"
 
 
 def test_everybody_reads_what_the_tools_would_tell(gateway: Gateway) -> None:
@@ -133,7 +133,7 @@ def test_mcp_tasks_and_their_results(page: Page, gateway: Gateway) -> None:
     rows.get_by_role("link").click()
     expect(page.get_by_role("region", name="Result")).to_contain_text('"done"')
     page.get_by_label("Show").select_option("failed")
-    expect(page.get_by_text("No task has this status.")).to_be_visible()
+    expect(page.get_by_role("heading", name="No task has this status.")).to_be_visible()
 
     task = made["taskId"]
     assert gateway.get("cal", "/api/tasks").json()["tasks"] == []
@@ -145,22 +145,24 @@ def test_mcp_tasks_and_their_results(page: Page, gateway: Gateway) -> None:
 def test_all_pages_lead_to_each_other(page: Page, gateway: Gateway) -> None:
     enter(page, f"{gateway.url}/chat", "ann")
     bar = page.get_by_role("navigation", name="Pages")
-    expect(bar.get_by_role("link")).to_have_text(
-        ["Overview", "Tools", "Servers", "Contracts", "Calls", "Callers", "Chat", "Bus", "Tasks"]
+    expect(bar.get_by_role("listitem")).to_have_text(
+        ["Overview", "Calls", "Tools", "Servers", "Contracts", "Chat", "Bus", "Tasks", "Callers"]
     )
+    expect(page.get_by_role("banner")).to_contain_text("ann")
     expect(bar.get_by_role("link", name="Chat")).to_have_attribute("aria-current", "page")
     bar.get_by_role("link", name="Bus").click()
     expect(page.locator("h1")).to_have_text("Bus")
     page.get_by_label("Theme").select_option("dark")
-    page.get_by_role("link", name="Tools").click()
+    bar.get_by_role("link", name="Tools").click()
     expect(page.locator("main h1")).to_have_text("Tools")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.get_by_role("link", name="Callers").click()
     expect(page.get_by_role("region", name="Callers").get_by_role("row").nth(3)).to_contain_text("tools time__*")
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Tasks").click()
-    expect(page.locator("h1")).to_have_text("Tasks")
+    bar.get_by_role("link", name="Tasks").click()
+    expect(page.locator("main h1")).to_have_text("Tasks")
     page.set_viewport_size({"width": 390, "height": 780})
     page.reload()
+    page.get_by_role("button", name="Menu").click()
     expect(bar.get_by_role("link", name="Tasks")).to_be_in_viewport(ratio=0.9)
 
 
@@ -168,17 +170,28 @@ def test_an_absent_part_leaves_no_trace(page: Page, tmp_path: Path) -> None:
     (tmp_path / "toolpost.toml").write_text('[plugins]\nbundled = ["time"]\n')
     with open_console(tmp_path) as address:
         gateway = address.partition("/#")[0]
-        pages = httpx2.get(f"{gateway}/api/pages").json()["pages"]
+        views = httpx2.get(f"{gateway}/api/console/views").json()["views"]
         gone = [
-            httpx2.get(f"{gateway}{path}").status_code for path in ("/bus", "/api/bus", "/approvals", "/bus/board.js")
+            httpx2.get(f"{gateway}{path}").status_code
+            for path in ("/bus", "/api/bus", "/approvals", "/views/bus/bus.js")
         ]
         page.goto(f"{gateway}/tasks")
         bar = page.get_by_role("navigation", name="Pages")
         expect(bar.get_by_role("link", name="Tools")).to_be_visible()
         expect(bar.get_by_role("link", name="Bus")).to_have_count(0)
+        page.goto(f"{gateway}/bus?task=t-1")
+        expect(page.locator("main h1")).to_have_text("Nothing is at this address")
+        page.locator("main").get_by_role("link", name="Tasks").click()
+        expect(page.locator("main h1")).to_have_text("Tasks")
+        page.goto(f"{gateway}/nowhere")
+        page.get_by_role("button", name="Search tools, servers and calls").click()
+        page.get_by_role("combobox").fill("current_time")
+        expect(page.get_by_role("option").first).to_contain_text("time__current_time")
+        page.keyboard.press("Enter")
+        expect(page.locator("main h1")).to_have_text("time__current_time")
 
     assert gone == [404] * 4
-    assert {"Bus", "Approvals"}.isdisjoint(each["title"] for each in pages)
+    assert {"Bus", "Approvals"}.isdisjoint(each["title"] for each in views)
 
 
 def test_no_serious_problem_for_people_who_use_aids(browser: Browser, gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
 from toolpost.host.contributions import KINDS, Contributions
 from toolpost.middleware import Call, CheckedResult
 from toolpost.middleware.interface import NextStep
-from toolpost.parts import Background, Gauges, Guard, Host, Page, Part, ResultLimiter, Service
+from toolpost.parts import Background, Gauges, Guard, Host, Part, ResultLimiter, Service, View
 from toolpost.testing import IN_MEMORY
 
 pytestmark = pytest.mark.anyio
@@ -58,12 +59,12 @@ def one_part(name: str, *items: object) -> Part:
 
 def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
     contributions = Contributions()
-    guard, first, second = Watchman(), Page("One", "/one"), Page("Two", "/two")
+    guard, first, second = Watchman(), View("One", "/one", Path("one.js")), View("Two", "/two", Path("two.js"))
     contributions.add("one", [first, guard])
     contributions.add("none", ())
     contributions.add("two", [second, Service("anything")])
 
-    assert contributions.named(Page) == [("one", first), ("two", second)]
+    assert contributions.named(View) == [("one", first), ("two", second)]
     assert contributions.all(Guard) == [guard]
     assert contributions.first(Guard) is guard
     assert contributions.first(Gauges) is None

@@ -336,7 +336,7 @@ def test_every_pattern() -> None:
 
 # The chat page
 
-PAGE = Path(toolpost.__file__).parent / "parts" / "agents" / "chat_page" / "markdown.js"
+PAGE = Path(toolpost.__file__).parent / "parts" / "agents" / "view" / "markdown.js"
 NODE = shutil.which("node")
 
 

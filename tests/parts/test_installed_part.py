@@ -119,7 +119,8 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
             rebound = await http.get("/api/notes", headers={"Host": "evil.example"})
             listed = await http.get("/api/notes")
             wrong = await http.delete("/api/notes")
-            page, script = await http.get("/notes"), await http.get("/notes/notes.js")
+            page, script = await http.get("/notes"), await http.get("/views/notes/notes.js")
+            views = (await http.get("/api/console/views")).json()["views"]
             metrics = (await http.get("/metrics")).text
             conversations = await http.get("/api/threads")
             failed = await other.call_tool("notes__list", {"wrong": 1})
@@ -132,7 +133,8 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
     assert error_of(guarded)["code"] == "FORBIDDEN"
     assert (form.status_code, rebound.status_code, wrong.status_code) == (415, 421, 405)
     assert listed.json() == [{"caller": "local", "text": text} for text in ("green", "notes__add failed", "red")]
-    assert "<title>Notes</title>" in page.text
+    assert "/console/app.js" in page.text
+    assert {"title": "Notes", "path": "/notes", "group": "products", "module": "/views/notes/notes.js"} in views
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")
     assert "toolpost_notes_added_total 3" in metrics

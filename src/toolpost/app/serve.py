@@ -25,13 +25,11 @@ from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
-from toolpost.endpoints.http.page_kit import make_page_kit
-from toolpost.endpoints.http.routes import Api, HttpContext, Page, Routes, WriteCheck, make_openapi
+from toolpost.endpoints.http.routes import Api, HttpContext, Routes, View, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
-from toolpost.endpoints.tasks.api import TASKS_PATH, make_task_routes
-from toolpost.host.contributions import Contributions
+from toolpost.endpoints.tasks.api import TASK_VIEW, make_task_routes
 from toolpost.settings import Config
 
 _log = logging.getLogger("toolpost.app")
@@ -133,13 +131,12 @@ def _make_endpoint(
         servers=app.servers,
         finder=app.finder,
         find_action_items=partial(_find_action_items, app),
-        pages=_list_pages(contributions),
+        views=[*contributions.all(View), TASK_VIEW],
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
     own_routes: list[Routes] = [
         make_server_api(http),
-        *make_page_kit(http),
         *make_task_routes(http, app.store),
         LoginPages(access, app.servers.logins),
     ]
@@ -159,14 +156,6 @@ def _make_endpoint(
         continues_traces=observer is not None,
         on_session_end=app.call_handler.end_session if observer is not None else None,
     )
-
-
-def _list_pages(contributions: Contributions) -> dict[str, str]:
-    """Return the paths of all pages for people, by title: first those of the part that has `/`, last that of MCP tasks."""
-    pages = contributions.named(Page)
-    home = next((part for part, page in pages if page.path == "/"), None)
-    of_parts = {page.title: page.path for _, page in sorted(pages, key=lambda each: each[0] != home)}
-    return {**of_parts, "Tasks": TASKS_PATH}
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:

@@ -16,7 +16,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery.reranker import RerankingModel
 from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer
-from toolpost.endpoints.http.routes import Api, Page, StartupLine, WriteCheck
+from toolpost.endpoints.http.routes import Api, StartupLine, View, WriteCheck
 from toolpost.endpoints.observer import Observer
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
@@ -67,7 +67,6 @@ KINDS: Final[tuple[type, ...]] = (
     HookSpecs,
     LoginTargets,
     Observer,
-    Page,
     Plugin,
     PluginCandidate,
     RecordListener,
@@ -79,6 +78,7 @@ KINDS: Final[tuple[type, ...]] = (
     StartupLine,
     TokenIssuer,
     ToolGroup,
+    View,
     WriteCheck,
 )
 

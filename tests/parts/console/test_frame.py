@@ -10,16 +10,20 @@ from tests.parts.console.conftest import OpenSite
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
-PAGES = Path(__file__).parents[3] / "src/toolpost/parts/console/pages"
-FIRST_VIEW_BYTES = 300 * 1024
+SOURCE = Path(__file__).parents[3] / "src/toolpost"
+PAGES = SOURCE / "parts/console/pages"
+BUNDLED = '[plugins]\nbundled = ["bus", "approvals"]\n'
+
+
+PATHS = (
+    *("/", "/tools", "/tools/a__b", "/servers", "/servers/x", "/contracts", "/calls", "/calls/c-1"),
+    *("/chat", "/chat/t-1", "/bus", "/approvals", "/tasks", "/tasks/"),
+)
 
 
 async def test_every_view_is_the_one_page_and_other_paths_are_not(site: OpenSite) -> None:
-    async with site() as opened:
-        views = [
-            await opened.http.get(path)
-            for path in ("/", "/tools", "/tools/a__b", "/servers", "/servers/x", "/contracts", "/calls", "/calls/c-1")
-        ]
+    async with site(BUNDLED, bundled=True) as opened:
+        views = [await opened.http.get(path) for path in PATHS]
         missing = [await opened.http.get(path) for path in ("/nothing", "/console/nothing.js", "/serversx")]
         escaped = await opened.http.get("/console/..%2f..%2fpart.py")
 
@@ -31,13 +35,53 @@ async def test_every_view_is_the_one_page_and_other_paths_are_not(site: OpenSite
     assert "trusted-types 'none'" in policy
 
 
-async def test_it_can_be_turned_off(site: OpenSite) -> None:
-    async with site("[console]\nenabled = false\n") as opened:
-        answers = [await opened.http.get(path) for path in ("/", "/console/app.js", "/api/console/session")]
-        pages = (await opened.http.get("/api/pages")).json()
+async def test_every_part_brings_its_view_with_its_files(site: OpenSite) -> None:
+    async with site(BUNDLED, bundled=True) as opened:
+        views = (await opened.get("/views"))["views"]
+        modules = [await opened.http.get(view["module"]) for view in views]
+        missing = [await opened.http.get(path) for path in ("/views/bus/nothing.js", "/views/bus/../../part.py")]
 
-    assert [answer.status_code for answer in answers] == [404] * 3
-    assert "Console" not in str(pages)
+    assert {view["title"]: (view["path"], view["group"]) for view in views} == {
+        "Overview": ("/", "observe"),
+        "Calls": ("/calls", "observe"),
+        "Tools": ("/tools", "tools"),
+        "Servers": ("/servers", "tools"),
+        "Contracts": ("/contracts", "tools"),
+        "Chat": ("/chat", "products"),
+        "Bus": ("/bus", "products"),
+        "Approvals": ("/approvals", "products"),
+        "Tasks": ("/tasks", "products"),
+        "Callers": ("/callers", "administration"),
+    }
+    assert all("export function View(" in module.text for module in modules)
+    assert [answer.status_code for answer in missing] == [404] * 2
+
+
+async def test_a_wrong_address_is_a_page_for_browsers_and_json_for_programs(site: OpenSite) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    async with site() as opened:
+        shown = [await opened.http.get(path, headers=browser) for path in ("/nothing", "/bus", "/console/nothing")]
+        program = [await opened.http.get(path) for path in ("/nothing", "/bus", "/console/nothing")]
+        api = await opened.http.get("/api/nothing", headers=browser)
+        posted = await opened.http.post("/nothing", headers=browser)
+    async with site("[console]\nenabled = false\n") as opened:
+        without = await opened.http.get("/nothing", headers=browser)
+
+    assert {(answer.status_code, answer.text) for answer in shown} == {(404, (PAGES / "index.html").read_text())}
+    assert all("script-src 'self'" in answer.headers["content-security-policy"] for answer in shown)
+    for answer in (*program, api, without):
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+    assert posted.status_code == 405
+
+
+async def test_it_can_be_turned_off(site: OpenSite) -> None:
+    paths = ("/", "/bus", "/tasks", "/views/tasks/tasks.js", "/console/app.js", "/api/console/session")
+    async with site(f"[console]\nenabled = false\n{BUNDLED}", bundled=True) as opened:
+        answers = [await opened.http.get(path) for path in paths]
+        tasks = await opened.http.get("/api/tasks")
+
+    assert [answer.status_code for answer in answers] == [404] * len(paths)
+    assert tasks.status_code == 200, "what a view reads is there without it"
 
 
 def test_the_libraries_are_as_they_were_published() -> None:
@@ -50,8 +94,9 @@ def test_the_libraries_are_as_they_were_published() -> None:
 
 
 def test_no_text_becomes_html_and_nothing_is_inline() -> None:
-    kit = Path(__file__).parents[3] / "src/toolpost/endpoints/http/page_kit"
-    for file in (*PAGES.glob("*.js"), *PAGES.glob("views/*.js"), *kit.glob("*.js")):
+    scripts = [file for file in SOURCE.rglob("*.js") if "vendor" not in file.parts]
+    assert {"app.js", "calls.js", "bus.js", "chat.js", "tasks.js"} <= {file.name for file in scripts}
+    for file in scripts:
         code = file.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", code), file
     index = (PAGES / "index.html").read_text()

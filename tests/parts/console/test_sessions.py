@@ -174,7 +174,7 @@ async def test_changes_that_another_page_sends(site: OpenSite, headers: dict[str
     assert "set-cookie" not in logged_in.headers
 
 
-READS = [f"{API}/session", f"{API}/events", "/api/servers", "/api/pages", "/metrics", "/mcp"]
+READS = [f"{API}/session", f"{API}/events", f"{API}/views", "/api/servers", "/metrics", "/mcp"]
 
 
 @attack(
@@ -231,7 +231,9 @@ async def test_answers_are_neither_kept_nor_embedded(site: OpenSite, callers: st
         assert (await opened.http.get(f"{API}/session", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/servers/x", "/console/app.js", "/kit/api.js", f"{API}/session", "/api/pages"])
+@pytest.mark.parametrize(
+    "path", ["/", "/servers/x", "/console/app.js", "/views/tasks/tasks.js", f"{API}/session", f"{API}/views"]
+)
 async def test_a_name_that_was_rebound_to_this_machine_is_refused(site: OpenSite, path: str) -> None:
     async with site() as opened:
         usual = await opened.http.get(path)

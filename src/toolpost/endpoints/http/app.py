@@ -252,10 +252,16 @@ class HttpEndpoint:
             await self._answer_health(request)
         elif request.path == METRICS_PATH:
             await self._answer_metrics(request)
-        elif (routes := next((each for each in self._routes if each.serves(request.path)), None)) is not None:
+        elif (routes := self._find_routes(request.path)) is not None:
             await routes.answer(request)
+        elif b"text/html" in request.headers.get(b"accept", b"") and (home := self._find_routes("/")) is not None:
+            # A browser that opens an address where there is nothing: the console says what there is.
+            await home.answer(request)
         else:
             raise Refused(404, ErrorCode.NOT_FOUND, f"Not found; MCP is at {MCP_PATH}")
+
+    def _find_routes(self, path: str) -> Routes | None:
+        return next((each for each in self._routes if each.serves(path)), None)
 
     def _find_lost_stream(self, request: HttpRequest, caller: Caller) -> tuple[EventLog, int] | None:
         """Return the stream that a client of the handshake era reconnects to, and the last event that it has; else None."""

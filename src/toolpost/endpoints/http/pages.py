@@ -48,7 +48,8 @@ class Pages:
         """`title` names the page in the error for a missing file.
 
         `views` are further paths that are answered with `index.html`, whose script shows what belongs there: `/calls` stands for
-        itself, `/calls/` for all paths below it. `shows_media` lets the page show images and sounds that it has as data.
+        itself, `/calls/` for all paths below it. With views, a browser that opens a path without a file gets `index.html` with
+        status 404. `shows_media` lets the page show images and sounds that it has as data.
         """
         self._access = access
         self._path = path
@@ -72,12 +73,16 @@ class Pages:
                 405, ErrorCode.INVALID_REQUEST, "This path takes GET only", headers=[(b"allow", b"GET, HEAD")]
             )
         below = "" if self._is_view(request.path) else request.path.removeprefix(self._path).strip("/")
-        found = _files(self._folder).get(below or "index.html")
+        files, status = _files(self._folder), 200
+        found = files.get(below or "index.html")
+        if found is None and self._views and b"text/html" in request.headers.get(b"accept", b""):
+            # A person mistyped an address, or followed an old link: the page says what there is.
+            found, status = files.get("index.html"), 404
         if found is None:
             raise Refused(404, ErrorCode.NOT_FOUND, f"There is nothing at this path; {self._title} is at {self._path}")
         kind, body = found
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *self._headers]
-        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await request.send({"type": "http.response.start", "status": status, "headers": headers})
         await request.send({"type": "http.response.body", "body": body if request.method == "GET" else b""})
 
 

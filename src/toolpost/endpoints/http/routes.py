@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from urllib.parse import parse_qs
 
 import anyio
@@ -63,8 +64,8 @@ class HttpContext:
     finder: Finder
     find_action_items: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns what waits for a person in all parts, as far as a caller may know it."""
-    pages: Mapping[str, str] = field(default_factory=dict)
-    """Paths of the pages that all parts have for people, by title."""
+    views: Sequence["View"] = ()
+    """The views of all parts, for the console."""
     check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
     """Raises for a request that would change something and may not: one of a browser that has shown no secret, where no token is
     required. `JsonApi` calls it, before the body is read; other routes do so themselves."""
@@ -87,11 +88,15 @@ class WriteCheck:
 
 
 @dataclass(frozen=True)
-class Page:
-    """A page for people: all pages link to it."""
+class View:
+    """A view of the console, for people: its frame links to it from everywhere, and shows it at its path and below."""
 
     title: str
     path: str
+    module: Path
+    """The ES module that exports the component `View`. Its folder is served below `/views`, under the name of the path."""
+    group: Literal["observe", "tools", "products", "administration"] = "products"
+    """The heading under which it is linked to."""
 
 
 @dataclass(frozen=True)

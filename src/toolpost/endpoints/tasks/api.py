@@ -1,4 +1,4 @@
-"""`/tasks` and `/api/tasks`: MCP tasks as a page, for people. It shows, and changes nothing.
+"""`/api/tasks`: MCP tasks, for the view `Tasks` of the console. It shows, and changes nothing.
 
 GET /api/tasks?status=&before=    tasks of the caller, of all callers for an administrator, the newest first
 GET /api/tasks/task?id=           one task, with its result or error
@@ -13,19 +13,19 @@ import msgspec
 from toolpost.base import format_time
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
-from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
+from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest, Routes
+from toolpost.endpoints.http.routes import View
 from toolpost.endpoints.tasks import records
 from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
 from toolpost.store.base import Store
 
-TASKS_PATH: Final = "/tasks"
+TASK_VIEW: Final = View("Tasks", "/tasks", Path(__file__).parent / "view/tasks.js")
 PAGE: Final = 100
-_FOLDER: Final = Path(__file__).parent / "task_page"
 _STATUSES: Final = ("working", "completed", "failed", "cancelled")
 
 
 def make_task_routes(http: HttpContext, store: Store) -> Sequence[Routes]:
-    """Make the paths of the page and its API."""
+    """Make the paths of the API."""
 
     async def list_tasks(request: RouteRequest) -> Json:
         query, admission = request.query, request.admission
@@ -56,7 +56,6 @@ def make_task_routes(http: HttpContext, store: Store) -> Sequence[Routes]:
                 Route(method="GET", path="/api/tasks/task", handler=show_task),
             ],
         ),
-        Pages(http.access, TASKS_PATH, _FOLDER, title="the page of tasks"),
     ]
 
 

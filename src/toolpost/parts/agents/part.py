@@ -1,4 +1,4 @@
-"""Conversations as a part of a gateway: settings, HTTP API and chat page, plugins for agents, gauges, checks."""
+"""Conversations as a part of a gateway: settings, HTTP API and chat, plugins for agents, gauges, checks."""
 
 import importlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from toolpost.parts.agents.service import Conversations
     from toolpost.settings import Config
 
-CHAT_PATH: Final = "/chat"
-_CHAT_FOLDER: Final = Path(__file__).parent / "chat_page"
-
 PLUGINS: Final = ("history", "tasks", "schedule", "delegate", "logs")
 """Modules of `plugins`, loaded where an agent is configured."""
 
@@ -31,7 +28,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
     `agents` are added to the configured ones, by name.
     """
-    from toolpost.parts import Api, Background, Gauges, HookSpecs, Page, Service
+    from toolpost.parts import Api, Background, Gauges, HookSpecs, Service, View
     from toolpost.parts.agents import hookspecs
 
     service = _make_service(host, agents or {})
@@ -47,7 +44,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
         *(_make_candidate(name) for name in PLUGINS if has_agents and host.wants_plugin(name, is_needed=True)),
         Api(lambda http: _make_routes(http, service)),
         HookSpecs(hookspecs),
-        Page("Chat", CHAT_PATH),
+        View("Chat", "/chat", Path(__file__).parent / "view/chat.js"),
         Gauges(lambda: _read_gauges(service)),
         service,
         Service(service),
@@ -63,10 +60,9 @@ def _make_candidate(name: str) -> "PluginCandidate":
 
 
 def _make_routes(http: "HttpContext", service: "Conversations") -> "Sequence[Routes]":
-    from toolpost.endpoints.http import Pages
     from toolpost.parts.agents.api.routes import routes_of
 
-    return routes_of(http, service), Pages(http.access, CHAT_PATH, _CHAT_FOLDER, title="the chat")
+    return [routes_of(http, service)]
 
 
 def _read_gauges(service: "Conversations") -> "GaugeValues":

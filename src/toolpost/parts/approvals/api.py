@@ -1,6 +1,5 @@
 """`/api/approvals`: rounds and votes over HTTP, for pages and programs. Agents in conversations are refused.
 
-GET  /approvals                the page to vote on
 GET  /api/approvals            rounds that wait for votes and that the caller may see, the newest 100; `?all=1` all of them;
                                `next` of an answer is `?before=` for those before, also where it has fewer than 100
 GET  /api/approvals/round?id=7 one round
@@ -9,7 +8,6 @@ POST /api/approvals/gossip     what a peer sends; answered with what we have for
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
@@ -17,7 +15,7 @@ from anyio import to_thread
 from toolpost import Principal
 from toolpost.base import Json
 from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
+from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts import ActionItem
 from toolpost.parts.approvals.records import no_round
 from toolpost.parts.approvals.results import may_see, render_round, render_vote
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 PAGE: Final = 100
 VOTE_PATH: Final = "/approvals"
-_PAGE_FOLDER: Final = Path(__file__).parent / "vote_page"
 
 
 def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequence[Routes]:
@@ -88,7 +85,6 @@ def routes_of(http: HttpContext, approvals: Approvals, peers: "Peers") -> Sequen
                 Route(method="POST", path="/api/approvals/gossip", handler=gossip),
             ],
         ),
-        Pages(http.access, VOTE_PATH, _PAGE_FOLDER, title="the page of approvals"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`/bus` and `/api/bus`: the board of the bus as a page, for people. It shows, and changes nothing.
+"""`/api/bus`: the board of the bus, for the view `Bus` of the console. It shows, and changes nothing.
 
 GET /api/bus                          workers, the queue, tasks that need a person, counts
 GET /api/bus/tasks?state=&cursor=     tasks that the caller may read, the latest change first; `next_cursor` for more
@@ -8,21 +8,18 @@ A caller reads what the tools `bus__get_status`, `bus__list_tasks` and `bus__get
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from toolpost import Forbidden
 from toolpost.base import Json, PluginName
 from toolpost.contracts import InvalidRequest
-from toolpost.endpoints.http import Handler, HttpContext, JsonApi, Pages, Route, RouteRequest, Routes
+from toolpost.endpoints.http import Handler, HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_board, render_page, render_report
 from toolpost.parts.bus.results import ACTIVE, FINISHED
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId
 
-BUS_PATH: Final = "/bus"
 PAGE: Final = 100
-_FOLDER: Final = Path(__file__).parent / "board_page"
 
 
 def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
@@ -69,5 +66,4 @@ def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
                 route("/api/bus/task", "bus__get_task", show_task),
             ],
         ),
-        Pages(http.access, BUS_PATH, _FOLDER, title="the page of the bus"),
     ]

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolpost.parts.console.settings import CONSOLE
@@ -12,15 +13,15 @@ if TYPE_CHECKING:
     from toolpost.parts import Host
 
 
-PAGES: Final = {
-    "Overview": "/",
-    "Tools": "/tools",
-    "Servers": "/servers",
-    "Contracts": "/contracts",
-    "Calls": "/calls",
-    "Callers": "/callers",
-}
-"""The views of the page, as other pages link to them."""
+VIEWS: Final = (
+    ("Overview", "/", "overview.js", "observe"),
+    ("Calls", "/calls", "calls.js", "observe"),
+    ("Tools", "/tools", "tools.js", "tools"),
+    ("Servers", "/servers", "servers.js", "tools"),
+    ("Contracts", "/contracts", "contracts.js", "tools"),
+    ("Callers", "/callers", "callers.js", "administration"),
+)
+"""The console's own views: title, path, module and group."""
 
 
 @asynccontextmanager
@@ -29,7 +30,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not CONSOLE.of(host.config).enabled or host.for_one_command:
         yield ()
         return
-    from toolpost.parts import Api, Background, Page, RecordListener, StartupLine, WriteCheck
+    from toolpost.parts import Api, Background, RecordListener, StartupLine, View, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
     from toolpost.parts.console.sessions import ConsoleSessions, check_browser
     from toolpost.parts.console.timings import CallTimings
@@ -68,7 +69,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     yield [
         Api(make),
         WriteCheck(check_browser_write),
-        *(Page(title, path) for title, path in PAGES.items()),
+        *(View(title, path, Path(__file__).parent / "pages/views" / file, group) for title, path, file, group in VIEWS),
         StartupLine(make_startup_line),
         Background(run),
         RecordListener(timings.note),

@@ -1,6 +1,7 @@
-"""The console's paths: the page at `/`, its files below `/console`, its JSON API below `/api/console`.
+"""The console's paths: its frame at the paths of all views, its files below `/console`, its JSON API below `/api/console`.
 
 session    who is looking, and whether they may change anything
+frame      the views there are, and their files
 tools      the tools, found as an agent finds them; what is known of one
 run        a call, for the playground
 overview   what needs attention
@@ -12,24 +13,16 @@ events     what has changed, as it changes
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from toolpost.endpoints.http import HttpContext, JsonApi, Pages, Routes
+from toolpost.endpoints.http import HttpContext, JsonApi, Routes
 from toolpost.parts import Host
-from toolpost.parts.console.api import callers, calls, contracts, events, overview, run, servers, session, tools
+from toolpost.parts.console.api import callers, calls, contracts, events, frame, overview, run, servers, session, tools
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.timings import CallTimings
 
-VIEWS: Final = (
-    *("/", "/tools", "/tools/", "/servers", "/servers/", "/contracts", "/contracts/"),
-    *("/calls", "/calls/", "/callers"),
-)
-"""Paths that the page's script answers."""
-
-_MODULES: Final = (session, overview, tools, run, servers, contracts, calls, callers, events)
-_FOLDER: Final = Path(__file__).parent.parent / "pages"
+_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, callers, events)
 
 
 def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:
@@ -37,5 +30,5 @@ def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timing
     console = Console(host=host, http=http, sessions=sessions, timings=timings)
     return [
         JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),
-        Pages(http.access, "/console", _FOLDER, title="the console", views=VIEWS, shows_media=True),
+        *frame.make_pages(http),
     ]

@@ -1,6 +1,6 @@
 """`/api/console/tools`: the tools that a caller sees, found as an agent finds them, and all that is known of one.
 
-GET /api/console/tools?server=&offset=&limit=        a page of them, by name
+GET /api/console/tools?server=&named=&offset=&limit= a page of them, by name; `named` is a part of it
 GET /api/console/tools/search?query=&caller=         the best, with scores and reasons; as another caller, for administrators
 GET /api/console/tool?name=                          its definition, what it costs, who sees it
 GET /api/console/tool/history?name=                  the definitions that it has had
@@ -34,8 +34,12 @@ def routes_of(console: Console) -> list[Route]:
 
     async def list_tools(request: RouteRequest) -> Json:
         visible = await finder.visible(request.admission.view)
-        server = request.query.get("server")
-        names = [name for name in visible.names if not server or visible.entry(name).server == server]
+        server, named = request.query.get("server"), request.query.get("named", "").lower()
+        names = [
+            name
+            for name in visible.names
+            if named in name.lower() and (not server or visible.entry(name).server == server)
+        ]
         offset, limit = _number(request, "offset", 0), min(PAGE_LIMIT, _number(request, "limit", 100))
         return {
             "total": len(names),

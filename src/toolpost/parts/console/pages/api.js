@@ -1,6 +1,6 @@
-// The console's API, by the requests of the kit.
+// The console's API.
 
-import { ask as send, events as stream, guarded, guardedEvents, sessionSecret, Refused, token, Unreachable, useSecret as exchange } from "/kit/api.js";
+import { ask as send, events as stream, guarded, guardedEvents, sessionSecret, Refused, token, Unreachable, useSecret as exchange } from "/console/gateway.js";
 
 export { Refused, token, Unreachable };
 export const API = "/api/console";
@@ -15,6 +15,10 @@ export const get = (path, values, signal) => guarded(() => send("GET", `${API}${
 
 // Change something. Asks for the secret where one is needed.
 export const post = (path, body = {}, signal) => guarded(() => send("POST", `${API}${path}`, body, signal));
+
+// The same at any path of the gateway, for views of other parts: `read("/api/bus/tasks", { state: "dead" })`.
+export const read = (path, values, signal) => guarded(() => send("GET", `${path}${query(values)}`, undefined, signal));
+export const write = (path, body = {}, signal) => guarded(() => send("POST", path, body, signal));
 
 // Call a tool, and yield what happens until its result. Aborting `signal` cancels the call.
 export const callTool = (call, signal, parse) => guardedEvents("POST", `${API}/call`, call, signal, parse);

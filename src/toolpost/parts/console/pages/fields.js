@@ -1,7 +1,7 @@
 // The fields of a form, and the editor of its JSON. Both show the same arguments; `onChange` is given new ones.
 
 import { html, Message, useEffect, useState } from "/console/parts.js";
-import { visible } from "/kit/api.js";
+import { visible } from "/console/gateway.js";
 import { parse, stringify } from "./exact.js";
 import { repair } from "./repair.js";
 

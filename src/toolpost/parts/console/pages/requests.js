@@ -3,7 +3,7 @@
 
 import { post } from "/console/api.js";
 import { Failure, html, useEffect, useMemo, useRef, useState } from "/console/parts.js";
-import { visible } from "/kit/api.js";
+import { visible } from "/console/gateway.js";
 import { typeOf } from "./exact.js";
 import { FormFields } from "./fields.js";
 import { Form } from "./form.js";

@@ -1,7 +1,7 @@
 // The result of a call: text, images, audio, resources and tables. All of it is text of strangers: shown, never interpreted.
 
 import { Badge, Code, Hint, html, Link, Message, ms, useState } from "/console/parts.js";
-import { visible } from "/kit/api.js";
+import { visible } from "/console/gateway.js";
 import { stringify, typeOf } from "./exact.js";
 
 const META = "dev.toolpost/meta";

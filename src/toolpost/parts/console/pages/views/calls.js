@@ -1,9 +1,10 @@
 // Calls: the audit, as it grows and as it was. All filters are in the address.
 
 import { get, post } from "/console/api.js";
+import { number } from "/console/format.js";
 import { useEvents } from "/console/live.js";
-import { ask } from "/kit/api.js";
-import { Badge, Code, Empty, Failure, html, Link, ms, Table, time, useEffect, useLoaded, useRef, useState } from "/console/parts.js";
+import { ask } from "/console/gateway.js";
+import { Badge, Code, Empty, Failure, html, Link, ms, Table, Time, time, useEffect, useLoaded, useRef, useState } from "/console/parts.js";
 
 const PAGE = 200;
 const AGES = { "": "Any time", "15m": "Last 15 minutes", "1h": "Last hour", "24h": "Last day", "7d": "Last week" };
@@ -95,20 +96,14 @@ function List({ query, go, session }) {
   `;
 }
 
-// Of calls of today, the time alone: a phone has room for little more than that and the outcome.
-const when = (iso) => {
-  const at = new Date(iso);
-  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : time(iso);
-};
-
 const columns = (go) => [
-  { name: "time", title: "Time", cell: (call) => html`<span title=${call.at_utc}>${when(call.at_utc)}</span>` },
-  { name: "tool", title: "Tool", cell: (call) => html`<${Link} to=${`/calls/${encodeURIComponent(call.call_id)}`} go=${go}>${call.tool}<//>` },
-  { name: "outcome", title: "Outcome", cell: (call) => html`<${Badge} text=${call.outcome} />` },
-  { name: "error-code", title: "Code", cell: (call) => call.code ?? "" },
-  { name: "number", title: "Duration", cell: (call) => ms(call.duration_ms) },
-  { name: "caller", title: "Caller", cell: (call) => call.caller },
-  { name: "seq number", title: "No.", cell: (call) => call.seq },
+  { name: "time", title: "Time", width: "7rem", cell: (call) => html`<${Time} at=${call.at_utc} />` },
+  { name: "main grow", title: "Tool", cell: (call) => html`<${Link} to=${`/calls/${encodeURIComponent(call.call_id)}`} go=${go}>${call.tool}<//>` },
+  { name: "side", title: "Outcome", width: "7rem", cell: (call) => html`<${Badge} text=${call.outcome} />` },
+  { name: "error-code", title: "Code", width: "12rem", cell: (call) => (call.code ? html`<span class="bad">${call.code}</span>` : "") },
+  { name: "number", title: "Duration", width: "6.5rem", cell: (call) => ms(call.duration_ms) },
+  { name: "caller", title: "Caller", width: "12rem", cell: (call) => html`<span title=${call.caller}>${call.caller}</span>` },
+  { name: "number wide", title: "No.", width: "6rem", cell: (call) => number(call.seq) },
 ];
 
 // The button that verifies the whole chain, and what came of it.

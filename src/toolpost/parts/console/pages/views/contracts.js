@@ -3,7 +3,7 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { Badge, Code, Diff, Empty, Failure, html, Link, Message, useLoaded, useState } from "/console/parts.js";
+import { Badge, Code, Diff, Empty, Failure, html, Link, Message, Table, useLoaded, useState } from "/console/parts.js";
 
 export function View({ params, query, go }) {
   return params[0]
@@ -27,16 +27,18 @@ function List({ only, go }) {
         ? html`All tools are as <code>${found.lockFile}</code> has them. A tool that changes appears here, with what the change means for its callers.`
         : html`There is no lock yet: tools are compared with how they were first seen. <code>toolpost lock</code> writes one, to be committed with the configuration.`}</p>
     <//>` : null}
-    <ul class="attention" aria-label="Changed tools">
-      ${tools.map((tool) => html`<li key=${tool.tool} class=${tool.verdict === "breaking" ? "bad-item" : ""}>
-        <p><${Link} to=${`/contracts/${encodeURIComponent(tool.tool)}`} go=${go}>${tool.tool}<//> <${Badge} text=${tool.verdict} />
-          ${tool.quarantined ? html` <${Badge} text="quarantined" />` : null}
-          ${tool.findings.length ? html` <${Badge} text="suspicious" />` : null}</p>
-        <p class="dim">of ${tool.server}, changed since it was ${since(tool.promise)}: ${[...tool.rules, ...tool.findings].join(", ")}</p>
-      </li>`)}
-    </ul>
+    ${tools.length ? html`<${Table} label="Changed tools" columns=${COLUMNS(go)} rows=${tools} keyOf=${(tool) => tool.tool} />` : null}
   `;
 }
+
+const COLUMNS = (go) => [
+  { name: "main", title: "Tool", sort: (tool) => tool.tool, cell: (tool) => html`<${Link} to=${`/contracts/${encodeURIComponent(tool.tool)}`} go=${go}>${tool.tool}<//>` },
+  { name: "side", title: "Verdict", sort: (tool) => tool.verdict, cell: (tool) => html`<${Badge} text=${tool.verdict} />
+    ${tool.quarantined ? html` <${Badge} text="quarantined" />` : null}${tool.findings.length ? html` <${Badge} text="suspicious" />` : null}` },
+  { name: "server", title: "Server", sort: (tool) => tool.server, cell: (tool) => html`<${Link} to=${`/servers/${encodeURIComponent(tool.server)}`} go=${go}>${tool.server}<//>` },
+  { name: "since", title: "Compared with", sort: (tool) => tool.promise, cell: (tool) => (tool.promise === "lock" ? "the lock" : "its first definition") },
+  { name: "grow wrap", title: "Changes", cell: (tool) => [...tool.rules, ...tool.findings].join(", ") },
+];
 
 const MEANING = {
   breaking: "Calls that used to work no longer do, or results have changed under those who read them.",
@@ -50,7 +52,7 @@ function Tool({ name, go }) {
   const [failure, setFailure] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const [planned, setPlanned] = useState("");
-  const back = html`<p><${Link} to="/contracts" go=${go}>All changed tools<//></p>`;
+  const back = html`<p class="crumbs"><${Link} to="/contracts" go=${go}>Contracts<//></p>`;
   if (error) return html`${back}<h1>${name}</h1><${Failure} error=${error} />`;
   if (!tool) return html`${back}<h1>${name}</h1>`;
   const accept = async () => {
@@ -71,8 +73,8 @@ function Tool({ name, go }) {
     <p>${MEANING[tool.verdict]} ${tool.quarantined ? "It is not run until you accept the change." : "It can still be called."}</p>
     ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}
     <div class="row">
-      <button type="button" class="primary" disabled=${isBusy} onClick=${accept}>Accept the change</button>
-      ${tool.quarantined ? null : html`<button type="button" onClick=${() => setPlanned("quarantine")}>Quarantine</button>`}
+      <button type="button" class=${tool.verdict === "compatible" ? "primary" : ""} disabled=${isBusy} onClick=${accept}>Accept the change</button>
+      ${tool.quarantined ? null : html`<button type="button" class=${tool.verdict === "breaking" ? "primary" : ""} onClick=${() => setPlanned("quarantine")}>Quarantine</button>`}
       <button type="button" class="danger" onClick=${() => setPlanned("reject")}>Reject the tool</button>
     </div>
     <p class="dim">Accepting writes the tool to toolpost.lock as it is now (<code>toolpost lock --accept ${name}</code>).

@@ -3,39 +3,56 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { Badge, bytes, Code, count, Dialog, Empty, Failure, Hint, html, Link, Message, time, useLoaded, useState } from "/console/parts.js";
+import { address, Badge, bytes, Code, count, Dialog, Empty, Failed, Failure, Hint, html, Link, Message, number, Table, Time, useLoaded, useState } from "/console/parts.js";
+import { matches } from "/console/table.js";
 
-export function View({ params, go, session }) {
+export function View({ params, query, go, session }) {
   return params[0]
     ? html`<${Server} key=${params[0]} name=${params[0]} go=${go} session=${session} />`
-    : html`<${List} go=${go} session=${session} />`;
+    : html`<${List} query=${query} go=${go} session=${session} />`;
 }
 
-function List({ go, session }) {
+function List({ query, go, session }) {
   const [states, setStates] = useState({});
   const [isAdding, setAdding] = useState(false);
   useEvents({}, (event) => event.kind === "servers" && setStates(event.states));
   const [loaded, error, reload] = useLoaded((signal) => get("/servers", {}, signal), [JSON.stringify(states)]);
   const servers = loaded?.servers ?? [];
+  const put = (changes) => go(address("/servers", { ...query, ...changes }), { replace: true });
+  const shown = servers.filter((server) => matches(query.q ?? "", server.name, server.state, server.transport ?? ""));
   return html`
     <div class="row"><h1>Servers</h1>
       ${session.isAdmin ? html`<button type="button" class="primary end" onClick=${() => setAdding(true)}>Add a server</button>` : null}
     </div>
     ${error ? html`<${Failure} error=${error} />` : null}
     ${loaded && !servers.length ? html`<${FirstSteps} isAdmin=${session.isAdmin} />` : null}
-    <ul class="cards plain" aria-label="Servers">
-      ${servers.map((server) => html`<li class="card" key=${server.name}>
-        <h2><${Link} to=${`/servers/${encodeURIComponent(server.name)}`} go=${go}>${server.name}<//> <${Badge} text=${server.state} /></h2>
-        ${server.transport ? html`<p class="dim">
-          ${server.state === "stopped" && !server.isHalted ? "starts when it is called · " : ""}${server.transport} · ${count(server.tools, "tool")}${server.pids.length ? ` · pid ${server.pids.join(", ")}` : ""}
-          ${server.memoryBytes ? ` · ${bytes(server.memoryBytes)}` : ""}${server.restarts ? ` · ${count(server.restarts, "restart")}` : ""}
-        </p>` : null}
-        ${server.degraded ? html`<p class="bad">degraded: <${Message} text=${server.degraded} /></p>` : null}
-        ${server.lastError && isDown(server.state) ? html`<p class="bad"><${Message} text=${server.lastError} /></p>` : null}
-      </li>`)}
-    </ul>
+    ${servers.length ? html`
+      <div class="row filters" role="search">
+        <input type="search" aria-label="Filter" placeholder="Filter by name, state or transport ( / )" value=${query.q ?? ""} onInput=${(event) => put({ q: event.target.value })} />
+        <span class="dim" role="status">${count(shown.length, "server")}</span>
+      </div>
+      <${Table} label="Servers" columns=${session.isAdmin ? COLUMNS(go) : COLUMNS(go).slice(0, 2)} rows=${shown} keyOf=${(server) => server.name}
+        sort=${query.sort ?? ""} onSort=${(sort) => put({ sort })} />` : null}
     ${isAdding ? html`<${Add} onClose=${(isDone) => (setAdding(false), isDone && reload())} />` : null}
   `;
+}
+
+const COLUMNS = (go) => [
+  { name: "main", title: "Server", sort: (server) => server.name, cell: (server) => html`<${Link} to=${`/servers/${encodeURIComponent(server.name)}`} go=${go}>${server.name}<//>` },
+  { name: "side", title: "State", sort: (server) => server.state, cell: (server) => html`<${Badge} text=${server.state} />` },
+  { name: "number", title: "Tools", sort: (server) => server.tools, cell: (server) => number(server.tools) },
+  { name: "number", title: "Processes", sort: (server) => server.pids.length, cell: (server) => number(server.pids.length) },
+  { name: "number", title: "Memory", sort: (server) => server.memoryBytes, cell: (server) => (server.memoryBytes ? bytes(server.memoryBytes) : html`<span class="dim">–</span>`) },
+  { name: "number", title: "Restarts", sort: (server) => server.restarts, cell: (server) => html`<${Failed} value=${server.restarts} />` },
+  { name: "transport wide", title: "Transport", sort: (server) => server.transport, cell: (server) => server.transport },
+  { name: "grow wrap", title: "Note", cell: (server) => noteOf(server) },
+];
+
+function noteOf(server) {
+  if (server.lastError && isDown(server.state)) return html`<span class="bad"><${Message} text=${server.lastError} /></span>`;
+  if (server.degraded) return html`<span class="bad">degraded: <${Message} text=${server.degraded} /></span>`;
+  if (server.state === "stopped") return html`<span class="dim">${server.isHalted ? "stopped until you start it" : "starts when it is called"}</span>`;
+  return "";
 }
 
 export function FirstSteps({ isAdmin }) {
@@ -69,7 +86,7 @@ function Server({ name, go, session }) {
   </button>`;
   const isStopped = now.state === "stopped";
   return html`
-    <p><${Link} to="/servers" go=${go}>All servers<//></p>
+    <p class="crumbs"><${Link} to="/servers" go=${go}>Servers<//></p>
     <div class="row"><h1>${name}</h1><span role="status"><${Badge} text=${now.state} /></span></div>
     ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}
     <div class="row">
@@ -83,7 +100,7 @@ function Server({ name, go, session }) {
     </div>` : null}
     <dl class="facts">
       <dt>Process</dt><dd>${now.pids.length ? `${now.pids.join(", ")} · ${bytes(now.memoryBytes)}` : isStopped ? (now.isHalted ? "none: it was stopped, and stays so until you start it" : "none: the next call of one of its tools starts it") : "none"}</dd>
-      <dt>Restarts</dt><dd>${now.restarts}</dd>
+      <dt>Restarts</dt><dd><${Failed} value=${now.restarts} /></dd>
       <dt>Speaks</dt><dd>${server.transport} ${server.version ?? ""}</dd>
       <dt>Tools</dt><dd>
         <${Link} to=${`/tools?server=${encodeURIComponent(name)}`} go=${go}>${count(server.tools, "tool")}<//>
@@ -92,13 +109,13 @@ function Server({ name, go, session }) {
       </dd>
       <dt>Calls</dt><dd><${Link} to=${`/calls?tool=${encodeURIComponent(`${name}__*`)}`} go=${go}>of its tools<//></dd>
       ${now.degraded ? html`<dt>Degraded</dt><dd class="bad"><${Message} text=${now.degraded} /></dd>` : null}
-      ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> (${time(now.lastErrorAt)})</dd>` : null}
+      ${now.lastError ? html`<dt>Last error</dt><dd><${Message} text=${now.lastError} /> <span class="dim">(<${Time} at=${now.lastErrorAt} />)</span></dd>` : null}
       ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
     </dl>
     ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
     <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
     ${now.stderrTail.length
-      ? html`<${Code} label="Output" text=${now.stderrTail.join("\n")} />`
+      ? html`<${Code} label="Output" text=${now.stderrTail.join("\n")} isLog />`
       : html`<p class="dim">Nothing since it was last started. <code>toolpost logs --server ${name}</code> shows what it wrote before.</p>`}
     ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
     ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous

@@ -2,7 +2,7 @@
 
 import { callTool, get } from "/console/api.js";
 import { Badge, Code, Diff, Empty, Failure, html, Link, Message, time, useEffect, useLoaded, useMemo, useRef, useState } from "/console/parts.js";
-import { visible } from "/kit/api.js";
+import { visible } from "/console/gateway.js";
 import { isEqual, parse, stringify } from "../exact.js";
 import { FormFields, JsonEditor } from "../fields.js";
 import { Form, walk } from "../form.js";

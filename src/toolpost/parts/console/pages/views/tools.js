@@ -1,11 +1,11 @@
 // The tools that the caller sees: all of them by name, or what an agent would be given for a query, with scores and reasons.
 
 import { get } from "/console/api.js";
-import { Badge, Empty, Failure, html, Link, Table, useEffect, useLoaded, useRef, useState } from "/console/parts.js";
+import { address, Badge, count, Empty, Failure, html, Link, number, Table, useEffect, useLoaded, useRef, useState } from "/console/parts.js";
 import { Tool } from "/console/views/tool.js";
-import { visible } from "/kit/api.js";
+import { visible } from "/console/gateway.js";
 
-const PAGE = 200;
+const PAGE = 500;
 const WAIT_MS = 200;
 
 export function View(props) {
@@ -13,17 +13,11 @@ export function View(props) {
   return name ? html`<${Tool} key=${name} name=${name} ...${props} />` : html`<${Tools} ...${props} />`;
 }
 
-// The address of the list: everything that it shows is in it.
-function address(query) {
-  const given = Object.entries(query).filter(([, value]) => value);
-  return given.length ? `/tools?${new URLSearchParams(given)}` : "/tools";
-}
-
 function Tools({ query, go, session }) {
   const [text, setText] = useState(query.q ?? "");
   const timer = useRef(null);
   useEffect(() => setText(query.q ?? ""), [query.q]);
-  const change = (changed, isTyped) => go(address({ ...query, ...changed }), { replace: isTyped });
+  const change = (changed, isTyped) => go(address("/tools", { ...query, ...changed }), { replace: isTyped });
   const type = (event) => {
     const value = event.target.value;
     setText(value);
@@ -42,26 +36,28 @@ function Tools({ query, go, session }) {
           </select>`
         : null}
     </div>
-    ${query.q ? html`<${Found} query=${query} go=${go} />` : html`<${All} server=${query.server ?? ""} go=${go} onServer=${(server) => change({ server })} />`}
+    ${query.q ? html`<${Found} query=${query} go=${go} />` : html`<${All} server=${query.server ?? ""} sort=${query.sort ?? ""} go=${go} change=${change} />`}
   `;
 }
 
 const NAME = (go) => ({
-  name: "name",
+  name: "main",
   title: "Tool",
+  width: "17rem",
+  sort: (tool) => tool.name,
   cell: (tool) => html`<${Link} to=${`/tools/${encodeURIComponent(tool.name)}`} go=${go}>${visible(tool.name)}<//>`,
 });
 const DESCRIPTION = {
-  name: "description",
+  name: "grow",
   title: "Description",
   cell: (tool) => html`<span title=${tool.description}>${visible(tool.title ? `${tool.title}: ${tool.description}` : tool.description)}</span>`,
 };
-const HINTS = { name: "hints", title: "Hints", cell: (tool) => html`<${Hints} annotations=${tool.annotations} />` };
+const HINTS = { name: "side", title: "Hints", width: "11rem", cell: (tool) => html`<${Hints} annotations=${tool.annotations} />` };
 // What a definition costs, in `tools/list` and in a search alike.
-const TOKENS = { name: "number", title: "Tokens", cell: (tool) => tool.tokens.toLocaleString() };
+const TOKENS = { name: "number", title: "Tokens", width: "5.5rem", sort: (tool) => tool.tokens, cell: (tool) => number(tool.tokens) };
 
 // All tools, page by page as they are scrolled to.
-function All({ server, go, onServer }) {
+function All({ server, sort, go, change }) {
   const [state, setState] = useState({ tools: [], total: null });
   const [error, setError] = useState(null);
   const loading = useRef(null);
@@ -87,6 +83,11 @@ function All({ server, go, onServer }) {
   useEffect(() => {
     if (state.total !== null) load(0, state);
   }, [server]);
+  const more = () => state.tools.length < state.total && load(state.tools.length, state);
+  useEffect(() => {
+    // An order is one of all tools, not of those that were scrolled to.
+    if (sort && state.total !== null) more();
+  }, [sort, state.tools.length]);
   if (error) return html`<${Failure} error=${error} />`;
   if (state.total === null) return html`<p class="dim" role="status">Loading…</p>`;
   if (!state.all) {
@@ -94,18 +95,17 @@ function All({ server, go, onServer }) {
       <p>Add a server with <code>toolpost add NAME -- COMMAND</code>, or on the page <${Link} to="/servers" go=${go}>Servers<//>; its tools are listed here when it has started.</p>
     <//>`;
   }
-  const more = () => state.tools.length < state.total && load(state.tools.length, state);
   return html`
     <div class="row">
       <label class="inline"><span>Server</span>
-        <select value=${server} onChange=${(event) => onServer(event.target.value)}>
+        <select value=${server} onChange=${(event) => change({ server: event.target.value })}>
           <option value="">all</option>
           ${state.servers.map((name) => html`<option value=${name}>${visible(name)}</option>`)}
         </select>
       </label>
-      <span class="dim" role="status">${state.total.toLocaleString()} tool${state.total === 1 ? "" : "s"} · all ${state.all.toLocaleString()} cost a model about ${state.tokens.toLocaleString()} tokens</span>
+      <span class="dim" role="status">${count(state.total, "tool")} · all ${number(state.all)} cost a model about ${number(state.tokens)} tokens</span>
     </div>
-    <${Table} label="Tools" columns=${[NAME(go), DESCRIPTION, HINTS, TOKENS]} rows=${state.tools} keyOf=${(tool) => tool.name} onNear=${more} />
+    <${Table} label="Tools" columns=${[NAME(go), DESCRIPTION, HINTS, TOKENS]} rows=${state.tools} keyOf=${(tool) => tool.name} onNear=${more} sort=${sort} onSort=${(sort) => change({ sort }, true)} />
   `;
 }
 
@@ -115,16 +115,16 @@ function Found({ query, go }) {
   if (error) return html`<${Failure} error=${error} />`;
   if (!found) return html`<p class="dim" role="status">Searching…</p>`;
   const columns = [
-    { name: "number", title: "Score", cell: (tool) => tool.score.toFixed(2) },
+    { name: "number", title: "Score", sort: (tool) => tool.score, cell: (tool) => tool.score.toFixed(2) },
     NAME(go),
-    { name: "why", title: "Because of", cell: (tool) => html`<span title=${reasons(tool.why)}>${visible(reasons(tool.why)) || html`<span class="dim">${tool.score ? "its meaning" : "nothing: all tools are few enough"}</span>`}</span>` },
+    { name: "why wide", title: "Because of", cell: (tool) => html`<span title=${reasons(tool.why)}>${visible(reasons(tool.why)) || html`<span class="dim">${tool.score ? "its meaning" : "nothing: all tools are few enough"}</span>`}</span>` },
     DESCRIPTION,
     TOKENS,
   ];
   const tokens = found.tools.reduce((sum, tool) => sum + tool.tokens, 0);
   return html`
     <p class="dim" role="status">
-      An agent gets these ${found.tools.length} of ${found.total.toLocaleString()} tools, about ${tokens.toLocaleString()} tokens${found.isReranked ? ", in the order of the reranker" : ""}.
+      An agent gets these ${found.tools.length} of ${number(found.total)} tools, about ${number(tokens)} tokens${found.isReranked ? ", in the order of the reranker" : ""}.
       ${" "}${found.isWeak ? html`<${Badge} text="weak match" kind="warn" /> Perhaps none of them fits: name the action, its object and the service.` : `Confidence ${Math.round(found.confidence * 100)} %.`}
     </p>
     <${Table} label="Tools that fit" columns=${columns} rows=${found.tools} keyOf=${(tool) => tool.name} />

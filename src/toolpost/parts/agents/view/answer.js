@@ -1,6 +1,6 @@
 // An answer as it grows: what is said, thought and used, in the order in which it happened.
 
-import { element, render } from "/chat/markdown.js";
+import { element, render } from "/views/chat/markdown.js";
 
 const MARKS = { running: "▸", done: "✓", failed: "✗" };
 

@@ -1,4 +1,4 @@
-// What every page needs to talk to the gateway: requests that send the token of this tab, and a dialog that asks for it.
+// Requests to the gateway, which send the token of this tab, and the dialog that asks for it.
 
 const KEY = "toolpost.token";
 
@@ -190,11 +190,6 @@ export function visible(text) {
   return text.replace(/[^\P{C}\n\t]|\p{Z}/gu, (found) =>
     found === " " ? found : `\\u{${found.codePointAt(0).toString(16)}}`,
   );
-}
-
-// The pages of all parts, for navigation: [{ title, path }].
-export async function pages() {
-  return (await guarded(() => ask("GET", "/api/pages"))).pages;
 }
 
 // The theme: what the system prefers, unless one was chosen on some page.
