@@ -29,6 +29,8 @@ from toolpost.contracts.compatibility.rules import Judgement, Verdict
 from toolpost.contracts.errors import BadLock
 from toolpost.contracts.findings import Finding, NameIndex, inspect_change, inspect_definition
 
+__all__ = ["Drift", "LockedTool", "drifts", "lock_text", "parse_lock"]
+
 FORMAT: Final = 1
 """Raised when the layout or the rule for digests changes: a lock of another format is not compared."""
 

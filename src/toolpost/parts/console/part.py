@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from toolpost.parts.console.settings import CONSOLE
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from toolpost.parts import Host
 
 
-VIEWS: Final = (
+VIEWS: Final[tuple[tuple[str, str, str, Literal["observe", "tools", "administration"]], ...]] = (
     ("Overview", "/", "overview.js", "observe"),
     ("Calls", "/calls", "calls.js", "observe"),
     ("Tools", "/tools", "tools.js", "tools"),
