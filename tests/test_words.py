@@ -52,10 +52,6 @@ def test_prose_uses_the_words_of_the_field(package: str) -> None:
     assert len(found) <= MOST * words / 1000, found
 
 
-SHARED_NAMES = 5
-"""How many names of classes may have a second meaning elsewhere in the tree."""
-
-
 def test_a_class_name_has_one_meaning() -> None:
     places = defaultdict(set)
     for path in SOURCES.rglob("*.py"):
@@ -64,7 +60,7 @@ def test_a_class_name_has_one_meaning() -> None:
                 places[node.name].add(str(path.relative_to(SOURCES)))
     shared = {name: sorted(found) for name, found in places.items() if len(found) > 1}
 
-    assert len(shared) <= SHARED_NAMES, shared
+    assert shared == {}
 
 
 @pytest.mark.parametrize("part", ["approvals", "authorization_server", "models", "time", "trail"])

@@ -85,7 +85,7 @@ def read_frontmatter(path: Path) -> JsonObject:
     """Return what a `SKILL.md` says about itself; raise TypeError if it has no frontmatter, or none that can be read."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class FrontmatterLoader(yaml.SafeLoader):
         """Dates stay text, since JSON has none."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 (as its base has it)
@@ -95,7 +95,7 @@ def read_frontmatter(path: Path) -> JsonObject:
 
     found = _FRONTMATTER.match(path.read_text(encoding="utf-8"))
     try:
-        read: Any = yaml.load(found[1], Loader=Loader) if found else None  # noqa: S506 (a subclass of the safe one)
+        read: Any = yaml.load(found[1], Loader=FrontmatterLoader) if found else None  # noqa: S506 (a subclass of the safe one)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise TypeError(f"`{path}`: its frontmatter is not YAML: {error}") from error
     if not isinstance(read, dict):

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Hashable
 
 from toolpost.base.ids import Json, JsonObject
-from toolpost.protocol.rpc import Message, encode
+from toolpost.protocol.rpc import RpcMessage, encode
 from toolpost.upstreams.message import IncomingMessage, parse_error, parse_message
 from toolpost.upstreams.notifications import LOG_LEVELS, is_level_at_least
 from toolpost.upstreams.server_requests import select_capabilities
@@ -50,7 +50,7 @@ class HandshakeClient:
         if (level := params.get("level")) in LOG_LEVELS:
             self.log_level = level
 
-    def take_response(self, message: Message) -> bool:
+    def take_response(self, message: RpcMessage) -> bool:
         """Take a response; False if it belongs to none of our requests."""
         response = self._requests.get(message.key)
         answer = parse_message(message.raw)

@@ -20,7 +20,7 @@ from toolpost.endpoints.sdk.lazy import LazySdk
 from toolpost.endpoints.tasks.extension import TASK_METHODS
 from toolpost.middleware.call import Call
 from toolpost.protocol import era, rpc
-from toolpost.protocol.rpc import Message, ProtocolError, Resumption
+from toolpost.protocol.rpc import ProtocolError, Resumption, RpcMessage
 from toolpost.upstreams.server_requests import takes_server_requests
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class ClientConnection:
 
     def _start(
         self,
-        message: Message,
+        message: RpcMessage,
         name: str,
         arguments: JsonObject,
         meta: JsonObject,
@@ -230,7 +230,7 @@ class ClientConnection:
                 self._send(response)
             self._end_if_idle()
 
-    def _try_task_method(self, message: Message) -> bool:
+    def _try_task_method(self, message: RpcMessage) -> bool:
         """Answer one of MCP's task methods; False leaves it to the SDK, which refuses them."""
         meta = rpc.params_object(message).get("_meta")
         if message.id is None or not isinstance(meta, dict):
@@ -240,13 +240,13 @@ class ClientConnection:
         self._start_task(self._answer_task_method(message))
         return True
 
-    async def _answer_task_method(self, message: Message) -> None:
+    async def _answer_task_method(self, message: RpcMessage) -> None:
         try:
             self._send(await self._handler.tasks.answer(message, self._caller))
         except ProtocolError as error:
             self._send(error.as_response())
 
-    async def _forward_to_sdk(self, message: Message, sdk: "_SdkChannel") -> None:
+    async def _forward_to_sdk(self, message: RpcMessage, sdk: "_SdkChannel") -> None:
         if message.id is None or message.method is None:
             await sdk.send(message)
             return
@@ -312,7 +312,7 @@ class _SdkChannel:
         self._view = view
         self._connection: SdkConnection | None = None
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: RpcMessage) -> None:
         """Pass a message on; raises `ProtocolError` with the message's id if the SDK cannot read it."""
         if self._connection is None:
             server = await self._sdk.server()

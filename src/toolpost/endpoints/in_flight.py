@@ -8,7 +8,7 @@ from typing import Final
 
 from toolpost.middleware.call import Call
 from toolpost.protocol import rpc
-from toolpost.protocol.rpc import INVALID_REQUEST, Message, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, ProtocolError, RpcMessage
 
 CANCELLED: Final = "notifications/cancelled"
 """MCP's cancellation, which is a notification and takes no answer."""
@@ -54,7 +54,7 @@ class InFlight:
         self._unwanted.discard(key)
         return False
 
-    def cancel(self, message: Message) -> bool:
+    def cancel(self, message: RpcMessage) -> bool:
         """Stop the call that a cancellation names; return False if it is not here."""
         params = rpc.params_object(message)
         key = rpc.id_key(params.get("requestId" if message.method == CANCELLED else "id"))

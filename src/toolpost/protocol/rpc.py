@@ -55,7 +55,7 @@ class _Wire(msgspec.Struct):
     params: msgspec.Raw = _ABSENT
 
 
-class Message:
+class RpcMessage:
     """A request, a notification, or a client's response to a server request."""
 
     __slots__ = ("_params", "id", "method", "raw")
@@ -116,12 +116,12 @@ _list_params = msgspec.json.Decoder(_ListParams)
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-async def parse_off_loop(raw: bytes) -> Message:
+async def parse_off_loop(raw: bytes) -> RpcMessage:
     """Parse in a thread, for messages of more than `OFF_LOOP_BYTES`."""
     return await asyncio.get_running_loop().run_in_executor(_parser_thread, parse, raw)
 
 
-def parse(raw: bytes) -> Message:
+def parse(raw: bytes) -> RpcMessage:
     """Parse one message; raises `ProtocolError`."""
     if len(raw) >= SMALL_BYTES:
         refuse_bad_shape(raw)
@@ -150,13 +150,13 @@ def parse(raw: bytes) -> Message:
     request_id = _check_id(bytes(wire.id))
     if wire.jsonrpc != "2.0":
         raise ProtocolError(INVALID_REQUEST, 'A message says "jsonrpc": "2.0"', request_id=request_id or b"null")
-    return Message(raw, request_id, wire.method, bytes(wire.params))
+    return RpcMessage(raw, request_id, wire.method, bytes(wire.params))
 
 
-def parse_outgoing(raw: bytes) -> Message:
+def parse_outgoing(raw: bytes) -> RpcMessage:
     """Parse a message to a client; written by Toolpost, so no limits are checked."""
     wire = _wire.decode(raw)
-    return Message(raw, bytes(wire.id) or None, wire.method, bytes(wire.params))
+    return RpcMessage(raw, bytes(wire.id) or None, wire.method, bytes(wire.params))
 
 
 def refuse_bad_shape(raw: bytes, *, value_limit: int = VALUE_LIMIT) -> None:
@@ -191,16 +191,16 @@ def find_request_id(raw: bytes) -> bytes:
     return bytes(members["id"]) if "id" in members and "method" in members else b"null"
 
 
-def _parse_call(raw: bytes) -> Message | None:
+def _parse_call(raw: bytes) -> RpcMessage | None:
     """Decode a well-formed `tools/call` in one pass; return None to let `parse` report what is wrong."""
     try:
         call = _call.decode(raw)
     except _FAILURES:
         return None
-    return Message(raw, _check_id(bytes(call.id)), call.method, call.params)
+    return RpcMessage(raw, _check_id(bytes(call.id)), call.method, call.params)
 
 
-def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
+def call_params(message: RpcMessage) -> tuple[str, JsonObject, JsonObject, Resumption | None]:
     """Return name, arguments and `_meta` of a `tools/call`, and the answers with which a client resumes it."""
     decoded = message._params  # noqa: SLF001 (defined above)
     params: _CallParams = _decode(_call_params, message) if isinstance(decoded, bytes) else decoded
@@ -210,13 +210,13 @@ def call_params(message: Message) -> tuple[str, JsonObject, JsonObject, Resumpti
     return params.name, params.arguments or {}, params.meta or {}, resumption
 
 
-def list_params(message: Message) -> tuple[str | None, JsonObject]:
+def list_params(message: RpcMessage) -> tuple[str | None, JsonObject]:
     """Return cursor and `_meta` of a `tools/list`."""
     params = _decode(_list_params, message)
     return params.cursor, params.meta or {}
 
 
-def params_object(message: Message) -> JsonObject:
+def params_object(message: RpcMessage) -> JsonObject:
     """Return the parameters if they are an object, otherwise an empty one."""
     try:
         params = msgspec.json.decode(message.params or b"{}")
@@ -241,7 +241,7 @@ def internal_error(error: Exception) -> ProtocolError:
     return ProtocolError(INTERNAL_ERROR, "Internal error")
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], message: Message) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], message: RpcMessage) -> Any:
     try:
         return decoder.decode(message.params or b"{}")
     except (UnicodeDecodeError, RecursionError) as error:

@@ -39,7 +39,7 @@ from toolpost.metrics import CONTENT_TYPE as METRICS_TYPE
 from toolpost.middleware.call import Call
 from toolpost.protocol import era, rpc
 from toolpost.protocol.extensions import is_extension_notification
-from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, Message, ProtocolError
+from toolpost.protocol.rpc import INVALID_REQUEST, PARSE_ERROR, ProtocolError, RpcMessage
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -132,7 +132,7 @@ class HttpEndpoint:
             return False
 
     def _list_without_asgi(
-        self, connection: ServerConnection, head: RequestHead, message: Message, session: Session | None
+        self, connection: ServerConnection, head: RequestHead, message: RpcMessage, session: Session | None
     ) -> bool:
         cursor, meta = rpc.list_params(message)
         if session is None and not _is_plainly_stateless(head, message, meta, None):
@@ -147,7 +147,7 @@ class HttpEndpoint:
         return True
 
     def _call_without_asgi(
-        self, connection: ServerConnection, head: RequestHead, message: Message, session: Session | None
+        self, connection: ServerConnection, head: RequestHead, message: RpcMessage, session: Session | None
     ) -> bool:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
@@ -183,11 +183,13 @@ class HttpEndpoint:
             start_task()
         return True
 
-    def _start_task(self, connection: ServerConnection, message: Message, call: Call, session: Session | None) -> None:
+    def _start_task(
+        self, connection: ServerConnection, message: RpcMessage, call: Call, session: Session | None
+    ) -> None:
         connection.start_task(self._answer(connection, message, call, session))
 
     async def _answer(
-        self, connection: ServerConnection, message: Message, call: Call, session: Session | None
+        self, connection: ServerConnection, message: RpcMessage, call: Call, session: Session | None
     ) -> None:
         assert message.id is not None
         status, revision = 200, session.revision if session else era.STATELESS
@@ -316,7 +318,7 @@ class HttpEndpoint:
             self._handler.note_refused(error, caller, request.id)
             await send_json(request.send, error.as_response(), status=_status_of(error.code, request.version))
 
-    async def _answer_without_sdk(self, message: Message, request: HttpRequest, caller: Caller) -> bool:
+    async def _answer_without_sdk(self, message: RpcMessage, request: HttpRequest, caller: Caller) -> bool:
         """Answer what needs no SDK; False leaves the message to it."""
         session = None
         if request.version != era.STATELESS.version:
@@ -350,7 +352,7 @@ class HttpEndpoint:
             return None
         return self._sessions.find(request.session_id, caller, request.view)
 
-    async def _list(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
+    async def _list(self, message: RpcMessage, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
         cursor, meta = rpc.list_params(message)
         revision = _check_revision(session, message, meta, request, None)
@@ -360,7 +362,7 @@ class HttpEndpoint:
         page = self._handler.list_tools(message.id, cursor, revision, caller=caller, meta=meta, view=request.view)
         await send_json(request.send, page)
 
-    async def _call(self, message: Message, session: Session | None, request: HttpRequest, caller: Caller) -> None:
+    async def _call(self, message: RpcMessage, session: Session | None, request: HttpRequest, caller: Caller) -> None:
         assert message.id is not None
         name, arguments, meta, resumption = rpc.call_params(message)
         revision = _check_revision(session, message, meta, request, name)
@@ -400,12 +402,12 @@ def _respond_in_session(connection: ServerConnection, session: Session, key: str
     connection.respond(body)
 
 
-def _is_plain_extension(message: Message, request: HttpRequest) -> bool:
+def _is_plain_extension(message: RpcMessage, request: HttpRequest) -> bool:
     """Whether a notification is an extension's, and of the stateless era, in which the SDK drops all notifications."""
     return request.version == era.STATELESS.version and is_extension_notification(message.method or "")
 
 
-def _is_plainly_stateless(head: RequestHead, message: Message, meta: JsonObject, name: str | None) -> bool:
+def _is_plainly_stateless(head: RequestHead, message: RpcMessage, meta: JsonObject, name: str | None) -> bool:
     """Whether headers and envelope are complete and agree; if not, `_check_revision` reports what is wrong."""
     return (
         meta.get(era.PROTOCOL_VERSION) == era.STATELESS.version
@@ -416,7 +418,7 @@ def _is_plainly_stateless(head: RequestHead, message: Message, meta: JsonObject,
 
 
 def _check_revision(
-    session: Session | None, message: Message, meta: JsonObject, request: HttpRequest, name: str | None
+    session: Session | None, message: RpcMessage, meta: JsonObject, request: HttpRequest, name: str | None
 ) -> era.Revision:
     """Return the revision of a request; raise `ProtocolError` if its headers and body disagree."""
     if session is not None:
@@ -447,7 +449,7 @@ def _convert_overload() -> Iterator[None]:
 
 
 @contextmanager
-def _track_call(session: Session | None, message: Message, call: Call) -> Iterator[None]:
+def _track_call(session: Session | None, message: RpcMessage, call: Call) -> Iterator[None]:
     """Add a call to its session's calls in flight while it runs."""
     if session is None:
         yield
@@ -462,7 +464,7 @@ def _track_call(session: Session | None, message: Message, call: Call) -> Iterat
         session.calls.remove(key)
 
 
-def _check_new(session: Session, message: Message) -> None:
+def _check_new(session: Session, message: RpcMessage) -> None:
     """Refuse an id that is in flight already. Over HTTP the refusal is the response of its own request, and has its id."""
     try:
         session.calls.check_new(message.key)
@@ -471,7 +473,7 @@ def _check_new(session: Session, message: Message) -> None:
         raise
 
 
-async def _cancel(session: Session, message: Message, send: Send) -> bool:
+async def _cancel(session: Session, message: RpcMessage, send: Send) -> bool:
     """Stop a call of this session; its own response then has `CANCELLED`."""
     if not session.calls.cancel(message):
         return False

@@ -64,7 +64,7 @@ class SdkHttp:
                     await self.end(session_id)
 
     async def serve(
-        self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.Message | None = None
+        self, request: HttpRequest, caller: Caller, receive: Receive, message: rpc.RpcMessage | None = None
     ) -> None:
         """Let the SDK answer a request, and follow the sessions that it opens and closes."""
         if self._sessions.is_foreign(request.session_id, caller, request.view):
@@ -111,7 +111,7 @@ class SdkHttp:
             if is_reserved:
                 self._sessions.release(caller.id)
 
-    async def notify_extension(self, message: rpc.Message, caller: Caller, view: View) -> None:
+    async def notify_extension(self, message: rpc.RpcMessage, caller: Caller, view: View) -> None:
         """Pass on an extension's notification of a client of the stateless era, which the SDK would drop."""
         server = await self._sdk.server()
         await server.extensions.notify(message.method or "", rpc.params_object(message), caller, view)
@@ -163,7 +163,7 @@ async def _keep_running(
         await anyio.sleep_forever()
 
 
-def _opens_session(request: HttpRequest, message: rpc.Message) -> bool:
+def _opens_session(request: HttpRequest, message: rpc.RpcMessage) -> bool:
     return message.method == "initialize" and not request.session_id and request.version != STATELESS.version
 
 

@@ -20,8 +20,8 @@ from toolpost.middleware import Call, ProgressNotification
 from toolpost.protocol.rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    Message,
     ProtocolError,
+    RpcMessage,
     encode,
     params_object,
     result_response,
@@ -63,7 +63,7 @@ class TaskEndpoint:
             return started
         return result_response(request_id, _encode_task(started, self.runner.wall, result_type="task"))
 
-    async def answer(self, message: Message, caller: Caller) -> bytes:
+    async def answer(self, message: RpcMessage, caller: Caller) -> bytes:
         """Answer one of the three methods; raises `ProtocolError` for a task that is not this caller's."""
         assert message.id is not None
         try:
@@ -86,7 +86,7 @@ class TaskEndpoint:
                 with anyio.move_on_after(READ_INTERVAL_S):
                     await listener.wait()
 
-    async def _result(self, message: Message, caller: Caller) -> bytes:
+    async def _result(self, message: RpcMessage, caller: Caller) -> bytes:
         assert message.id is not None
         params = params_object(message)
         check_declared(params.get("_meta"), request_id=message.id)

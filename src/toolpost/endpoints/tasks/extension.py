@@ -5,7 +5,7 @@ from typing import Final
 from toolpost.base.ids import JsonObject
 from toolpost.protocol.era import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from toolpost.protocol.extensions import TASKS
-from toolpost.protocol.rpc import INVALID_PARAMS, Message, ProtocolError, params_object
+from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, RpcMessage, params_object
 
 EXTENSION: Final = TASKS
 TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
@@ -19,7 +19,7 @@ def declares_tasks(meta: JsonObject) -> bool:
     return isinstance(extensions, dict) and isinstance(extensions.get(EXTENSION), dict) and PROTOCOL_VERSION in meta
 
 
-def task_id(message: Message) -> str:
+def task_id(message: RpcMessage) -> str:
     """Return the task that a request is about."""
     name = params_object(message).get("taskId")
     if not isinstance(name, str):

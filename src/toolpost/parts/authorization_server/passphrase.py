@@ -34,7 +34,7 @@ RETRY_S: Final = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Attempt:
+class PassphraseAttempt:
     """A passphrase that was tried, from a browser that has logged in with this name before, or else from an address."""
 
     at: float
@@ -58,10 +58,10 @@ class PassphraseCheck:
             False: anyio.CapacityLimiter(STRANGERS_AT_ONCE),
             True: anyio.CapacityLimiter(KNOWN_AT_ONCE),
         }
-        self._tries: dict[str, deque[Attempt]] = {}
+        self._tries: dict[str, deque[PassphraseAttempt]] = {}
         self._nobody = hash_passphrase(secrets.token_urlsafe(16))
 
-    def take_try(self, name: str, source: str, *, is_known: bool) -> Attempt | None:
+    def take_try(self, name: str, source: str, *, is_known: bool) -> PassphraseAttempt | None:
         """Count a try for the name of a caller; None, and not counted, if there were too many wrong ones.
 
         Counted before the passphrase is compared, so that tries at the same time do not all pass; `give_back` after a right one.
@@ -74,10 +74,10 @@ class PassphraseCheck:
             return None
         if not is_known and sum(not each.is_known for each in tries) >= STRANGERS_TRIES:
             return None
-        tries.append(attempt := Attempt(now, source, is_known))
+        tries.append(attempt := PassphraseAttempt(now, source, is_known))
         return attempt
 
-    def give_back(self, name: str, attempt: Attempt) -> None:
+    def give_back(self, name: str, attempt: PassphraseAttempt) -> None:
         """Take back what `take_try` counted: the passphrase was right."""
         with suppress(ValueError):  # more than an hour ago
             self._tries[name].remove(attempt)

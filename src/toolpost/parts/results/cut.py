@@ -8,7 +8,7 @@ Example: `{"total": 3, "rows": ["aaaa…", "bbbb…", "cccc…"]}` with room for
 
 from typing import Final
 
-from toolpost.parts.results.scan import ARRAY, OBJECT, QUOTE, Member, Scanner, end_of_characters
+from toolpost.parts.results.scan import ARRAY, OBJECT, QUOTE, JsonMember, Scanner, end_of_characters
 
 DEPTH_LIMIT: Final = 24
 """Containers below it are left whole, or emptied."""
@@ -110,7 +110,7 @@ class _Cutter:
             break
         return b"[%b]" % b",".join(kept)
 
-    def _cut_table(self, members: list[Member], budget: int) -> bytes:
+    def _cut_table(self, members: list[JsonMember], budget: int) -> bytes:
         kept: list[bytes] = []
         left = budget - 2
         for member in members:
@@ -122,7 +122,7 @@ class _Cutter:
             left -= size
         return b"{%b}" % b",".join(kept)
 
-    def _cut_members(self, members: list[Member], budget: int, depth: int) -> bytes:
+    def _cut_members(self, members: list[JsonMember], budget: int, depth: int) -> bytes:
         """Keep all members: small ones whole, and the large ones share what is left."""
         keys = [b"" if m.key is None else self._data[m.key[0] : m.key[1]] + b":" for m in members]
         left = budget - sum(map(len, keys)) - len(members)

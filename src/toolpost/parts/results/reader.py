@@ -46,7 +46,7 @@ _escape: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class KeptDocument:
     """What is read: a part of a kept result, or bytes that were selected from it."""
 
     kept: KeptResult
@@ -113,7 +113,7 @@ class ResultReader:
         kept = await self._kept.find(name, caller)
         return await self._kept.read(kept, 0, kept.bytes)
 
-    async def _open(self, caller: CallerId, request: "ReadRequest") -> Document:
+    async def _open(self, caller: CallerId, request: "ReadRequest") -> KeptDocument:
         kept = await self._kept.find(request.id, caller)
         select = next(iter(kept.places)) if request.select is None else request.select
         if (place := kept.places.get(select)) is not None:
@@ -137,7 +137,7 @@ class ResultReader:
         selected = await to_thread.run_sync(partial(_select, data, rest, select), limiter=self._threads)
         return _document(kept, 0, len(selected), is_text=selected[:1] == b'"', data=selected)
 
-    async def _slice(self, document: Document, start: int, end: int) -> bytes:
+    async def _slice(self, document: KeptDocument, start: int, end: int) -> bytes:
         start, end = document.start + start, min(document.end, document.start + end)
         if document.data is not None:
             return document.data[start:end]
@@ -156,9 +156,9 @@ class ReadRequest:
     limit: int = PAGE_BYTES
 
 
-def _document(kept: KeptResult, start: int, end: int, *, is_text: bool, data: bytes | None = None) -> Document:
+def _document(kept: KeptResult, start: int, end: int, *, is_text: bool, data: bytes | None = None) -> KeptDocument:
     quotes = 1 if is_text else 0
-    return Document(kept=kept, start=start + quotes, end=end - quotes, is_text=is_text, data=data)
+    return KeptDocument(kept=kept, start=start + quotes, end=end - quotes, is_text=is_text, data=data)
 
 
 def _continuation_bytes(raw: bytes) -> int:

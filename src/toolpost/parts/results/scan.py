@@ -37,7 +37,7 @@ class TooManySteps(Exception):
     """JSON with so many brackets that walking through it would take too long."""
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """A value inside a container, and its key in an object: positions in the bytes."""
 
     key: tuple[int, int] | None
@@ -66,7 +66,7 @@ class Scanner:
             depth += 1 if self.data[at - 1] in _OPENING else -1
         return at
 
-    def members(self, start: int) -> Iterator[Member]:
+    def members(self, start: int) -> Iterator[JsonMember]:
         """Yield what is in the container that begins here, as it is found. Raises `TooManySteps`."""
         is_object = self.data[start] == OBJECT
         at = self.after_space(start + 1)
@@ -77,7 +77,7 @@ class Scanner:
                 key = (at, _end(_is_string.match(self.data, at)))
                 at = self.after_space(self.after_space(key[1]) + 1)
             end = self.skip(at)
-            yield Member(key, at, end)
+            yield JsonMember(key, at, end)
             at = self.after_space(end)
             if self.data[at] == b","[0]:
                 at = self.after_space(at + 1)
