@@ -15,9 +15,10 @@ signing         Ed25519 signatures
 passphrase      hashes of passphrases
 
 clocks          a clock that never jumps
+timestamps      times of the wall clock as text
 stamps          whether a file has changed, without reading it
 state_folder    the folder `.toolpost`
-attention       what waits for a person
+action_items    what waits for a person
 author_code     where in an author's code an error came from
 method_caches   caches of an object's own methods
 lazy_names, late_import  names and packages that are loaded when first used
