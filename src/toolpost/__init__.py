@@ -1,4 +1,4 @@
-"""Toolpost: one MCP endpoint where every tool is held to its contract. This page is what authors and applications import.
+"""Toolpost: one MCP endpoint where every tool is held to its contract. Authors and applications import this page.
 
 `__init__.pyi` lists the names, and where each is defined. They are looked up when they are first used: the command line loads
 this package, and does not need most of them.

@@ -1,4 +1,4 @@
-"""`Toolpost`: the gateway as an object in somebody's Python program. `docs/guides/embed-toolpost.md` is the guide.
+"""`Toolpost`: the gateway as an object in a Python program. `docs/guides/embed-toolpost.md` is the guide.
 
     app = Toolpost(servers={"git": {"command": "mcp-server-git"}}, plugins=[plugin], middleware=[forbid_deletes])
 

@@ -1,4 +1,4 @@
-"""What a gateway counts, and `/metrics`: counters and histograms of our own, rendered by `prometheus_client` at a scrape.
+"""Counts of a gateway, and `/metrics`: counters and histograms of our own, rendered by `prometheus_client` at a scrape.
 
 Counting is on the call path, so it is an addition to a list in a dict and nothing else: the metrics of `prometheus_client` take a
 lock for each value. Its classes are imported and used at the time of a scrape alone.
@@ -28,7 +28,7 @@ SERIES_LIMIT: Final = 50_000
 
 
 class Gauge(NamedTuple):
-    """What holds at this moment, for each value of some labels."""
+    """Values at this moment, for each value of some labels."""
 
     help: str
     labels: tuple[str, ...]

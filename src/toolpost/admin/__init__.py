@@ -1,4 +1,4 @@
-"""What an operator asks of a gateway and does to it, as plain values: for the console, commands and parts.
+"""Questions and actions of an operator, as plain values: for the console, commands and parts.
 
 servers       the state of servers; start, stop and restart
 api           `/api/servers`

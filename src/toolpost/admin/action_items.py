@@ -1,4 +1,4 @@
-"""What waits for the operator of a gateway: servers that are down, changed tools, plugins that could not be loaded."""
+"""Items that wait for the operator of a gateway: servers that are down, changed tools, plugins that could not be loaded."""
 
 from typing import Final
 

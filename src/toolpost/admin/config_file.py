@@ -53,7 +53,7 @@ PASTED: Final = "the pasted text"
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
-    """What the file is, and what it would be."""
+    """The text of the file before and after a change."""
 
     path: Path
     before: str | None

@@ -1,4 +1,4 @@
-"""What a gateway is made of, and what is made with what. Opens nothing, reads nothing, waits for nothing."""
+"""The objects of a gateway, and their dependencies. Opens nothing, reads nothing, waits for nothing."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Applies a changed configuration and lock while the gateway runs: servers, callers and what parts take over, completely or not
+"""Applies a changed configuration and lock while the gateway runs: servers, callers and sections of parts, completely or not
 at all.
 """
 

@@ -1,4 +1,4 @@
-"""The record of calls: what is done with it once it is written.
+"""The record of calls after it is written: verification, retention, exports.
 
 spec           a destination and the limits of retention, as configured, with secrets
 upkeep         runs exports and retention while a gateway serves

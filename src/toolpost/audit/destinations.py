@@ -59,7 +59,7 @@ def open_destination(export: ExportSpec, *, network: Network) -> AuditDestinatio
 
 
 class FileDestination:
-    """Appends JSON lines to a file. What it has already, after a crash or from another gateway, is not written again."""
+    """Appends JSON lines to a file. Lines that it has already, after a crash or from another gateway, are not written again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

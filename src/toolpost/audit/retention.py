@@ -1,4 +1,4 @@
-"""Removes the oldest records of the audit, in sealed segments: what is left stays verifiable (`store/segments.py`)."""
+"""Removes the oldest records of the audit, in sealed segments: the rest stays verifiable (`store/segments.py`)."""
 
 import logging
 import time

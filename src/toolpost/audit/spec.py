@@ -1,4 +1,4 @@
-"""What is configured about the record, as plain values: `settings/audit.py` makes them. No I/O."""
+"""Settings of the record, as plain values: `settings/audit.py` makes them. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Verifies the record of a store, and the archives of what was removed from it."""
+"""Verifies the record of a store, and the archives of its removed entries."""
 
 from dataclasses import replace
 from pathlib import Path

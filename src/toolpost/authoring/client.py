@@ -1,4 +1,4 @@
-"""The answers of a client, and of its user, to what a tool asks."""
+"""The answers of a client, and of its user, to the questions of a tool."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

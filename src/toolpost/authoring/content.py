@@ -1,4 +1,4 @@
-"""What a tool, a prompt or a resource may give a client besides data: text, images, audio, files and links.
+"""Content that a tool, a prompt or a resource may give a client besides data: text, images, audio, files and links.
 
 Each class makes one content block of MCP. They are no data classes on purpose: `msgspec` would encode those as data, and a
 tool that returns one by mistake inside of its data must fail instead.

@@ -1,4 +1,4 @@
-"""What a running tool, resource or prompt receives: its caller and its client, progress reporting, and running commands.
+"""The context of a running tool, resource or prompt: its caller and its client, progress reporting, and running commands.
 
 What a tool asks of its client (`elicit`, `sample`, `roots`) goes through the `ClientChannel` of its call, as the requests of
 upstream servers do. In the stateless era the function waits in this process while the client makes its next request.
@@ -73,7 +73,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PluginServices:
-    """What a gateway does for the functions of one plugin; handed to those that take a `Context`."""
+    """Services of a gateway for the functions of one plugin that take a `Context`."""
 
     plugin: str
     notify: Callable[[Notification], None]

@@ -1,4 +1,4 @@
-"""What every layer may import. Nothing here knows MCP.
+"""Vocabulary of every layer. Nothing here knows MCP.
 
 ids             names and ids, each with a type
 caller          who is calling, and which tools they may see

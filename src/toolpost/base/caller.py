@@ -1,4 +1,4 @@
-"""Who is calling, and which tools they may see: what an endpoint finds out before it accepts a request."""
+"""The caller and its visible tools: an endpoint reads both before it accepts a request."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ def owner_of(caller: Caller) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What a caller or an endpoint is limited to. None is no limit; an empty value leaves nothing."""
+    """The limits of a caller or an endpoint. None is no limit; an empty value leaves nothing."""
 
     tags: frozenset[str] | None = None
     """A server is visible if it has one of these tags; a server without tags never is."""

@@ -1,4 +1,4 @@
-"""Imports of what takes long to load and is seldom needed: the MCP SDK takes a second, so it is loaded in a thread.
+"""Imports of modules that load slowly and are seldom needed: the MCP SDK takes a second, so it is loaded in a thread.
 
 Two threads that import different parts of the SDK at the same time fail: its packages import each other, and Python gives one of
 the threads a module that is not complete rather than have both wait for ever. So they take turns here.

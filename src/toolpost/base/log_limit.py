@@ -1,4 +1,4 @@
-"""Limited log lines: what strangers can cause as often as they like must not fill the log."""
+"""Limited log lines: events that strangers can cause at any rate must not fill the log."""
 
 import time
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class _Interval:
 
 
 class LogLimit:
-    """At most so many log lines of a key in ten seconds; the next line stands for what was left out."""
+    """At most so many log lines of a key in ten seconds; the next line counts the lines left out."""
 
     def __init__(self, *, lines: int) -> None:
         self._lines = lines

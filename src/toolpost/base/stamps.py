@@ -1,4 +1,4 @@
-"""What tells that a file has changed without reading it."""
+"""Stamps of files: they tell that a file has changed without reading it."""
 
 from pathlib import Path
 

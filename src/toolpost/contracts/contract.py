@@ -81,7 +81,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What is listed and enforced. Make one with `contract_of` or `contract_of_upstream`."""
+    """A listed and enforced definition. Make one with `contract_of` or `contract_of_upstream`."""
 
     name: ToolName
     terms: ToolDefinition

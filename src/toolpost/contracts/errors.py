@@ -47,7 +47,7 @@ TAIL_LIMIT = 4_000
 
 
 class ErrorCode(StrEnum):
-    """The public codes. Added rarely, never reused; docs/reference/errors.md says what each means."""
+    """The public codes. Added rarely, never reused; docs/reference/errors.md explains each."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_PARAMS = "INVALID_PARAMS"

@@ -77,7 +77,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefinitionScan(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one definition; enough for `NameIndex` to compare it with others without reading it again."""
+    """The findings of one definition; enough for `NameIndex` to compare it with others without reading it again."""
 
     name: str
     findings: tuple[Finding, ...]

@@ -1,6 +1,6 @@
 # ruff: noqa: E501, RUF001
 # (words of many languages are what this file is about; its tables are read across)
-"""What texts that steer a model are made of: the vocabulary of concepts, and the signals that concepts make. `injection` reads texts by it."""
+"""The parts of texts that steer a model: the vocabulary of concepts, and the signals that concepts make. `injection` reads texts by it."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

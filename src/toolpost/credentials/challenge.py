@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Challenge:
-    """What a 401 or 403 says in `WWW-Authenticate`."""
+    """The challenge of a 401 or 403 in `WWW-Authenticate`."""
 
     status: int = 401
     resource_metadata: str | None = None

@@ -32,7 +32,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class TokenTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where tokens come from, and what they are for."""
+    """The source and the audience of tokens."""
 
     url: str
     """Of the MCP server: a token is never sent anywhere else, also when the server's `url` is changed."""

@@ -54,7 +54,7 @@ _SIGNATURE_BYTES: Final = 32
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What the address of a login says."""
+    """The parts of a login's address."""
 
     server: str
     owner: str

@@ -1,4 +1,4 @@
-"""Find tools: by name, and by what they do.
+"""Find tools: by name, and by their effect.
 
 catalog         every tool by name
 tool_groups     tools that several servers have in common, listed once

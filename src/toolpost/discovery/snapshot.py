@@ -1,4 +1,4 @@
-"""A catalog at one moment with its search index, and what a view shows of it."""
+"""A catalog at one moment with its search index, and a view's part of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which tools a caller sees: everything, or what the path of the request selects, within the scopes of caller and endpoint.
+"""Which tools a caller sees: everything, or the selection of the request's path, within the scopes of caller and endpoint.
 
 A provider without tags is selected by no tag, so that nothing is shown by accident. What a view does not show does not exist
 for its caller: no list, no search and no "did you mean" names it.

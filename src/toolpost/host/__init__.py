@@ -1,1 +1,1 @@
-"""What parts are given, and what they contribute."""
+"""The interface between the gateway and its parts."""

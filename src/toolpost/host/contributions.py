@@ -1,4 +1,4 @@
-"""What open parts contribute: values that the kernel finds by their kind.
+"""Contributions of open parts: values that the kernel finds by their kind.
 
 A part yields a sequence of values when it opens, such as `[make_plugin(), Api(make_routes), Background(sweep)]`. Each kind is
 declared where it is consumed; `KINDS` lists them. Kinds are nominal: a value is of a kind if the kind is among the bases of its
@@ -95,7 +95,7 @@ SINGLE_KINDS: Final[tuple[type, ...]] = (
 
 
 class Contributions:
-    """What open parts contributed, in the order in which they opened."""
+    """The contributions of open parts, in the order in which they opened."""
 
     def __init__(self) -> None:
         self._items: list[tuple[str, object]] = []

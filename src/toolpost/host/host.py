@@ -1,4 +1,4 @@
-"""What a part is given when it opens. Authors of parts import this from `toolpost.parts`.
+"""The gateway as a part sees it. Authors of parts import this from `toolpost.parts`.
 
 A part is a product of its own on top of the kernel: the bus, the code index, conversations, or one of another package. A bundled
 part is found by its folder, one of another package by its entry point in the group `toolpost.parts`. The kernel knows no part by
@@ -34,7 +34,7 @@ from toolpost.store import Store
 
 @dataclass(kw_only=True)
 class Host:
-    """What a part is given when it opens."""
+    """The gateway as a part sees it, from its opening on."""
 
     config: Config
     """All settings; a part reads its own with its `Section`."""

@@ -75,7 +75,7 @@ class Guard(Protocol):
 
 @dataclass(frozen=True)
 class CallMiddleware:
-    """A part's middleware: runs around every call, within what is configured and around that of plugins.
+    """A part's middleware: runs around every call, inside configured middleware and around the middleware of plugins.
 
     A part that cannot open brings none: what must never be left out belongs into `middleware.load`. A function with an attribute
     `may_apply` is left out of the calls of tools for which that returns False, one with `applies_to_call` of the calls for which

@@ -1,4 +1,4 @@
-"""What an author of a part imports, and the parts that come with Toolpost: strangers to each other.
+"""The interface for authors of parts, and the parts that come with Toolpost: strangers to each other.
 
 Each folder is a part, and its `PART` says everything about it. Parts of other packages are found by their entry points in the
 group `toolpost.parts`; docs/guides/write-a-part.md writes one. The names are looked up when they are first used: every part is

@@ -1,4 +1,4 @@
-"""Extensions of MCP: which methods belong to none of its revisions, and what each side declares of extensions.
+"""Extensions of MCP: which methods belong to none of its revisions, and the declarations of each side.
 
 Either side declares extensions in its capabilities: `extensions`, by identifier, and `experimental`, by any name. MCP does not
 say which methods an extension has, so that every method that no revision knows counts as an extension's.

@@ -81,7 +81,7 @@ class RpcMessage:
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client of the stateless era sends after a result that asked for input."""
+    """The answer of a client of the stateless era to a result that asked for input."""
 
     responses: dict[str, Any]
     state: str | None

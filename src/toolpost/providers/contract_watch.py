@@ -42,7 +42,7 @@ Promise = Literal["lock", "pin"]
 
 @dataclass(frozen=True, kw_only=True)
 class ContractStatus:
-    """How a tool differs from what it promised."""
+    """The differences of a tool from its pin or lock."""
 
     promise: Promise
     """Where the promise is written: in the lock file, or in the store since the tool was first seen."""

@@ -42,7 +42,7 @@ _LISTS: Final = {
 
 
 class PluginContents:
-    """What one plugin offers besides its tools."""
+    """Resources, prompts and skills of one plugin."""
 
     owned = None
     """Credentials per caller are a matter of servers."""

@@ -1,4 +1,4 @@
-"""Makes the tools, resources and prompts of a plugin out of what its hooks return.
+"""Makes the tools, resources and prompts of a plugin from the results of its hooks.
 
 A plugin whose definitions others write, as the document of an API is, may have 20,000 tools, and compiling their contracts takes
 seconds. So `make_tools` touches nothing but the plugin's own: a plugin that is replaced while the gateway serves is made in a
@@ -27,7 +27,7 @@ from toolpost.upstreams.server_requests import Sampler
 
 @dataclass(frozen=True, kw_only=True)
 class PluginLimits:
-    """What limits the tools of all plugins."""
+    """Limits of the tools of all plugins."""
 
     default_timeout_s: float = DEFAULT_TIMEOUT_S
     threads: int = 40
@@ -38,7 +38,7 @@ class PluginLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class OfferedTools:
-    """What a plugin offers as tools, before their contracts are compiled."""
+    """The tools of a plugin before their contracts are compiled."""
 
     tools: list[Tool]
     description: str
@@ -46,7 +46,7 @@ class OfferedTools:
 
 
 class PluginMaker:
-    """Makes what callers see of plugins."""
+    """Makes the tools, resources and prompts that callers see."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the providers of all servers of a gateway share."""
+"""Shared by the providers of all servers of a gateway."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAccess:
-    """What servers are reached with."""
+    """The means to reach servers."""
 
     vault: Vault
     """Has the values that specifications refer to."""
@@ -36,7 +36,7 @@ class ServerAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerListeners:
-    """What a gateway does about its servers."""
+    """The reactions of a gateway to its servers."""
 
     on_change: Callable[[Collection[str]], None]
     """Gets the names of servers whose tools changed; no name if only the description of a server changed."""
@@ -50,7 +50,7 @@ class ServerListeners:
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderListeners:
-    """What is done about the tools of one server."""
+    """The reactions to the tools of one server."""
 
     on_seen: "Callable[[ServerProvider], None]"
     """Called whenever the tools were listed."""
@@ -62,7 +62,7 @@ class ProviderListeners:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
-    """What a provider uses beside the specification of its server."""
+    """The dependencies of a provider beside the specification of its server."""
 
     limits: ServerLimits
     default_timeout_s: float

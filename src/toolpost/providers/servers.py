@@ -42,7 +42,7 @@ class AppliedChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class ApplyPlan:
-    """What has to happen to servers so that they are as specified."""
+    """The steps that make servers as specified."""
 
     names: Sequence[str]
     """Those of all servers there will be, in their order."""
@@ -86,7 +86,7 @@ class ApplyPlan:
 
 @dataclass(frozen=True)
 class LoginTargets:
-    """What people log in to besides servers, by name: `/login/NAME` and `toolpost login NAME` are the same for it."""
+    """Login targets of people besides servers, by name: `/login/NAME` and `toolpost login NAME` are the same for it."""
 
     list: Callable[[], Mapping[str, ServerSpec]]
 

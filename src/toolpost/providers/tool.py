@@ -15,7 +15,7 @@ from toolpost.upstreams.transport import SentRequest
 
 
 class RawResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool returned: plain JSON, and content blocks."""
+    """The result of a tool: plain JSON, and content blocks."""
 
     value: Json | msgspec.UnsetType = None
     """UNSET for a function that returned content alone."""

@@ -28,7 +28,7 @@ JUDGE_LIMIT_S: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions:
-    """What tools are compared with, and how."""
+    """The baseline of tools, and the comparison."""
 
     locked: LockedTools | None
     mode: Mode

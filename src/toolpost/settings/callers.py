@@ -1,4 +1,4 @@
-"""`[callers.NAME]` and `[http.oauth]`: who may call over HTTP, how they authenticate, and what they see."""
+"""`[callers.NAME]` and `[http.oauth]`: callers over HTTP, their authentication and their visible tools."""
 
 import re
 from collections.abc import Mapping

@@ -125,7 +125,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class ModeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the gateway serves at all."""
+    """The tools that the gateway serves at all, to any caller."""
 
     mode: Annotated[
         Mode,

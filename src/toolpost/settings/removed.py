@@ -1,4 +1,4 @@
-"""Settings of earlier versions that are gone or have moved, each with what replaced it; one that is there is refused."""
+"""Settings of earlier versions that are gone or have moved, each with its replacement; a file that has one is refused."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""A section of `toolpost.toml` that a part brings: its name, its type, its default, and what else has to hold."""
+"""A section of `toolpost.toml` that a part brings: its name, its type, its default, and its checks."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

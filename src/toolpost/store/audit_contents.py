@@ -10,7 +10,7 @@ from toolpost.store.scripts import NOW, Script, Statement, TableAccess, change, 
 
 @dataclass(frozen=True, kw_only=True)
 class CallContent:
-    """What a call was about, and the proof that it was selected by chance."""
+    """The contents of a call, and the proof that it was selected by chance."""
 
     call_id: str
     epoch: str
@@ -38,7 +38,7 @@ AUDIT_CONTENTS: Final = Table(name="audit_contents", key=("call_id",), columns=(
 
 
 class AuditContents(TableAccess):
-    """What calls that were selected for review were about, as long as it is stored."""
+    """The stored contents of calls that were selected for review."""
 
     @staticmethod
     def input_of(epoch: str) -> bytes:

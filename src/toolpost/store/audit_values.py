@@ -12,7 +12,7 @@ Outcome = Literal["ok", "error", "refused", "cancelled", "lost"]
 
 
 class AuditDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of a call before it is dispatched."""
+    """A call before it is dispatched."""
 
     at_utc: str
     """When the call arrived: ISO 8601 with milliseconds and `Z`."""
@@ -50,7 +50,7 @@ class AuditDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AuditEntry(AuditDraft, frozen=True, kw_only=True, gc=False):
-    """What is recorded of a call. Arguments and result are there as digests only."""
+    """The record of a call. Arguments and result are there as digests only."""
 
     outcome: Outcome
     code: str | None

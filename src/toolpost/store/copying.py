@@ -26,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(kw_only=True)
 class CopyResult:
-    """What a copy has written, or would write with `dry_run`."""
+    """The rows that a copy has written, or would write with `dry_run`."""
 
     rows: dict[str, int] = field(default_factory=dict)
     """How many rows of each table the target has after the copy."""

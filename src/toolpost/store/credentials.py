@@ -27,7 +27,7 @@ _PUT: Final = (
 
 
 class Written(Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     DONE = auto()
     OTHER_VALUE = auto()

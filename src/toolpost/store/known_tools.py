@@ -41,7 +41,7 @@ _NEWEST: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class KnownServer:
-    """What a server last listed."""
+    """The last list of a server."""
 
     definitions: list[JsonObject]
     build: str = ""
@@ -53,7 +53,7 @@ class KnownServer:
 
 
 class KnownTools(TableAccess):
-    """What every server last listed, by its name.
+    """The last list of every server, by its name.
 
     Where each caller has a credential of its own, a server may list other tools to each: they are kept for each owner.
     """

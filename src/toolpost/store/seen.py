@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SeenTools(TableAccess):
-    """What every session has been sent.
+    """The definitions sent to every session.
 
     A session belongs to its caller: the same name given by two callers is two sessions. Over the limit, the caller with the
     most sessions loses those that were used longest ago: a caller who opens thousands pushes out only their own.

@@ -1,4 +1,4 @@
-"""Sealed segments of the audit: runs of its oldest records that were removed, and what ties the chain to them.
+"""Sealed segments of the audit: runs of its oldest records that were removed, and their link to the chain.
 
 A segment has the hash before its first record, the hash of its last, and the digest of all its records as JSON lines. So what is
 left of the chain is verified from the last segment on, and a copy of removed records (`toolpost audit verify`, with

@@ -1,4 +1,4 @@
-"""What commands are made of: options, tables, failures, exit codes, the client of a running gateway."""
+"""The material of commands: options, tables, failures, exit codes, the client of a running gateway."""
 
 from toolpost.base.lazy_names import lazy_names
 

@@ -1,4 +1,4 @@
-"""Errors and warnings on stderr: `error:` states what happened, `hint:` what to do next."""
+"""Errors and warnings on stderr: `error:` states the fact, `hint:` the next step."""
 
 import json
 import traceback

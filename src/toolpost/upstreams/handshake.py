@@ -44,7 +44,7 @@ PAGES_LIMIT: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Negotiation:
-    """What was agreed with a server, and what it said about itself."""
+    """The agreement with a server, and its description of itself."""
 
     version: str
     is_stateless: bool

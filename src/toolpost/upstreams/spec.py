@@ -102,7 +102,7 @@ class AuthSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """Limits that the callers of a server share, and what observes its requests."""
+    """Limits that the callers of a server share, and the observer of its requests."""
 
     callers: Callers = field(default_factory=Callers)
     instances: int = 100

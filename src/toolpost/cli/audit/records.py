@@ -1,4 +1,4 @@
-"""What the commands of `toolpost audit` share: the open record, and how its entries are printed."""
+"""Shared by the commands of `toolpost audit`: the open record, and how its entries are printed."""
 
 import json
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""`toolpost logs`: what the gateways of this project have logged, and what their servers wrote to stderr."""
+"""`toolpost logs`: the logs of this project's gateways, and the stderr of their servers."""
 
 import json
 import logging

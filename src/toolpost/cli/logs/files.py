@@ -1,4 +1,4 @@
-"""The log on disk: what `toolpost serve` logs and what its servers write to stderr, for `toolpost logs`.
+"""The log on disk: events of `toolpost serve` and the stderr of its servers, for `toolpost logs`.
 
 Each process has its own file, one JSON object a line, in the folder `…-log` beside the store: two processes that rotate one file
 would lose lines. A client that starts the gateway on stdio often does not show its stderr, and then the file is the only log.

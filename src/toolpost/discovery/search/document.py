@@ -1,4 +1,4 @@
-"""A tool as it is indexed: what its definition says, as text by field."""
+"""A tool as it is indexed: its definition as text by field."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -95,7 +95,7 @@ class KnownCaller:
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What a token of our own authorization server is issued for."""
+    """The grant of a token from our own authorization server."""
 
     grant: str
     """The id of what a person has consented to; all tokens of it are revoked together."""

@@ -64,7 +64,7 @@ BUSY_S: Final = 1
 
 
 class Phase(Enum):
-    """What a connection waits for."""
+    """The phase of a connection: what it waits for."""
 
     IDLE = auto()
     """A request; nothing of it has arrived."""

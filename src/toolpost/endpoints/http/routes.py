@@ -52,7 +52,7 @@ class Routes(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HttpContext:
-    """What a part's routes are made with, when HTTP begins to be served."""
+    """The arguments of a part's routes, made when HTTP begins to be served."""
 
     access: Access
     """The access rules of the endpoint."""

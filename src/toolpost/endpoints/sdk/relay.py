@@ -41,7 +41,7 @@ Read = Callable[[JsonObject, Requester], Awaitable[tuple[str, JsonObject]]]
 
 
 class RelayHandlers:
-    """The handlers, and what they share."""
+    """The handlers, and their common state."""
 
     def __init__(self, relay: Relay, audit: AuditLog, rounds: MultiRoundRequests, calls: Shares) -> None:
         """`calls` counts calls in flight; each of these requests is one."""

@@ -72,7 +72,7 @@ _EVENTS: Final[dict[str, ServerEvent]] = {
 
 
 class SubscribedSession:
-    """One session of the handshake era, and what it has subscribed to."""
+    """One session of the handshake era, and its subscriptions."""
 
     def __init__(self, connection: Any, viewer: Viewer) -> None:
         self.viewer = viewer

@@ -1,4 +1,4 @@
-"""What the tasks extension of MCP adds to a request: its declaration by the client, its methods, the task that it names."""
+"""The tasks extension of MCP in a request: its declaration by the client, its methods, the task that it names."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of approvals: which rules there are, and whether the VRF is there."""
+"""Checks of approvals for `toolpost doctor`: the rules, and the VRF."""
 
 from collections.abc import Sequence
 from pathlib import Path

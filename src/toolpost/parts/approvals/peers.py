@@ -69,7 +69,7 @@ _decode = msgspec.json.decode
 
 @dataclass(frozen=True, kw_only=True)
 class Exchanged:
-    """What an exchange came to."""
+    """The outcome of an exchange."""
 
     sent: int
     received: int
@@ -95,7 +95,7 @@ class PeerEvent(msgspec.Struct, frozen=True):
 
 
 class PeerMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one gateway sends another."""
+    """A message from one gateway to another."""
 
     sender: str
     """The public key, base64."""

@@ -1,4 +1,4 @@
-"""What voters see of the arguments of a call: everything but texts and numbers below secret names.
+"""The arguments of a call as voters see them: everything but texts and numbers below secret names.
 
 `redact` hides all that is below such a name, and what is beyond its limits. It would let the caller, who chooses the names,
 choose what voters do not see.

@@ -1,4 +1,4 @@
-"""A round of voting as a value: who may vote, what the votes amount to, and what may still happen. No I/O.
+"""A round of voting as a value: voters, the result of the votes, and possible outcomes. No I/O.
 
     open ──k approvals──▶ approved ──dispatch──▶ dispatched ──▶ done | failed
       │                      │                        └─(its gateway ended)─▶ lost
@@ -73,7 +73,7 @@ class Vote:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What votes amount to."""
+    """The result of votes."""
 
     approvals: tuple[str, ...]
     denials: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What is voted on, and the bytes that a vote signs.
+"""The subject of a vote, and the bytes that a vote signs.
 
 The subject of a call names the tool, its contract, the caller and the arguments, which are in it twice: `arguments` is the digest
 of what voters see; `exact` is keyed with a secret of the store, and covers what is hidden from voters as well, so that it cannot

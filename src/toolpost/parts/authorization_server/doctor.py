@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of logins: whether the settings go together, and what a client sees from outside."""
+"""Checks of logins for `toolpost doctor`: the settings, and the view of a client from outside."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the authorization server keeps, and the transactions on it, for both databases.
+"""The tables of the authorization server and their transactions, for both databases.
 
 Codes, tokens, cookies, form tokens and states are random, and stored as SHA-256 hashes only: who reads the database can use none
 of them. Rows that are over are removed by the transactions that add new ones.
@@ -36,7 +36,7 @@ def hash_of(secret: str) -> str:
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asks for: the parameters of RFC 6749, 4.1.1, checked."""
+    """The request of a client: the parameters of RFC 6749, 4.1.1, checked."""
 
     redirect_uri: str
     has_redirect_uri: bool
@@ -72,7 +72,7 @@ class LoginRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Token:
-    """A code or a token, with what it was granted for."""
+    """A code or a token, with its grant."""
 
     hash: str
     kind: Kind
@@ -260,7 +260,7 @@ def note_use(grant: str) -> Script[None]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTokens:
-    """What a code or a refresh token is exchanged for: hashes of new tokens, and how long they are valid."""
+    """The tokens for a code or a refresh token: their hashes, and how long they are valid."""
 
     access: str
     refresh: str

@@ -1,4 +1,4 @@
-"""The scopes of a login: what a client may do with a caller's tools.
+"""The scopes of a login: the permitted uses of a caller's tools.
 
 There are two, and no settings for more: which tools there are for a person is said by `[callers]`, which a token can only narrow.
 A tool that a token is not for is not listed, and a call of it is FORBIDDEN, as for a caller in the mode `readonly`.

@@ -1,4 +1,4 @@
-"""The authorization server: what the SDK's handlers ask for, and what the pages decide.
+"""The authorization server: the provider for the SDK's handlers, and the decisions of the pages.
 
 A request of a client becomes a row that waits for a person (`authorize`). The pages find out who it is (`sign_in`) and what is
 allowed (`approve`), which makes a grant and its code. Code and refresh tokens are exchanged once; one that comes a second time

@@ -86,7 +86,7 @@ class LeasedTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkerTask(LeasedTask, frozen=True, gc=False):
-    """A task with what its worker is sent."""
+    """A task with the offer for its worker."""
 
     is_fetched: int
     """1 once the worker has the offer: handed to its poll in memory, or read by one. An offer with 0 may go to another worker."""
@@ -124,7 +124,7 @@ class EndedTask(BusTask, frozen=True, gc=False):
 
 
 class PollingWorker(msgspec.Struct, frozen=True, gc=False):
-    """A worker with what its polls read."""
+    """A worker with the answers of its polls."""
 
     name: WorkerName
     caller: CallerId | None

@@ -1,4 +1,4 @@
-"""The web console at `/`: what the gateway serves and how it fares, and what can be done about it.
+"""The web console at `/`: servers, tools and calls of the gateway, its state, and actions.
 
 part      the console as a part of a gateway; `settings` has its section
 sessions  who may change anything from a browser where no token is required: one-time secrets, cookies

@@ -1,4 +1,4 @@
-"""What the handlers of the console's API share: the gateway, the caller's view of it, and the check of changes."""
+"""Shared by the handlers of the console's API: the gateway, the caller's view of it, and the check of changes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What tells the gateways of one project from those of others that share its store."""
+"""The id of a project's gateways among those of others that share its store."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""`toolpost models`: which models answer, what they were asked, and how to try one again."""
+"""`toolpost models`: the circuits and requests of models, and a reset."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of models: whether their keys can be read and their agents exist."""
+"""Checks of models for `toolpost doctor`: their keys and agents."""
 
 from collections.abc import Sequence
 from pathlib import Path

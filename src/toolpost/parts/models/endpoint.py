@@ -74,7 +74,7 @@ class PromptMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPrompt:
-    """What a model is asked."""
+    """A request to a model."""
 
     messages: Sequence[PromptMessage]
     system: str | None = None

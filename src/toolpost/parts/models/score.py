@@ -46,7 +46,7 @@ FACTORS: Final = ("domain", "skill", "context", "cost", "latency", "reliability"
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What is configured of a model."""
+    """The settings of a model."""
 
     name: str
     domains: Sequence[str] = ()
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """What is known from recent attempts."""
+    """Statistics of recent attempts."""
 
     attempts: int = 0
     failures: int = 0
@@ -71,7 +71,7 @@ class Experience:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest:
-    """What a model is wanted for."""
+    """The work that a model is chosen for."""
 
     prompt: str
     domain: str | None = None

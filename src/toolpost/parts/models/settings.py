@@ -50,7 +50,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class WeightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What counts how much in a score; only the proportions matter."""
+    """Weights of a score; only the proportions matter."""
 
     domain: Annotated[Weight, Meta(description="how well its domains fit", extra=ADVANCED)] = 2.0
     skill: Annotated[Weight, Meta(description="how well its skills fit", extra=ADVANCED)] = 2.0
@@ -64,7 +64,7 @@ class WeightSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a model is chosen, and what happens when it fails."""
+    """The choice of a model, and its failures."""
 
     attempt_s: Annotated[Seconds, Meta(description="time limit of one attempt", extra=ADVANCED)] = 30.0
     sampling: Annotated[

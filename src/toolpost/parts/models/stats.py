@@ -1,4 +1,4 @@
-"""What became of attempts on models: counted in memory, added to the store in batches, and read back at the next start.
+"""Outcomes of attempts on models: counted in memory, added to the store in batches, and read back at the next start.
 
 A batch has an id, and the store remembers it: a transaction that is run again after a lost connection adds nothing twice. All
 gateways of one store add to the same numbers. A process that is killed loses the batch that it was just collecting.

@@ -35,7 +35,7 @@ SHOWN_OMISSIONS: Final = 10
 
 @dataclass(frozen=True, kw_only=True)
 class OpenApi:
-    """The plugin of an API, and what it was made of."""
+    """The plugin of an API, and its sources."""
 
     plugin: Plugin
     client: ApiClient

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of APIs: whether their documents can be read, and what becomes of their operations."""
+"""Checks of APIs for `toolpost doctor`: their documents and operations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

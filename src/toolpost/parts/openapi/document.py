@@ -71,7 +71,7 @@ class BadDocument(BadConfiguration):
 
 
 class YamlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process that reads YAML answers: a document, or why there is none."""
+    """The answer of the process that reads YAML: a document, or the reason for none."""
 
     document: msgspec.Raw = msgspec.Raw(b"null")
     problem: str | None = None

@@ -1,4 +1,4 @@
-"""Finds the operations of a document, and what each takes and answers. One that cannot be used is kept with the reason.
+"""Finds the operations of a document, with their parameters and answers. One that cannot be used is kept with the reason.
 
 Nothing here depends on how many operations there are, or in which order they stand: a tool has the same name and arguments
 whatever else the document describes.
@@ -127,7 +127,7 @@ class Omission:
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """What a document describes."""
+    """The contents of a document."""
 
     usable: list[Operation]
     omitted: list[Omission]

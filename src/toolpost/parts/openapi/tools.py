@@ -59,7 +59,7 @@ class OperationTool:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiTools:
-    """What becomes of a document."""
+    """The tools of a document."""
 
     tools: list[OperationTool]
     omitted: list[Omission]

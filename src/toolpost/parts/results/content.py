@@ -34,7 +34,7 @@ Span = tuple[int, int]
 
 @dataclass(kw_only=True)
 class ShortContent:
-    """Content that fits, and what it lacks."""
+    """Content that fits, and its missing rest."""
 
     blocks: list[bytes] = field(default_factory=list)
     places: dict[str, Span] = field(default_factory=dict)

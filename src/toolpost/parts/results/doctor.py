@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of large results."""
+"""Checks of large results for `toolpost doctor`."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec

@@ -47,7 +47,7 @@ _PASSED_ON: Final = frozenset({b"content", b"structuredContent", b"isError"})
 
 
 class ResultMetrics:
-    """What is counted."""
+    """The counters."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.limited = metrics.add(

@@ -47,7 +47,7 @@ _escape: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class KeptDocument:
-    """What is read: a part of a kept result, or bytes that were selected from it."""
+    """The text to read: a part of a kept result, or bytes that were selected from it."""
 
     kept: KeptResult
     start: int
@@ -146,7 +146,7 @@ class ResultReader:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest:
-    """What a caller asks for."""
+    """The request of a caller."""
 
     id: ResultId
     select: str | None = None

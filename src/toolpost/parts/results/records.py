@@ -1,4 +1,4 @@
-"""What is kept of large results, and the transactions that keep it, for both databases.
+"""Stored large results and their transactions, for both databases.
 
 A result is written in several transactions, so that other calls need not wait for 50 MB: first its row, which takes its place in
 what the caller may keep, then its chunks, then the row is marked as complete. What a killed gateway leaves incomplete cannot be

@@ -1,4 +1,4 @@
-"""`[results]`: how large the results in answers may be, for whom, and what is kept of larger ones."""
+"""`[results]`: limits of results in answers by caller, and the storage of larger results."""
 
 from typing import Annotated, Final, NamedTuple
 
@@ -35,7 +35,7 @@ class LimitRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ResultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Large results: how much of one an answer has, and what is kept of the rest. Off without a limit."""
+    """Large results: the size of their excerpt in an answer, and the storage of the rest. Off without a limit."""
 
     limit_tokens: Annotated[
         LimitTokens | None, Meta(description="the text of a result, and its structured content, in tokens of 4 bytes")

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of telemetry."""
+"""Checks of telemetry for `toolpost doctor`."""
 
 import socket
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What spans of one kind have in common: nearly all of each span, so it is made once."""
+"""Templates: the common part of spans of one kind, which is nearly all of each and is made once."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -9,7 +9,7 @@ K = TypeVar("K")
 
 
 class Template(NamedTuple):
-    """What all spans of a kind have in common, and where their durations are counted."""
+    """The common part of all spans of a kind, and the histogram of their durations."""
 
     constant: bytes
     series: Series

@@ -1,4 +1,4 @@
-"""The time, here and elsewhere: the smallest part, and the one that a gateway without settings loads.
+"""The time, here and elsewhere: the smallest part. A gateway without settings loads it.
 
 plugin  its two tools
 part    yields the plugin where it is wanted

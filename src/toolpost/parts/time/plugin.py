@@ -1,4 +1,4 @@
-"""`time__current_time` and `time__convert_time`: what time it is, here and elsewhere."""
+"""`time__current_time` and `time__convert_time`: the time, here and elsewhere."""
 
 from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones

@@ -1,4 +1,4 @@
-"""The decision trail: what agents planned, decided and called, in chained, sealed and provable sessions.
+"""The decision trail: plans, decisions and calls of agents, in chained, sealed and provable sessions.
 
 records       sessions and records: what is hashed, and the transactions that keep it
 service       Trail: sessions are started, added to, verified, sealed and proven

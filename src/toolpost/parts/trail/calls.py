@@ -1,4 +1,4 @@
-"""Calls in the trail: each is recorded before it is dispatched, and what became of it before it is answered.
+"""Calls in the trail: each is recorded before it is dispatched, and its outcome before it is answered.
 
 A call belongs to the session that its `_meta` names, else to that of its conversation or its MCP session:
 

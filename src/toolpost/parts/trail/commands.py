@@ -1,4 +1,4 @@
-"""`toolpost trail`: what agents planned, decided and called, shown, verified, proven and exported."""
+"""`toolpost trail`: plans, decisions and calls of agents, shown, verified, proven and exported."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What `toolpost doctor` says of the decision trail: whether what must be decided can be."""
+"""Checks of the decision trail for `toolpost doctor`: required decisions must be possible."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Sessions and their records: what is hashed, and the transactions that keep it, for both databases.
+"""Sessions and their records: the hashed bytes and the transactions, for both databases.
 
 A session is a chain: its header has a hash, each record has the hash of what stands before it, and its author, within its own.
 The bodies are JSON of strings and whole numbers, written the same way by everybody (`verify_trail.encode`). Contents are not in
@@ -106,7 +106,7 @@ class Draft:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opening:
-    """What a session is started with, if there is none."""
+    """The arguments of a session that is started if there is none."""
 
     name: str
     intent: str

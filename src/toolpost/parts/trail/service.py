@@ -67,7 +67,7 @@ class Thought:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainVerdict:
-    """What became of verifying sessions."""
+    """The verdicts on verified sessions."""
 
     record_count: int = 0
     broken_count: int = 0

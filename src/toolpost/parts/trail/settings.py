@@ -1,4 +1,4 @@
-"""`[trail]`: which calls are in the decision trail, and what needs a decision."""
+"""`[trail]`: the calls in the decision trail, and those that need a decision."""
 
 from typing import Annotated, Final, Literal
 
@@ -13,7 +13,7 @@ ALL_AGENTS: Final = "*"
 
 
 class TrailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The decision trail: what agents planned, decided and called, in signed sessions."""
+    """The decision trail: plans, decisions and calls of agents, in signed sessions."""
 
     sessions: Annotated[
         Literal["started", "all"],

@@ -13,7 +13,7 @@ BuildPhase = Literal["scan", "parse", "write"]
 
 
 class BuildOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to build; the process reads it from stdin."""
+    """The order of a build; the process reads it from stdin."""
 
     name: str
     root: str

@@ -30,7 +30,7 @@ _PROSE: Final = "toolpost_prose"
 
 
 class ChunkInfo(msgspec.Struct, array_like=True, frozen=True):
-    """What the index stores of a chunk, apart from its words. Lines count from 1."""
+    """A chunk in the index, apart from its words. Lines count from 1."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""What a search returns: hits of one repository, and the merge of several.
+"""The results of a search: hits of one repository, and the merge of several.
 
 Scores of two indexes cannot be compared, because how rare a word is differs between them. So in a merged list definitions
 come first, then hits that contain more of the query, and among equals the repositories take turns, each with its best.

@@ -32,7 +32,7 @@ _THREADS = 8
 
 
 class BuildCall(ProcessRunner, Protocol):
-    """What a build needs of the call that waits for it: to run commands and to report progress."""
+    """The services of the call that waits for a build: to run commands and to report progress."""
 
     def progress(self, progress: float | None, total: float | None, message: str | None, *, phase: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the plugins for agents share: access to the conversations of the server, and in whose name a call may act."""
+"""Shared by the plugins for agents: access to the conversations of the server, and in whose name a call may act."""
 
 from toolpost import CapabilityMissing, Context, Plugin, Principal
 from toolpost.base import ThreadId

@@ -1,4 +1,4 @@
-"""`/api/console/callers`: who may call, what each of them sees, and how much it has called.
+"""`/api/console/callers`: callers, with their visible tools and numbers of calls.
 
 GET /callers               the names of all callers, for administrators
 GET /callers/usage?age=    each caller with its limits and its calls of the last `1h`, `24h` or `7d`; a caller that is no

@@ -1,4 +1,4 @@
-"""`/api/console/events`: what changes, as server-sent events, for as long as a page is open.
+"""`/api/console/events`: changes, as server-sent events, for as long as a page is open.
 
 Each event is a JSON object with a `kind`:
 

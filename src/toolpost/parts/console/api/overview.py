@@ -1,4 +1,4 @@
-"""`/api/console/overview`: how the gateway fares, and what needs attention.
+"""`/api/console/overview`: the state of the gateway, and items that need attention.
 
 An administrator is told about all servers and calls; another caller about the servers of its view and its own calls.
 """

@@ -1,4 +1,4 @@
-"""`POST /api/console/call`: runs a tool for the playground, and sends what happens as server-sent events.
+"""`POST /api/console/call`: runs a tool for the playground, and sends its events as server-sent events.
 
     {"tool": "time__current_time", "arguments": {"timezone": "UTC"}, "caller": "ben"}
 
