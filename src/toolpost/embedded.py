@@ -174,7 +174,7 @@ class Toolpost:
             await send({"type": "websocket.close", "code": 1000})
 
     def _admit(self, scope: Scope) -> HttpEndpoint:
-        """Return what answers a request; raise `Refused` where nothing does, or nobody may ask."""
+        """Return the handler of a request; raise `Refused` for an unknown path and a forbidden request."""
         if self._endpoint is None:
             raise Refused(
                 503,

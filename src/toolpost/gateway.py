@@ -464,7 +464,7 @@ def _conceal_bug(call: Call, error: Exception) -> ToolpostError:
 
 
 async def _limit_content(call: Call, error: InvalidResult, limiter: ResultLimiter) -> None:
-    """Limit the content that a result had which broke its schema, as that of any other result."""
+    """Limit the content of a result that broke its schema, as of any other result."""
     content = msgspec.json.encode(error.content)
     if not error.content or len(content) <= limiter.small_bytes:
         return

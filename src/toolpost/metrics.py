@@ -116,7 +116,7 @@ class CallDurations:
     """How long calls took, by server, tool and code.
 
     Everything is counted by tool; a scrape shows the `TOP_TOOLS` tools with most calls, and the rest as `other`, so that a server
-    with thousands of tools does not make thousands of series. What is shown must never decrease: a tool that becomes one of the
+    with thousands of tools does not make thousands of series. Shown values must never decrease: a tool that becomes one of the
     top begins at zero, and what it had stays in `other`; one that is displaced leaves what it had shown behind.
     """
 
@@ -152,7 +152,7 @@ class CallDurations:
         return found
 
     def collect(self) -> "Metric":
-        """Return what is shown, as a histogram."""
+        """Return the shown histogram."""
         from prometheus_client.metrics_core import HistogramMetricFamily
 
         help_text = "Time from admission to answer, by server, tool and code."
@@ -186,7 +186,7 @@ class CallDurations:
         waiting = sorted((key for key in calls if key not in self._shown), key=lambda key: calls[key], reverse=True)
         for key in waiting:
             if len(self._shown) < self._top:
-                # What it has was shown by nobody yet, unless there have been others.
+                # Its counts were not shown yet, unless there have been others.
                 self._shown[key] = self._counts_of(key) if self._is_full else {}
                 continue
             self._is_full = True

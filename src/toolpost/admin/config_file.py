@@ -62,7 +62,7 @@ class ConfigChange:
     servers: tuple[str, ...]
     """Those that are added, removed or changed."""
     action: str
-    """What is done with them: `add`, `remove` or `set KEY`."""
+    """The action on them: `add`, `remove` or `set KEY`."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -37,7 +37,7 @@ def conceal_secrets(before: str, after: str) -> tuple[str, str]:
 
 
 def _find(table: Mapping[str, Any], *, is_strict: bool, is_secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield every text that is or contains a secret, and what is shown of it."""
+    """Yield every text that is or contains a secret, and its masked form."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _find(value, is_strict=is_strict, is_secret=is_strict and name in _TABLES)

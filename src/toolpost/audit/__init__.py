@@ -11,7 +11,7 @@ verification   the verdict on a store, and on the archives of what was removed
 sqlite_file    verifies the audit in a SQLite file without changing it
 
 The log itself is in `store`, below this package, because it is written in the transactions of the store. There `audit.py`
-appends, finds and verifies, `audit_values.py` has the entry, `chain.py` the hash chain, `segments.py` what is left of removed
+appends, finds and verifies, `audit_values.py` has the entry, `chain.py` the hash chain, `segments.py` the seals of removed
 records, and `batches.py`, `call_journal.py` and `late_entries.py` the calls that are not in the log yet.
 
 `__init__.pyi` lists the public names of both, looked up when they are first used.

@@ -43,7 +43,7 @@ class ResultStyle(StrEnum):
 
 
 def wrap_output_schema(result_schema: JsonObject | bool, style: ResultStyle) -> JsonObject | bool:
-    """Return the schema of what is sent, given the schema of what the tool returns."""
+    """Return the schema of the envelope for the schema of a tool's value."""
     if style is ResultStyle.PLAIN:
         return result_schema
     inner: Json = result_schema

@@ -52,7 +52,7 @@ class FindingKind(StrEnum):
     ENCODED_TEXT = "encoded-text"
     """Such words in an encoding: base64, hex, escapes."""
     UNREAD = "unread"
-    """Text beyond what is read: too much, or nested too deep."""
+    """Text beyond the limits of the scan: too much, or nested too deep."""
     SHADOWING = "shadowing"
     """Another server's tool name, imitated or given new rules."""
 

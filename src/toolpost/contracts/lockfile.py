@@ -283,7 +283,7 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     def failure(self) -> CheckFailure | None:
         """Why `toolpost check` fails; None if it does not."""
         if self.kind == "removed":
-            # Nobody calls instructions and skills: without them less is said, and nothing breaks.
+            # Instructions and skills are not called: without them nothing breaks.
             return CheckFailure.REMOVED if is_tool_name(self.name) else None
         if self.old is None or self.new is None:
             return None

@@ -15,7 +15,7 @@ from toolpost.contracts.digest import digest_of_bytes
 def rules_digest() -> Digest:
     """Digest the source of this package, and the versions of what it is run by; takes a few milliseconds, once.
 
-    The source rather than a number: nobody can forget to raise it.
+    The source rather than a number, which could be forgotten.
     """
     versions = f"{__version__} {sys.version} {version('jsonschema-rs')}"
     files = sorted(Path(__file__).parent.rglob("*.py"))

@@ -48,7 +48,7 @@ def qualify_entry(server: str, entry: JsonObject) -> JsonObject:
 
 
 def attribute(owner: str, entry: JsonObject) -> JsonObject:
-    """Return an entry with the name of its plugin or server, which nobody else can write there."""
+    """Return an entry with the name of its plugin or server, which no other source can write there."""
     meta = entry.get("_meta")
     return entry | {"_meta": (meta if isinstance(meta, dict) else {}) | {META_KEY: {"server": owner}}}
 

@@ -51,7 +51,7 @@ class Snapshot:
     def prepare(cls, catalog: Catalog, previous: "Snapshot | None" = None) -> "Snapshot":
         """Index a catalog; tools that `previous` has unchanged are not read again. Pure computation: run it in a thread."""
         known = previous.entries if previous else {}
-        # What only apps call is not for models, and nothing here is for anybody else.
+        # Tools for apps alone are left out: all tools here are for models.
         tools = [tool for tool in catalog if tool.contract.is_for_models]
         entries = {tool.contract.name: _make_entry(tool, known.get(tool.contract.name)) for tool in tools}
         instructions = catalog.descriptions

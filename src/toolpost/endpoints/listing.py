@@ -16,7 +16,7 @@ from toolpost.protocol.rpc import INVALID_PARAMS, ProtocolError, encode
 
 PAGE_SIZE: Final = 1_000
 TTL_MS: Final = 60_000
-"""How long clients may keep a complete list. One that is not complete has no lifetime: `list_changed` may reach nobody."""
+"""How long clients may keep a complete list. An incomplete list has no lifetime: `list_changed` may reach no client."""
 
 SERVER_NAME: Final = "toolpost"
 SERVER_STAMP: Final = encode({SERVER_INFO: {"name": SERVER_NAME, "version": __version__, "title": "Toolpost"}})

@@ -135,7 +135,7 @@ class CommandWatcher:
         self._poller.register(self._wake, select.POLLIN)
 
     def run(self, path: bytes, argv: list[bytes], environment: list[bytes]) -> None:
-        """Start the command, wait for its exit or the request to end it, then end what is left of its tree."""
+        """Start the command, wait for its exit or the request to end it, then end the rest of its tree."""
         try:
             self._command = _start(path, argv, dict(entry.split(b"=", 1) for entry in environment))
         except OSError as error:

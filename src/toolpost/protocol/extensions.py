@@ -83,7 +83,7 @@ def is_extension_notification(method: str) -> bool:
 def select_extensions(capabilities: object) -> JsonObject:
     """Select `extensions` and `experimental` of what a side declared, within limits; each is left out if it is empty.
 
-    An extension that exceeds a limit is left out alone: what is kept is exactly what was declared.
+    An extension that exceeds a limit is left out alone: the rest is exactly as declared.
     """
     if not isinstance(capabilities, dict):
         return {}

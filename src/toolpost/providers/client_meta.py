@@ -12,7 +12,7 @@ _OWN: Final = frozenset({META_KEY, "progressToken"})
 
 
 def select_meta(meta: JsonObject, spec: ServerSpec) -> JsonObject:
-    """Select what is sent to a server; without `client_meta`, the trace context alone."""
+    """Select the `_meta` for a server; without `client_meta`, the trace context alone."""
     if not spec.client_meta:
         return select_trace(meta)
     return {key: value for key, value in meta.items() if key not in _OWN and not key.startswith(_ENVELOPE)}

@@ -2,7 +2,7 @@
 
 Prompts are renamed to `server__prompt`, as tools are, and the `ui://` URIs of apps and `skill://` URIs of skills have the
 server's name in front. Other resources keep their URIs, so a read goes to the plugin that has the URI, else to the server that
-lists it or has a template for it. A URI that nobody has is not tried on all of them: what a URI says need not be for every server
+lists it or has a template for it. An unknown URI is not tried on all of them: what a URI says need not be for every server
 to know.
 """
 
@@ -265,7 +265,7 @@ class Relay:
 
     async def _find_app(self, uri: str, requester: Requester) -> tuple[str, str] | None:
         """Return the provider of an app, or the server of a skill's file, and its own URI for it; None for what is neither, or
-        what nobody lists.
+        what no server lists.
 
         Raises `ServerRefused` for a URI without a provider's name that several have.
         """

@@ -114,7 +114,7 @@ class WatchedTools:
                 self._has_unchecked.set()
 
     async def relock(self, locked: LockedTools | None) -> bool:
-        """Compare every tool with another lock; returns whether it differs from the one before."""
+        """Compare every tool with another lock; returns whether it differs from the previous lock."""
         is_another = await self.watch.relock(locked)
         for provider in self._list_for_all_owners() if is_another else ():
             await provider.recheck()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import msgspec
 
 LATE: Final = {"late": True}
-"""References in its texts are replaced where it is used, not when the file is read: it may be missing where nobody needs it."""
+"""References in its texts are replaced where it is used, not when the file is read: it may be missing where it is not needed."""
 SECRET: Final = {"late": True, "secret": True}
 """Late, and its literal texts are never shown."""
 ADVANCED: Final = {"advanced": True}

@@ -13,7 +13,7 @@ audit          AuditLog: appends, finds and verifies entries (what else is done 
 audit_values   an entry, a record, a filter, a verdict
 audit_contents  contents of calls that were selected for review
 chain          the hash chain over the records; no I/O
-segments       what is left of records that were removed
+segments       seals of records that were removed
 batches        collects audit entries while others are written
 call_journal   calls in flight, which are known after a kill
 late_entries   audit entries whose commit failed, written once there is room

@@ -151,7 +151,7 @@ class ServerSpec:
     client_meta: bool = True
     """Whether the `_meta` of clients' requests passes, but for what is between them and the gateway; the trace always does."""
     client_extensions: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The client's extensions that are declared to it in a handshake, whoever the client is."""
+    """The client's extensions that are declared to it in a handshake, for any client."""
     unlisted_resources: bool = False
     """Whether it is asked for resources that no server lists."""
     strategy: Strategy = "shared"

@@ -64,7 +64,7 @@ class CounterexampleFinder:
         return self._first((self._sampler.embed(difference.steps, value) for value in values), is_lost=False)
 
     def search_for_difference(self, difference: Difference) -> Example:
-        """Search harder for a value that shows a difference, with what is left of the budget."""
+        """Search harder for a value that shows a difference, with the rest of the budget."""
         narrow, wide = (difference.old, difference.new) if self._old_is_narrow else (difference.new, difference.old)
         guesses = self._refuter.refute(narrow, wide)
         values = (self._sampler.embed(difference.steps, value) for value in guesses)

@@ -367,7 +367,7 @@ class Refuter:
 
 
 def guard(values: Iterable[Json]) -> Iterator[Json]:
-    """Yield values until their maker fails: schemas may be nonsense in ways that nobody expects. Other ways are still tried."""
+    """Yield values until their maker fails: schemas may be nonsense in unexpected ways. Other ways are still tried."""
     try:
         yield from values
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):

@@ -1,6 +1,6 @@
 """Values that probably fit a schema: guesses, which prove nothing until the validator has confirmed them.
 
-`Sampler` follows references, merges `allOf`, takes the first branch of a choice, and makes the simplest value of what is left.
+`Sampler` follows references, merges `allOf`, takes the first branch of a choice, and makes the simplest value of the rest.
 For `{"type": "object", "properties": {"n": {"minimum": 5}}, "required": ["n"]}` that is `{"n": 5}`.
 """
 

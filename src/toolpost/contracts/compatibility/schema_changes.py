@@ -44,7 +44,7 @@ class SchemaRole:
     breaks: dict[str, str]
     """The rule of each kind of difference (`Difference.kind`) that breaks callers, without `prefix`."""
     harmless: dict[str, str]
-    """The same for differences that break nobody."""
+    """The same for differences that break no caller."""
     lesser: str
     """The rule of a harmless difference that has none of its own."""
 
@@ -91,7 +91,7 @@ class SchemaChanges:
     judge: "_SchemaJudge | None" = None
 
     def with_examples(self) -> Sequence[Change]:
-        """Return the changes after a second pass: breaks without an example are searched with what is left of the budget."""
+        """Return the changes after a second pass: breaks without an example are searched with the rest of the budget."""
         return self.found if self.judge is None else self.judge.add_examples()
 
 
@@ -197,7 +197,7 @@ class _SchemaJudge:
         )
 
     def search_example(self) -> Example:
-        """Search harder than `find_any_example`, with what is left of the budget."""
+        """Search harder than `find_any_example`, with the rest of the budget."""
         return self._finder.search_for_schema(self._comparison.subtract(is_optional=True))
 
     def _judge_all(self) -> list[tuple[Change, Difference | None]]:

@@ -131,7 +131,7 @@ def find_proxy_setting(*, allowed_hosts: Sequence[str], trusted_proxies: Sequenc
 def _check_forwarding(headers: Mapping[bytes, bytes]) -> None:
     """Refuse what came through a proxy: without a token, only people at this machine may look into the gateway and change it.
 
-    Whoever sends such a header has less by it, never more, so that it need not be true.
+    Such a header only takes rights away, so that it need not be true.
     """
     if not _FORWARDING.isdisjoint(headers):
         raise forbidden(

@@ -381,7 +381,7 @@ class ServerConnection(asyncio.Protocol):
             self._take_body(data)
 
     def _take_body(self, data: bytes) -> None:
-        """Take a plain request whose head is the one that is kept; wait for the rest of its body if that is incomplete."""
+        """Take a plain request with the remembered head; wait for the rest of its body if that is incomplete."""
         plain = self._plain
         total, head = plain.size, plain.head
         assert head is not None
@@ -654,7 +654,7 @@ class ServerConnection(asyncio.Protocol):
         _QUEUED: _keep_for_later,
         _LEAVING: _drop,
     }
-    """What is done with what arrives, by what the connection waits for."""
+    """The handler of arriving bytes for each phase of the connection."""
 
 
 def _busy() -> Refused:

@@ -176,7 +176,7 @@ class Route:
     path: str
     """`{name}` stands for one segment that is not empty."""
     handler: Handler
-    """Returns what is sent as JSON, a struct or plain values. A ToolpostError is sent as the error object, under `error`."""
+    """Returns the value to send as JSON, a struct or plain values. A ToolpostError is sent as the error object, under `error`."""
     is_for_admins: bool = False
     check: Callable[[HttpRequest, Admission], None] | None = None
     """Raises for a request that may not be answered, before its body is read; in place of `HttpContext.check_browser_write`."""

@@ -158,7 +158,7 @@ class Sessions:
         return [session.id for session in self._sessions.values() if not is_known(session.caller.id)]
 
     def remove_expired_logs(self) -> None:
-        """Remove what is kept for clients that lost a connection long ago: one that has left opens no other stream."""
+        """Remove the events of clients that lost a connection long ago: a client that has left opens no other stream."""
         for session in self._sessions.values():
             session.logs.remove_expired()
 

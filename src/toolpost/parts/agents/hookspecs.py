@@ -26,7 +26,7 @@ def toolpost_classify(turn: TurnInfo, text: str) -> Awaitable[str | None] | str 
 
 @hookspec
 def toolpost_before_invoke(turn: TurnInfo, prompt: str) -> Awaitable[str | None] | str | None:
-    """Change the agent's prompt. Each plugin receives the result of the one before; None changes nothing."""
+    """Change the agent's prompt. Each plugin receives the result of the previous plugin; None changes nothing."""
 
 
 @hookspec

@@ -166,7 +166,7 @@ class Conversations(AgentCallObserver):
     ) -> Thread:
         """Change the title, agent or model of a thread; None leaves it, an empty agent or model unsets it.
 
-        Another agent does not inherit the model of the one before.
+        Another agent does not inherit the model of the previous agent.
         """
         found = await self.find_thread(principal, thread)
         if agent:

@@ -5,7 +5,7 @@ left in the task that entered them. Others only wait for its events, so prewarmi
 a slot from before it is opened until it is closed, and there are never more than `size` slots.
 
 Slots are shared fairly. A free slot goes to the waiting caller who has the fewest. Without a free slot, an idle session is closed
-for a waiting one: a session of the same caller, or of a caller who has at least two more. Nobody has more than a share of the
+for a waiting one: a session of the same caller, or of a caller who has at least two more. No caller has more than a share of the
 slots (`Callers.share_of`). For example, with a share of three, all four slots are taken, three by idle sessions of Ada and one by
 Bob: Bob's second session closes the one of Ada's that was idle longest; his third would leave her with fewer than him, so it
 waits for a turn of his own to end.

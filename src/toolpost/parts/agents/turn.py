@@ -102,7 +102,7 @@ class RunningTurn:
             self.stopping.set()
 
     def make_stop_scope(self) -> anyio.CancelScope:
-        """Return a scope that `stop` cancels; it replaces the one before."""
+        """Return a scope that `stop` cancels; it replaces the previous scope."""
         self._scope = anyio.CancelScope()
         if self.stop_kind is not None:
             self._scope.cancel()

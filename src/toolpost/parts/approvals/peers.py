@@ -43,7 +43,7 @@ _log = logging.getLogger("toolpost.approvals")
 HEADER: Final = b"toolpost-event-v1\n"
 MESSAGE_HEADER: Final = b"toolpost-gossip-v1\n"
 BATCH: Final = 500
-"""Rounds, and votes, of one exchange at most; what is left goes with the next."""
+"""Rounds, and votes, of one exchange at most; the rest goes with the next."""
 BATCH_BYTES: Final = 1024 * 1024
 """How large the events of one exchange may be: a peer refuses a body that is larger than its `http.body_limit`."""
 EXCHANGE_S: Final = 60.0

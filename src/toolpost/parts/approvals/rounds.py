@@ -114,7 +114,7 @@ class Round:
     outcome: str | None = None
     """The error code of a call that failed."""
     unvoted_bytes: int = 0
-    """The size of `shown` as long as nobody has voted; 0 afterwards, and once the contents are removed."""
+    """The size of `shown` before the first vote; 0 afterwards, and once the contents are removed."""
 
     def status_at(self, now: float) -> Status:
         """Return where the round stands at this time."""

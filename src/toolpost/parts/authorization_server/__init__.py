@@ -8,7 +8,7 @@
       | <-- code --- | <-- redirect ----------------------- |
       | POST /token: code and PKCE verifier --------------> |  a grant: access token, rotating refresh token
 
-The SDK (`mcp.server.auth`) implements the protocol's endpoints. Ours are what is kept, who the person is, and the pages.
+The SDK (`mcp.server.auth`) implements the protocol's endpoints. Ours are the tables, the identity of people, and the pages.
 
 settings    `[login]`
 records     what is stored, always as hashes, and the transactions on it

@@ -104,7 +104,7 @@ async def _issue(config: Config, port: int) -> str | None:
 def _open_by_file(config: Config, address: str, port: int, secret: str) -> bool:
     """Have a browser open a file that leads to the address; False if there is none, which is known at once.
 
-    Everybody on the machine can see the arguments of a command, and could use the secret before the browser does. The file can be
+    All users of the machine can see the arguments of a command, and could use the secret before the browser does. The file can be
     read by its owner alone, and is gone when the secret has been used.
     """
     with _write_redirect(Path(config.project) / STATE_FOLDER, address) as path:

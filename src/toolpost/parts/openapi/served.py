@@ -1,7 +1,7 @@
 """The APIs of a gateway: opened at the start, and again when their settings or documents change.
 
 A document is the text of others, as the listing of a server is: the tools of an API are held to their lock or pin as those of a
-server are (`providers.quarantine`). A document that can no longer be read leaves the tools of the one before.
+server are (`providers.quarantine`). A document that can no longer be read leaves the tools of its predecessor.
 """
 
 import logging

@@ -3,7 +3,7 @@
 scan      walks through JSON as bytes, without decoding it
 cut       JSON and text made smaller, at places where the rest stays valid; `content` does it with content blocks
 limiter   which results are too large for whom, and the answer in place of one
-records   what is kept: its tables and transactions
+records   stored results: tables and transactions
 kept      keeps results in chunks, and reads parts of them
 reader    pages, searches and selections of a kept result
 plugin    `results__read`, and the resources behind the links

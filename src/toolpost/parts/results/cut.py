@@ -123,7 +123,7 @@ class _Cutter:
         return b"{%b}" % b",".join(kept)
 
     def _cut_members(self, members: list[JsonMember], budget: int, depth: int) -> bytes:
-        """Keep all members: small ones whole, and the large ones share what is left."""
+        """Keep all members: small ones whole, and the large ones share the rest."""
         keys = [b"" if m.key is None else self._data[m.key[0] : m.key[1]] + b":" for m in members]
         left = budget - sum(map(len, keys)) - len(members)
         share = 0

@@ -13,7 +13,7 @@ class ResultsDoctor(PartDoctor):
     """Looks at the settings."""
 
     async def check_setup(self, config: Config) -> Sequence[Diagnosis]:
-        """Find callers that are not there, and limits above what is kept; say what the limit is."""
+        """Find unknown callers, and limits above the stored size; report the limit."""
         settings = RESULTS.of(config)
         if not settings.is_limited:
             return []

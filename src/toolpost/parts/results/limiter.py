@@ -1,6 +1,6 @@
 """Which results are too large for an answer, and the answer in place of one.
 
-The audit has recorded the result as the tool gave it. What is sent instead:
+The audit has recorded the result as the tool gave it. Sent instead:
 
 - structured content, cut so that it satisfies the output schema, which is checked. If that cannot be done it is left out, and the
   result says `isError`: clients accept a result without structured content only like that, once the tool lists a schema;
@@ -65,7 +65,7 @@ class ResultMetrics:
 
 @dataclass(kw_only=True)
 class _Short:
-    """What is left of a result."""
+    """The excerpt of a result."""
 
     content: list[bytes] = field(default_factory=list)
     structured: bytes | None = None
@@ -192,7 +192,7 @@ class _Shortening:
         self._has_links = has_links
 
     def run(self) -> tuple[_Short, str]:
-        """Return what is left, and the digest of the whole."""
+        """Return the excerpt, and the digest of the whole."""
         short = self._shorten_data() if self._result.upstream_fields is None else self._shorten_fields()
         return short, digest_of_bytes(self._data)
 

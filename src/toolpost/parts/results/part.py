@@ -41,7 +41,7 @@ async def open_results(host: "Host") -> AsyncIterator[Sequence[object]]:
     kept = KeptResults(host.store, keep_s=settings.keep_s, limit_bytes=settings.keep_mb * 1_000_000)
     plugin = results_plugin(ResultReader(kept))
     contributions: list[object] = [
-        # Whoever gets a shortened result must be able to read the rest.
+        # A caller with a shortened result must be able to read the rest.
         PluginCandidate(name=plugin.name, load=lambda: plugin, for_everyone=is_limited),
         Gauges(
             lambda: {

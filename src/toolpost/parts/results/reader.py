@@ -1,6 +1,6 @@
 """Reads kept results: pages of a text or of JSON, lines that match a pattern, and values by JSON pointer.
 
-A *document* is what is read: a string inside the result, as text, or any other value, as JSON. Offsets are bytes of the document
+A *document* is the text to read: a string in the result, as text, or any other value, as JSON. Offsets are bytes of the document
 as it is stored, escapes included, so that a page of a text of 50 MB is read without the rest of it.
 """
 

@@ -1,6 +1,6 @@
 """`/api/trail`: sessions shown, verified and proven over HTTP. Read-only; agents in conversations are refused.
 
-GET /api/trail                              the newest sessions of the caller; of everybody for an administrator
+GET /api/trail                              the newest sessions of the caller; of all callers for an administrator
 GET /api/trail/session?id=work&after=0      a session and its records past a seq, `limit` of them
 GET /api/trail/verify?id=work               whether it is as it was written; without `id`, all sessions
 GET /api/trail/prove?id=work&record=7       that a record is in it; `&first=5` that the first 5 are as they were
@@ -70,7 +70,7 @@ def routes_of(http: HttpContext, trail: Trail) -> Sequence[Routes]:
 
 
 def _owner(request: RouteRequest, query: dict[str, str]) -> CallerId | None:
-    """Return whose sessions are meant; None is everybody's."""
+    """Return the owner of the requested sessions; None for all owners."""
     own, named = request.admission.caller.id, query.get("caller")
     if request.admission.is_admin:
         return None if named is None else CallerId(named)

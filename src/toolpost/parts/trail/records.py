@@ -1,7 +1,7 @@
 """Sessions and their records: the hashed bytes and the transactions, for both databases.
 
 A session is a chain: its header has a hash, each record has the hash of what stands before it, and its author, within its own.
-The bodies are JSON of strings and whole numbers, written the same way by everybody (`verify_trail.encode`). Contents are not in
+The bodies are JSON of strings and whole numbers, written in one canonical form (`verify_trail.encode`). Contents are not in
 them, only commitments: an export without contents can be verified all the same.
 
     header {owner, session, started_at, …}  <- record 1 {prev, seq, author, …}  <- record 2 …  ->  seal {root, size, head}, signed

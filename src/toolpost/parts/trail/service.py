@@ -316,7 +316,7 @@ class Trail:
         return await self._store.scripts.read(lambda: records.list_sessions(owner, limit))
 
     async def verify_all(self, owner: CallerId | None, task_id: str | None) -> ChainVerdict:
-        """Verify the sessions of an owner, or of everybody: all, or those with records of a task."""
+        """Verify the sessions of an owner, or of all owners: all, or those with records of a task."""
         verdict, after = ChainVerdict(), 0
         while True:
             found = await self._store.scripts.read(partial(records.list_of_task, owner, task_id, after, 100))
@@ -597,7 +597,7 @@ class _Check:
         return self._verdict
 
     def end_removed(self, check_key: Callable[[TrailSession], None]) -> ChainVerdict:
-        """Verify what is left of a session without records: that its seal is signed, and that it is of this session."""
+        """Verify a session without its records: its seal is signed, and belongs to this session."""
         session, seal = self._session, self._session.seal_json or {}
         try:
             check_key(session)

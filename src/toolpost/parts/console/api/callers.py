@@ -94,7 +94,7 @@ def _words(scope: Scope) -> list[str]:
 
 
 def list_callers(roster: Roster) -> Sequence[tuple[CallerId, tuple[Scope, ...]]]:
-    """Return the configured callers and what limits each; where no token is required, the one that everybody is."""
+    """Return the configured callers and their limits; where no token is required, the one caller of all requests."""
     if roster.anonymous is not None:
         return [(roster.anonymous.caller.id, roster.anonymous.scopes)]
     known = [*roster.members.callers, *filter(None, [roster.members.others])]
