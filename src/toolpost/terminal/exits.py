@@ -30,6 +30,7 @@ class ExitCode(IntEnum):
             " Also `check` if a server or plugin did not start, and `audit verify` if there is nothing to verify."
         ),
     )
+    INCOMPLETE = USAGE  # nothing failed, but not everything could be looked at
     SETUP = 3, "Wrong setup: the configuration, an address in use, a missing capability."
     INTERNAL = 4, "A bug in Toolpost."
     TIMED_OUT = 124, "The time limit of the tool passed, or that of `--timeout`."

@@ -37,7 +37,7 @@ def verify(context: click.Context, archive: Path | None, config_path: Path | Non
     verdict = run_async(_verify, load_cli_config(config_path or outer.get("config_path")), archive)
     make_printer(as_json=as_json or outer["as_json"]).show_verdict(verdict)
     if verdict.is_empty:
-        return ExitCode.USAGE
+        return ExitCode.INCOMPLETE
     return ExitCode.OK if verdict.is_intact else ExitCode.FAILED
 
 

@@ -48,7 +48,7 @@ class CheckReport:
         """FAILED wins over servers that did not start: a broken promise stays one whatever they would list."""
         if self.failures:
             return ExitCode.FAILED
-        return ExitCode.USAGE if self.missing else ExitCode.OK
+        return ExitCode.INCOMPLETE if self.missing else ExitCode.OK
 
 
 @click.command(
