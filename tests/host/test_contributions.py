@@ -12,7 +12,7 @@ from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
 from toolpost.host.contributions import KINDS, Contributions
 from toolpost.middleware import Call, CheckedResult
 from toolpost.middleware.interface import NextStep
-from toolpost.parts import Background, Gauges, Guard, Host, Part, ResultLimiter, Service, View
+from toolpost.parts import Background, ConsoleView, Gauges, Guard, Host, Part, ResultLimiter, Service
 from toolpost.testing import IN_MEMORY
 
 pytestmark = pytest.mark.anyio
@@ -59,12 +59,16 @@ def one_part(name: str, *items: object) -> Part:
 
 def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
     contributions = Contributions()
-    guard, first, second = Watchman(), View("One", "/one", Path("one.js")), View("Two", "/two", Path("two.js"))
+    guard, first, second = (
+        Watchman(),
+        ConsoleView("One", "/one", Path("one.js")),
+        ConsoleView("Two", "/two", Path("two.js")),
+    )
     contributions.add("one", [first, guard])
     contributions.add("none", ())
     contributions.add("two", [second, Service("anything")])
 
-    assert contributions.named(View) == [("one", first), ("two", second)]
+    assert contributions.named(ConsoleView) == [("one", first), ("two", second)]
     assert contributions.all(Guard) == [guard]
     assert contributions.first(Guard) is guard
     assert contributions.first(Gauges) is None

@@ -25,7 +25,7 @@ from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
-from toolpost.endpoints.http.routes import Api, HttpContext, Routes, View, WriteCheck, make_openapi
+from toolpost.endpoints.http.routes import Api, ConsoleView, HttpContext, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
@@ -131,7 +131,7 @@ def _make_endpoint(
         servers=app.servers,
         finder=app.finder,
         find_action_items=partial(_find_action_items, app),
-        views=[*contributions.all(View), TASK_VIEW],
+        views=[*contributions.all(ConsoleView), TASK_VIEW],
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )

@@ -16,7 +16,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery.reranker import RerankingModel
 from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer
-from toolpost.endpoints.http.routes import Api, StartupLine, View, WriteCheck
+from toolpost.endpoints.http.routes import Api, ConsoleView, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
 from toolpost.gateway import AgentCallObserver
 from toolpost.metrics import Gauges
@@ -78,7 +78,7 @@ KINDS: Final[tuple[type, ...]] = (
     StartupLine,
     TokenIssuer,
     ToolGroup,
-    View,
+    ConsoleView,
     WriteCheck,
 )
 

@@ -10,8 +10,8 @@ from toolpost.discovery.tool_groups import ToolGroup as ToolGroup
 from toolpost.endpoints.auth.roster import TokenIssuer as TokenIssuer
 from toolpost.endpoints.calls import ClientRequest as ClientRequest
 from toolpost.endpoints.http.routes import Api as Api
+from toolpost.endpoints.http.routes import ConsoleView as ConsoleView
 from toolpost.endpoints.http.routes import StartupLine as StartupLine
-from toolpost.endpoints.http.routes import View as View
 from toolpost.endpoints.http.routes import WriteCheck as WriteCheck
 from toolpost.endpoints.observer import Observer as Observer
 from toolpost.gateway import AgentCallObserver as AgentCallObserver

@@ -17,7 +17,7 @@ disconnect          ends long responses whose caller has been removed
 
 routes              JSON APIs and pages of parts; `statuses` has the HTTP status of each error code
 openapi             the OpenAPI description of JSON APIs
-pages               static pages; `page_kit` has what all of them use
+pages               static pages; `plain_page` writes a page without a script, for logins
 server_login_pages  `/login/SERVER`: logging in to a server behind the gateway
 """
 

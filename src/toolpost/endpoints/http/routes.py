@@ -64,7 +64,7 @@ class HttpContext:
     finder: Finder
     find_action_items: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns what waits for a person in all parts, as far as a caller may know it."""
-    views: Sequence["View"] = ()
+    views: Sequence["ConsoleView"] = ()
     """The views of all parts, for the console."""
     check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
     """Raises for a request that would change something and may not: one of a browser that has shown no secret, where no token is
@@ -88,7 +88,7 @@ class WriteCheck:
 
 
 @dataclass(frozen=True)
-class View:
+class ConsoleView:
     """A view of the console, for people: its frame links to it from everywhere, and shows it at its path and below."""
 
     title: str

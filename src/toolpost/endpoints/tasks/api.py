@@ -14,12 +14,12 @@ from toolpost.base import format_time
 from toolpost.base.ids import Json, JsonObject
 from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.endpoints.http import HttpContext, JsonApi, Route, RouteRequest, Routes
-from toolpost.endpoints.http.routes import View
+from toolpost.endpoints.http.routes import ConsoleView
 from toolpost.endpoints.tasks import records
 from toolpost.endpoints.tasks.records import McpTaskId, TaskRecord
 from toolpost.store.base import Store
 
-TASK_VIEW: Final = View("Tasks", "/tasks", Path(__file__).parent / "view/tasks.js")
+TASK_VIEW: Final = ConsoleView("Tasks", "/tasks", Path(__file__).parent / "view/tasks.js")
 PAGE: Final = 100
 _STATUSES: Final = ("working", "completed", "failed", "cancelled")
 

@@ -28,7 +28,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
 
     `agents` are added to the configured ones, by name.
     """
-    from toolpost.parts import Api, Background, Gauges, HookSpecs, Service, View
+    from toolpost.parts import Api, Background, ConsoleView, Gauges, HookSpecs, Service
     from toolpost.parts.agents import hookspecs
 
     service = _make_service(host, agents or {})
@@ -44,7 +44,7 @@ async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None)
         *(_make_candidate(name) for name in PLUGINS if has_agents and host.wants_plugin(name, is_needed=True)),
         Api(lambda http: _make_routes(http, service)),
         HookSpecs(hookspecs),
-        View("Chat", "/chat", Path(__file__).parent / "view/chat.js"),
+        ConsoleView("Chat", "/chat", Path(__file__).parent / "view/chat.js"),
         Gauges(lambda: _read_gauges(service)),
         service,
         Service(service),

@@ -41,7 +41,7 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
         yield ()
         return
     from toolpost.fairness import Shares
-    from toolpost.parts import ActionItems, Api, Background, Gauges, PluginCandidate, Service, View
+    from toolpost.parts import ActionItems, Api, Background, ConsoleView, Gauges, PluginCandidate, Service
     from toolpost.parts.approvals.api import VOTE_PATH, find_waiting, routes_of
     from toolpost.parts.approvals.guard import ApprovalGuard
     from toolpost.parts.approvals.peers import Peers
@@ -90,7 +90,7 @@ async def open_approvals(host: "Host") -> AsyncIterator[Sequence[object]]:
     if is_wanted:
         contributions.append(PluginCandidate(name="approvals", load=lambda: approvals_plugin(approvals, peers, host)))
     if settings.rules or is_wanted:
-        contributions.append(View("Approvals", VOTE_PATH, Path(__file__).parent / "view/approvals.js"))
+        contributions.append(ConsoleView("Approvals", VOTE_PATH, Path(__file__).parent / "view/approvals.js"))
     # The sample before the rules: it keeps calls that are then refused, too.
     if sampler is not None:
         contributions.append(sampler)

@@ -24,7 +24,7 @@ async def open_bus(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not host.wants_plugin("bus"):
         yield ()
         return
-    from toolpost.parts import ActionItems, Api, Background, Gauges, PluginCandidate, Service, View
+    from toolpost.parts import ActionItems, Api, Background, ConsoleView, Gauges, PluginCandidate, Service
     from toolpost.parts.bus.plugin import make_bus_plugin
     from toolpost.parts.bus.service import BusMetrics
 
@@ -38,7 +38,7 @@ async def open_bus(host: "Host") -> AsyncIterator[Sequence[object]]:
     yield [
         PluginCandidate(name="bus", load=lambda: make_bus_plugin(bus)),
         Api(make_routes),
-        View("Bus", "/bus", Path(__file__).parent / "view/bus.js"),
+        ConsoleView("Bus", "/bus", Path(__file__).parent / "view/bus.js"),
         Gauges(lambda: _gauges(bus)),
         ActionItems(lambda principal: _find_dead(bus, principal)),
         Service(bus),

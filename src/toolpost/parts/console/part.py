@@ -30,7 +30,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not CONSOLE.of(host.config).enabled or host.for_one_command:
         yield ()
         return
-    from toolpost.parts import Api, Background, RecordListener, StartupLine, View, WriteCheck
+    from toolpost.parts import Api, Background, ConsoleView, RecordListener, StartupLine, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
     from toolpost.parts.console.sessions import ConsoleSessions, check_browser
     from toolpost.parts.console.timings import CallTimings
@@ -69,7 +69,10 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     yield [
         Api(make),
         WriteCheck(check_browser_write),
-        *(View(title, path, Path(__file__).parent / "pages/views" / file, group) for title, path, file, group in VIEWS),
+        *(
+            ConsoleView(title, path, Path(__file__).parent / "pages/views" / file, group)
+            for title, path, file, group in VIEWS
+        ),
         StartupLine(make_startup_line),
         Background(run),
         RecordListener(timings.note),

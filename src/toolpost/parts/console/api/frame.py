@@ -11,7 +11,7 @@ from typing import Final
 
 from toolpost.base import Json
 from toolpost.endpoints.http import HttpContext, Pages, Route, RouteRequest, Routes
-from toolpost.parts import View
+from toolpost.parts import ConsoleView
 from toolpost.parts.console.context import Console
 
 FOLDER: Final = Path(__file__).parent.parent / "pages"
@@ -42,15 +42,15 @@ def make_pages(http: HttpContext) -> Sequence[Routes]:
     ]
 
 
-def _is_own(view: View) -> bool:
+def _is_own(view: ConsoleView) -> bool:
     return view.module.is_relative_to(FOLDER)
 
 
-def _find_folder(view: View) -> str:
+def _find_folder(view: ConsoleView) -> str:
     return f"/views{view.path}"
 
 
-def _find_address(view: View) -> str:
+def _find_address(view: ConsoleView) -> str:
     """Return the address of a view's module."""
     if _is_own(view):
         return f"/console/{view.module.relative_to(FOLDER).as_posix()}"
