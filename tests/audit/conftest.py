@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import Postgres
+from tests.store.conftest import url_of
 from toolpost.audit import AuditEntry
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.store import Store, open_store
@@ -28,10 +28,7 @@ def anyio_backend() -> str:
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A new place in each kind of store."""
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'store.db'}"
+    return url_of(request.param, request, tmp_path / "store.db")
 
 
 @pytest.fixture

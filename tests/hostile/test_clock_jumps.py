@@ -20,7 +20,7 @@ from tests.endpoints.tasks.asking import AT_ONCE, HttpPeer
 from tests.endpoints.tasks.test_wire import ERRANDS, call, ending
 from tests.hostile.attacks import attack
 from tests.parts.bus.test_bus import ME, given, wish, worked
-from tests.postgres import Postgres
+from tests.store.conftest import url_of
 from tests.ways import plugin_of
 from toolpost.app import open_app, open_http
 from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId
@@ -66,10 +66,7 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Jump:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'store.db'}"
+    return url_of(request.param, request, tmp_path / "store.db")
 
 
 @attack(

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.loaded import forked
-from tests.postgres import Postgres
+from tests.store.conftest import url_of
 from tests.waiting import wait_until
 from tests.ways import ROOT, StdioPeer, server_environment
 from toolpost.audit import AuditFilter
@@ -144,10 +144,7 @@ def test_a_call_that_cannot_be_journaled_is_refused(tmp_path: Path, monkeypatch:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'toolpost.db'}"
+    return url_of(request.param, request, tmp_path / "toolpost.db")
 
 
 ONE_OF_EACH = pytest.mark.parametrize(

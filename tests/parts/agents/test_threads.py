@@ -3,13 +3,11 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.store.conftest import url_of
 from toolpost.base.ids import CallerId, ThreadId, TraceId
 from toolpost.parts.agents import PART, TurnId
 from toolpost.parts.agents.ids import AgentSessionId, new_thread_id, new_turn_id
@@ -24,11 +22,6 @@ ADA, BOB = CallerId("ada"), CallerId("bob")
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return url_of(request.param, request, tmp_path / "store.db")
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.parts.bus.projects import Project
-from tests.postgres import Postgres
 from toolpost.parts.bus import PART
 from toolpost.parts.bus.service import Bus
 from toolpost.store.part_migrations import open_part_store
@@ -19,15 +18,6 @@ OpenBus = Callable[..., AbstractAsyncContextManager[Bus]]
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new place in each kind of store."""
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'store.db'}"
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
-from tests.postgres import Postgres
 from tests.ways import IN_MEMORY
 from toolpost.app import App, open_app
 from toolpost.parts.results import PART
@@ -19,15 +16,6 @@ from toolpost.settings.model import StoreSettings
 from toolpost.store import open_part_store
 
 LIMIT = 2_000
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new place in each kind of store."""
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'store.db'}"
 
 
 @asynccontextmanager

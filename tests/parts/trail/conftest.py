@@ -2,25 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.postgres import Postgres
 from toolpost.parts.trail import PART
 from toolpost.parts.trail.service import Trail
 from toolpost.store import open_part_store
 
 OpenTrail = Callable[[], AbstractAsyncContextManager[Trail]]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A new place in each kind of store."""
-    if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_url()
-    return f"sqlite:{tmp_path / 'store.db'}"
 
 
 @pytest.fixture
