@@ -90,7 +90,7 @@ async def test_the_path_of_a_call_is_as_documented(heading: str, tool: str, serv
 
 def test_the_classes_of_results_are_where_the_page_says() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    section = page.split("### What a result is on its way\n", 1)[1].split("\n#", 1)[0]
+    section = page.split("### The types of a result\n", 1)[1].split("\n#", 1)[0]
     classes = re.findall(r"`([A-Z]\w+)`(?: \| | \()`([a-z_/]+\.py)`", section)
 
     assert [name for name, _ in classes] == ["Result", "RawResult", "CheckedResult", "Answer", "CallResult"]
