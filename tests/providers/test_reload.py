@@ -3,11 +3,14 @@
 import gc
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from mcp import Client
@@ -242,3 +245,42 @@ async def test_a_plugin_that_was_replaced_is_freed_without_a_collection_of_garba
             await until(lambda: all(each() is None for each in held))
         finally:
             gc.enable()
+
+
+async def test_many_tools_that_were_replaced_are_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolpost.upstreams.lists.SLICE_S", 0.0)
+
+    def make(version: str) -> Plugin:
+        plugin = Plugin("again", version=version)
+        for number in range(50):
+
+            async def say() -> str:
+                """Say a word."""
+                return version
+
+            plugin.tool(name=f"say{number}")(say)
+        return plugin
+
+    turn = 0
+    freed: Counter[int] = Counter()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turn += 1
+
+    async with open_test_app(make("1")) as app, anyio.create_task_group() as tasks:
+        # The first one is kept by what has opened the gateway.
+        first = app.gateway.catalog
+        await app.plugins.reload(PluginCandidate(name="again", load=lambda: make("2")))
+        await until(lambda: app.gateway.catalog is not first)
+        for contract in [tool.contract for tool in app.gateway.catalog]:
+            weakref.finalize(contract, lambda: freed.update([turn]))
+        del contract
+        await app.plugins.reload(PluginCandidate(name="again", load=lambda: make("3")))
+        tasks.start_soon(count_turns)
+        await until(lambda: freed.total() == 50)
+        tasks.cancel_scope.cancel()
+
+    assert max(freed.values()) == 1

@@ -85,21 +85,25 @@ class FindingsScanner:
             await self._requested.wait()
             await anyio.sleep(SCAN_DELAY_S)
             self._requested = anyio.Event()
-            contracts = self._contracts()
-            before = {server: await self._recall(server) for server in contracts}
-            stop = threading.Event()
-            try:
-                # In a thread: thousands of names and texts take seconds.
-                scan = partial(self._scan, contracts, before, stop)
-                self._scans, found = await anyio.to_thread.run_sync(scan, abandon_on_cancel=True)
-            finally:
-                stop.set()
-            known, self._found = self._found, found
-            for server, tools in found.items():
-                await _log_findings(server, tools, known.get(server, {}), self._lines)
-            for server, scans in self._scans.items():
-                if scans.keys() != before[server].keys():
-                    await self._remember(server, scans)
+            # In a method of its own: a variable would keep the contracts of tools that are replaced while this waits.
+            await self._scan_all()
+
+    async def _scan_all(self) -> None:
+        contracts = self._contracts()
+        before = {server: await self._recall(server) for server in contracts}
+        stop = threading.Event()
+        try:
+            # In a thread: thousands of names and texts take seconds.
+            scan = partial(self._scan, contracts, before, stop)
+            self._scans, found = await anyio.to_thread.run_sync(scan, abandon_on_cancel=True)
+        finally:
+            stop.set()
+        known, self._found = self._found, found
+        for server, tools in found.items():
+            await _log_findings(server, tools, known.get(server, {}), self._lines)
+        for server, scans in self._scans.items():
+            if scans.keys() != before[server].keys():
+                await self._remember(server, scans)
 
     def _scan(
         self, contracts: Contracts, known: Mapping[PluginName, Scans], stop: threading.Event

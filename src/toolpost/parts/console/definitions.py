@@ -9,6 +9,7 @@ A server may rename its tools again and again: of each, the names that were list
 
 import hashlib
 import logging
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -120,15 +121,16 @@ class DefinitionHistory:
 
     async def run(self, gateway: "Gateway") -> None:
         """Record what changes, until cancelled."""
-        looked_at: object = None
+        looked_at: weakref.ref[object] | None = None
         while True:
             catalog = gateway.catalog
-            if catalog is not looked_at:
+            if looked_at is None or catalog is not looked_at():
                 try:
                     await self.record(tool.contract for tool in catalog)
-                    looked_at = catalog
+                    looked_at = weakref.ref(catalog)
                 except Exception as error:  # noqa: BLE001 (a store that is away comes back; the next look tries again)
                     event(_log, logging.WARNING, "definitions not recorded", reason=str(error))
+            del catalog  # Its tools, perhaps thousands, are freed with the last reference.
             await anyio.sleep(LOOK_S)
 
     async def record(self, contracts: Iterable[Contract]) -> int:
