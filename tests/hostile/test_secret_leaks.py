@@ -66,3 +66,19 @@ def test_no_command_shows_the_secrets_of_a_server(debug: bool, invoke: Run, tmp_
         assert leaked == [], (words, ended.out + ended.err)
     assert "(redacted)" in shown["config show"].out
     assert "noisy" in shown["doctor"].out
+
+
+def test_no_command_shows_the_secrets_of_other_addresses(invoke: Run, tmp_path: Path) -> None:
+    address = f"http://ada:{SECRETS['user']}@127.0.0.1:9/v1?key={SECRETS['?key=']}"
+    (tmp_path / "toolpost.toml").write_text(
+        f'[export.hook]\nkind = "otlp"\nurl = "{address}"\n[export.keyed]\nkind = "otlp"\nurl = "{address}"\n'
+        f'headers = {{X-Key = "{SECRETS["--key"]}"}}\n[telemetry]\nendpoint = "{address}"\n'
+        f'[models.small]\nurl = "{address}"\n'
+    )
+    shown = {words: invoke(*words.split()) for words in ("config show", "doctor", "--debug doctor", "tools", "check")}
+
+    for words, ended in shown.items():
+        leaked = [kind for kind, secret in SECRETS.items() if secret in ended.out + ended.err]
+        assert leaked == [], (words, ended.out + ended.err)
+    for name in ("hook", "keyed", "small", "telemetry"):
+        assert name in shown["doctor"].out

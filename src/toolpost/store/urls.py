@@ -14,6 +14,8 @@ SCHEMA: Final = "toolpost"
 """Where the tables are in PostgreSQL, unless the URL ends in `?schema=NAME`."""
 
 _HINT: Final = "use `sqlite:` and a path, as in `sqlite:.toolpost/toolpost.db`, or `postgresql://user@host/database`"
+_SECRET_OPTIONS: Final = frozenset({"key", "sslpassword"})
+"""Besides those whose name says so wherever it is."""
 _SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 
 
@@ -94,6 +96,6 @@ def shown_url(url: str | Path) -> str:
 def _redact_query(query: str) -> str:
     named = (option.partition("=") for option in query.split("&")) if query else ()
     return "&".join(
-        f"{name}{equals}{REDACTED if is_secret_name(name) or name == 'sslpassword' else value}"
+        f"{name}{equals}{REDACTED if is_secret_name(name) or name in _SECRET_OPTIONS else value}"
         for name, equals, value in named
     )

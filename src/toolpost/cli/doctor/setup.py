@@ -161,11 +161,12 @@ def _check_exports(config: Config) -> Iterator[Diagnosis]:
         except BadConfiguration as error:
             yield problem("export", error)
             continue
+        address = shown_url(export.url)
         if export.headers and not is_trustworthy(export.url):
             hint = "use an https:// URL"
-            yield warning("export", f"`{name}`: its headers are sent to {export.url} without encryption", hint=hint)
+            yield warning("export", f"`{name}`: its headers are sent to {address} without encryption", hint=hint)
         else:
-            yield ok("export", f"`{name}`: {export.kind}, {export.path or export.url}")
+            yield ok("export", f"`{name}`: {export.kind}, {export.path or address}")
     limits = config.audit.resolve_retention(Path(config.project))
     if limits.is_limited and limits.archive is None and not config.export:
         hint = "set audit.archive to a folder, or [export.NAME], if it is to be kept elsewhere"

@@ -7,6 +7,7 @@ from toolpost.contracts import BadConfiguration
 from toolpost.parts import PartDoctor
 from toolpost.parts.models.settings import GROUPS, ModelSettings, enabled_models, read_key
 from toolpost.settings import Config, is_trustworthy
+from toolpost.store import shown_url
 from toolpost.terminal import Diagnosis, note, ok, problem, warning
 
 
@@ -43,4 +44,4 @@ def _check_model(config: Config, name: str, model: ModelSettings) -> Diagnosis:
         return problem("models", error.message, hint=error.hint)
     if key is not None and not is_trustworthy(model.url or ""):
         return warning("models", f"`{name}`: its key is sent without encryption", hint="use an https:// URL")
-    return ok("models", f"`{name}`: {model.model or name} at {model.url}")
+    return ok("models", f"`{name}`: {model.model or name} at {shown_url(model.url or '')}")

@@ -10,6 +10,7 @@ from anyio import to_thread
 from toolpost.parts import PartDoctor
 from toolpost.parts.telemetry.settings import OFF_HINT, TELEMETRY, Destination, has_no_receiver, is_enabled, resolve
 from toolpost.settings import Config
+from toolpost.store import shown_url
 from toolpost.terminal import Diagnosis, note, ok, problem, warning
 
 _CONNECT_LIMIT_S = 2.0
@@ -47,5 +48,5 @@ def _check(destination: Destination) -> Diagnosis:
     except OSError as error:
         reason = error.strerror or str(error)
         hint = "start the receiver, or correct telemetry.endpoint; calls are served all the same"
-        return warning("telemetry", f"no receiver at {destination.url}: {reason}", hint=hint)
-    return ok("telemetry", f"{destination.url} ({destination.protocol})")
+        return warning("telemetry", f"no receiver at {shown_url(destination.url)}: {reason}", hint=hint)
+    return ok("telemetry", f"{shown_url(destination.url)} ({destination.protocol})")
