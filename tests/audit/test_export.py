@@ -239,6 +239,7 @@ def _with_base64_ids(body: Any) -> str:
         ('kind = "file"', "needs `path`"),
         ('kind = "webhook"\nurl = "https://x.example"', "needs `secret`"),
         ('kind = "otlp"\nurl = "nowhere"', "needs `url`"),
+        ('kind = "otlp"\nurl = "https://ada:x@x.example"', "has a user or password"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(toml: str, words: str, tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ def test_no_command_shows_the_secrets_of_a_server(debug: bool, invoke: Run, tmp_
 
 
 def test_no_command_shows_the_secrets_of_other_addresses(invoke: Run, tmp_path: Path) -> None:
-    address = f"http://ada:{SECRETS['user']}@127.0.0.1:9/v1?key={SECRETS['?key=']}"
+    keyed = f"http://127.0.0.1:9/v1?key={SECRETS['?key=']}"
+    address = keyed.replace("//", f"//ada:{SECRETS['user']}@")
     (tmp_path / "toolpost.toml").write_text(
-        f'[export.hook]\nkind = "otlp"\nurl = "{address}"\n[export.keyed]\nkind = "otlp"\nurl = "{address}"\n'
+        f'[export.hook]\nkind = "otlp"\nurl = "{keyed}"\n[export.keyed]\nkind = "otlp"\nurl = "{keyed}"\n'
         f'headers = {{X-Key = "{SECRETS["--key"]}"}}\n[telemetry]\nendpoint = "{address}"\n'
         f'[models.small]\nurl = "{address}"\n'
     )

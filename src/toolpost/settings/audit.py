@@ -138,6 +138,8 @@ def check_export(name: str, export: ExportSettings) -> None:
         raise BadConfiguration(
             f"{place}: {export.kind} needs `url`, and has no `path`.", hint='url = "https://collector.example/v1/logs"'
         )
+    if "@" in url.netloc:
+        raise BadConfiguration(f"{place}.url has a user or password.", hint="send credentials in `headers` instead")
     if export.kind == "otlp" and export.secret is not None:
         raise BadConfiguration(
             f"{place}: `secret` signs the requests of a webhook alone.",
