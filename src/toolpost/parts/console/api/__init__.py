@@ -10,6 +10,7 @@ contracts  tools that are not as promised
 calls      the audit
 logs       the log on disk
 callers    who may call, and how much each has
+stored_callers  those that are made here, with their tokens
 events     what has changed, as it changes
 """
 
@@ -29,13 +30,14 @@ from toolpost.parts.console.api import (
     run,
     servers,
     session,
+    stored_callers,
     tools,
 )
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.timings import CallTimings
 
-_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, logs, callers, events)
+_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, logs, callers, stored_callers, events)
 
 
 def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:
