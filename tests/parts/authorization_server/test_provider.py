@@ -27,9 +27,9 @@ SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
 
 @contextmanager
-def provider_for(redirect_uri: str) -> Iterator[str]:
+def provider_for(*redirect_uris: str) -> Iterator[str]:
     process = subprocess.Popen(
-        [NODE, SCRIPT, PLACE, redirect_uri], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [NODE, SCRIPT, PLACE, *redirect_uris], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
     try:

@@ -73,4 +73,4 @@ async def open_authorization_server(host: "Host") -> AsyncIterator[Sequence[obje
         login = LoginRoutes(http, server, settings, host.store, provider, trusted_proxies=trusted)
         return [login, routes_of(http, server, host.store)]
 
-    yield [server, Api(make_routes), Service(server), Background(run)]
+    yield [server, *([provider] if provider is not None else []), Api(make_routes), Service(server), Background(run)]
