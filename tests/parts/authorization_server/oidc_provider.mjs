@@ -10,7 +10,7 @@ const [modules, ...redirectUris] = process.argv.slice(2);
 const { default: Provider } = await import(pathToFileURL(`${modules}/oidc-provider/lib/index.js`));
 const server = createServer();
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-const issuer = `http://127.0.0.1:${server.address().port}`;
+const issuer = `http://${process.env.ISSUER_HOST ?? '127.0.0.1'}:${server.address().port}`;
 const groups = { 'u-ada': ['staff', 'ops'], 'u-bob': ['guests'] };
 let account = 'u-ada';
 

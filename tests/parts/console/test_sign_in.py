@@ -92,15 +92,20 @@ class Browser:
 
     url: str
     http: httpx2.AsyncClient
-    proof: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"X-Toolpost": "1", "X-Toolpost-Proof": self.proof, "Origin": self.url, "Sec-Fetch-Site": "same-origin"}
+        return {
+            "X-Toolpost": "1",
+            "X-Toolpost-Session-Secret": self.secret,
+            "Origin": self.url,
+            "Sec-Fetch-Site": "same-origin",
+        }
 
     async def begin(self, **body: Any) -> httpx2.Response:
-        digest = hashlib.sha256(self.proof.encode()).hexdigest()
-        body = {"proof": digest, "to": "/servers"} | body
+        digest = hashlib.sha256(self.secret.encode()).hexdigest()
+        body = {"sessionSecretHash": digest, "to": "/servers"} | body
         return await self.http.post(f"{self.url}{API}/sign-in", json=body, headers=self.headers)
 
     async def go(self, **body: Any) -> str:
@@ -214,18 +219,18 @@ async def test_a_group_that_is_removed_ends_with_the_session_or_the_setting(
         before = (await browser.get("/session")).json()["role"]
         await browser.sign_in()
         after = (await browser.get("/session")).json()["role"]
-        kept, proof = browser.cookies(), browser.proof
+        kept, secret = browser.cookies(), browser.secret
     assert (before, after) == ("administrator", "viewer")
 
     less = provided.text.replace('viewer = ["watch"]', 'viewer = ["others"]')
     async with opened(store_url) as (_, browser):
-        browser.proof = proof
+        browser.secret = secret
         assert (await browser.get("/session", Cookie=kept)).status_code == 200, "a restart ends nothing"
     async with opened(store_url, less) as (_, browser):
-        browser.proof = proof
+        browser.secret = secret
         assert (await browser.get("/session", Cookie=kept)).status_code == 401
     async with opened(store_url) as (site, browser):
-        browser.proof = proof
+        browser.secret = secret
         await site.app.store.scripts.run(_expire)
         assert (await browser.get("/session", Cookie=kept)).status_code == 401
 
@@ -321,7 +326,7 @@ async def test_a_stream_ends_soon_after_the_session(
 @attack(
     "stranger",
     "has the cookie of a person who is signed in, from a server on another port, or has their browser send it from another page",
-    "the cookie is nothing without the proof, which pages of this port alone can read; MCP, metrics and changes take no cookie",
+    "the cookie is nothing without the session secret, which pages of this port alone can read; MCP, metrics and changes take no cookie",
 )
 async def test_a_stolen_cookie(opened: Open, provided: Provided) -> None:
     await provided.put("u-ada", "sre")
@@ -331,11 +336,11 @@ async def test_a_stolen_cookie(opened: Open, provided: Provided) -> None:
         assert (await browser.get("/session")).status_code == 200
         statuses = []
         async with httpx2.AsyncClient(base_url=browser.url, headers={"Cookie": cookie}) as thief:
-            for proof in ("", "guessed", hashlib.sha256(browser.proof.encode()).hexdigest()):
-                own = {"X-Toolpost": "1"} | ({"X-Toolpost-Proof": proof} if proof else {})
+            for secret in ("", "guessed", hashlib.sha256(browser.secret.encode()).hexdigest()):
+                own = {"X-Toolpost": "1"} | ({"X-Toolpost-Session-Secret": secret} if secret else {})
                 statuses.append((await thief.get(f"{API}/session", headers=own)).status_code)
                 statuses.append((await thief.post(f"{API}/calls/verify", json={}, headers=own)).status_code)
-            whole = {"X-Toolpost": "1", "X-Toolpost-Proof": browser.proof}
+            whole = {"X-Toolpost": "1", "X-Toolpost-Session-Secret": browser.secret}
             for path in ("/metrics", "/mcp"):
                 statuses.append((await thief.get(path, headers=whole)).status_code)
         foreign = [
@@ -389,7 +394,7 @@ async def test_answers_of_the_provider_count_once_where_they_were_asked_for(open
             begun, headers={"Cookie": f"{name}={value[:-1]}{'0' if value[-1] != '0' else '1'}"}
         )
         ends.append(changed.headers["location"].removeprefix(browser.url))
-        # A sign-in of the attacker, in the browser of another person: it has no proof for it.
+        # A sign-in of the attacker, in the browser of another person: it has not the secret of it.
         async with httpx2.AsyncClient(timeout=60) as other:
             attacker = Browser(browser.url, other)
             await attacker.sign_in()
@@ -412,8 +417,8 @@ BAD = {
     "another site, for browsers that turn it around": {"to": "/\\evil.example/"},
     "an address": {"to": "https://evil.example/"},
     "a line break": {"to": "/\r\nSet-Cookie: a=b"},
-    "no proof": {"proof": ""},
-    "a proof that is no hash": {"proof": "x" * 64},
+    "no hash": {"sessionSecretHash": ""},
+    "something that is no hash": {"sessionSecretHash": "x" * 64},
 }
 
 
@@ -429,7 +434,9 @@ async def test_a_sign_in_begins_on_the_own_page(opened: Open, provided: Provided
     async with opened() as (_, browser):
         shown = (await browser.http.get(f"{browser.url}{API}/sign-in")).json()
         foreign = [
-            await browser.http.post(f"{browser.url}{API}/sign-in", json={"proof": "0" * 64}, headers=headers)
+            await browser.http.post(
+                f"{browser.url}{API}/sign-in", json={"sessionSecretHash": "0" * 64}, headers=headers
+            )
             for headers in (
                 {"X-Toolpost": "1", "Origin": "http://127.0.0.1:3000"},
                 {"Origin": browser.url},
@@ -469,7 +476,7 @@ async def test_an_end_at_one_gateway_is_one_at_all(opened: Open, provided: Provi
     await provided.put("u-ada", "watch")
     async with opened(store_url) as (_, browser):
         await browser.sign_in()
-        kept, proof = browser.cookies(), browser.proof
+        kept, secret = browser.cookies(), browser.secret
 
         async def is_known() -> bool:
             return (await browser.get("/session")).status_code == 200
@@ -477,7 +484,7 @@ async def test_an_end_at_one_gateway_is_one_at_all(opened: Open, provided: Provi
         await until(is_known)
         await browser.post("/session/end")
     async with opened(store_url) as (_, browser):
-        browser.proof = proof
+        browser.secret = secret
         assert (await browser.get("/session", Cookie=kept)).status_code == 401
 
 

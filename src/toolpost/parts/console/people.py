@@ -1,7 +1,7 @@
 """The sessions of people who are signed in, in the store: any gateway of it knows them, and an end is one everywhere.
 
-A browser has a session as a cookie, and its page a proof beside it: browsers send cookies to every port of a host, whose servers
-cannot read the proof. Of both the store has hashes.
+A browser has a session as a cookie, and its page a secret beside it: browsers send cookies to every port of a host, whose servers
+cannot read it. Of both the store has hashes.
 """
 
 import hashlib
@@ -37,37 +37,37 @@ class PeopleSessions(TableAccess):
     """The sessions of people."""
 
     @writes()
-    def begin(self, cookie: str, who: SignedIn, *, proof_hash: str, seconds: float) -> Script[None]:
+    def begin(self, cookie: str, who: SignedIn, *, secret_hash: str, seconds: float) -> Script[None]:
         """Begin a session, and forget those that are over."""
         ((now,),) = yield NOW
         yield Statement("DELETE FROM console_sessions WHERE expires_at < ?1", (now,))
         groups = msgspec.json.encode(who.groups).decode()
         yield Statement(
-            f"INSERT INTO console_sessions (id, proof, {_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"  # noqa: S608
+            f"INSERT INTO console_sessions (id, secret_hash, {_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"  # noqa: S608
             " ON CONFLICT DO NOTHING",
-            (hash_of(cookie), proof_hash, who.subject, who.name, groups, who.signed_in_at, now + seconds),
+            (hash_of(cookie), secret_hash, who.subject, who.name, groups, who.signed_in_at, now + seconds),
         )
 
     @reads
-    def find(self, cookies: Collection[str], proof: str) -> Script[tuple[SignedIn, float] | None]:
-        """Return who has one of these cookies and this proof, and for how many seconds more; None for nobody."""
+    def find(self, cookies: Collection[str], secret: str) -> Script[tuple[SignedIn, float] | None]:
+        """Return who has one of these cookies and this secret, and for how many seconds more; None for nobody."""
         ((now,),) = yield NOW
         for cookie in cookies:
             rows = yield Statement(
-                f"SELECT {_COLUMNS} FROM console_sessions WHERE id = ?1 AND proof = ?2 AND expires_at > ?3",  # noqa: S608
-                (hash_of(cookie), hash_of(proof), now),
+                f"SELECT {_COLUMNS} FROM console_sessions WHERE id = ?1 AND secret_hash = ?2 AND expires_at > ?3",  # noqa: S608
+                (hash_of(cookie), hash_of(secret), now),
             )
             if rows:
                 return _parse(rows[0]), rows[0][-1] - now
         return None
 
     @writes()
-    def end(self, cookies: Collection[str], proof: str) -> Script[bool]:
+    def end(self, cookies: Collection[str], secret: str) -> Script[bool]:
         """End the sessions of a browser; False if there was none."""
         ended = False
         for cookie in cookies:
             gone = yield change(
-                "DELETE FROM console_sessions WHERE id = ?1 AND proof = ?2", (hash_of(cookie), hash_of(proof))
+                "DELETE FROM console_sessions WHERE id = ?1 AND secret_hash = ?2", (hash_of(cookie), hash_of(secret))
             )
             ended = ended or bool(gone)
         return ended

@@ -1,11 +1,11 @@
 """People sign in to the console at the OpenID Connect provider of the authorization server.
 
-    page      POST /api/console/sign-in {"proof": SHA-256, "to": "/servers"}  ->  {"location"}, a cookie with what was begun
+    page      POST /api/console/sign-in {"sessionSecretHash": SHA-256, "to": "/servers"}  ->  {"location"}, a cookie with what was begun
     browser   goes to the provider, and comes back with a code and the state
     browser   GET  /api/console/sign-in/callback  ->  303 to /servers, the cookie of the session
-    page      GET  /api/console/…  Cookie: …, X-Toolpost-Proof: what the page made the proof of
+    page      GET  /api/console/…  Cookie: …, X-Toolpost-Session-Secret: what the page made
 
-The page makes the proof before, and keeps it where pages of this port alone can read it: a sign-in that another page began gives
+The page makes the secret of the session before, and keeps it where pages of this port alone can read it: a sign-in that another page began gives
 this browser nothing. Begun sign-ins are not stored: the cookie is signed, and has the state, whose code the provider takes once.
 """
 
@@ -59,13 +59,13 @@ CHECKED_S: Final = 10.0
 """How long a session is taken for valid without a look into the store: a stream ends so long after it at most."""
 
 BODY_LIMIT: Final = 4 * 1024
-_PROOF: Final = re.compile(r"[0-9a-f]{64}")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _PATH: Final = re.compile(r"/(?:[\x21-\x5b\x5d-\x7e]{0,1000})")
 
 
-class _BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    proof: str
-    """The SHA-256 of the proof, in hexadecimal digits."""
+class _BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
+    session_secret_hash: str
+    """The SHA-256 of the session secret, in hexadecimal digits."""
     to: str = "/"
     """Where the browser goes afterwards."""
     fresh: bool = False
@@ -74,7 +74,7 @@ class _BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 class _Begun(msgspec.Struct, kw_only=True):
     state: str
-    proof: str
+    secret_hash: str
     to: str
     fresh: bool
     until: float
@@ -107,11 +107,11 @@ class People:
     # Sessions
 
     async def find(self, request: HttpRequest) -> Admission | None:
-        """Return the admission of a person by the cookie and the proof of their browser; None for any other request."""
-        provider, proof = self.provider, _proof_of(request)
-        if provider is None or self._http is None or not proof or not (cookies := _read_session(request, provider)):
+        """Return the admission of a person by the cookie and the session secret of their browser; None for any other request."""
+        provider, secret = self.provider, _session_secret_of(request)
+        if provider is None or self._http is None or not secret or not (cookies := _read_session(request, provider)):
             return None
-        found = await self._sessions.find(cookies, proof)
+        found = await self._sessions.find(cookies, secret)
         if found is None:
             return None
         who, rest_s = found
@@ -131,7 +131,7 @@ class People:
         """End the session of a request; returns the header by which its browser forgets it, None without one."""
         if (provider := self.provider) is None or not (cookies := _read_session(request, provider)):
             return None
-        await self._sessions.end(cookies, _proof_of(request))
+        await self._sessions.end(cookies, _session_secret_of(request))
         return _write_cookie(provider, "session", "", 0)
 
     # Signing in
@@ -143,13 +143,15 @@ class People:
         if request.headers.get(b"host", b"").decode("latin-1").lower() != urlsplit(provider.url).netloc.lower():
             # The provider sends the browser back there, and it has no cookie of another name.
             raise Forbidden("People sign in at the public address of this gateway.", hint=f"open {provider.url}")
-        if not _PROOF.fullmatch(body.proof):
-            raise InvalidRequest("`proof` is the SHA-256 of the proof, in hexadecimal digits.")
+        if not _HASH.fullmatch(body.session_secret_hash):
+            raise InvalidRequest("`sessionSecretHash` is the SHA-256 of the session secret, in hexadecimal digits.")
         if not _PATH.fullmatch(body.to) or body.to.startswith("//"):
             raise InvalidRequest("`to` is a path of this console, such as /servers.")
         state = secrets.token_urlsafe(32)
         location = await provider.begin(state, callback=CALLBACK_PATH, is_fresh=body.fresh)
-        begun = _Begun(state=state, proof=body.proof, to=body.to, fresh=body.fresh, until=time.time() + BEGUN_S)
+        begun = _Begun(
+            state=state, secret_hash=body.session_secret_hash, to=body.to, fresh=body.fresh, until=time.time() + BEGUN_S
+        )
         text = base64.urlsafe_b64encode(msgspec.json.encode(begun)).decode()
         return location, _write_cookie(provider, "sign_in", f"{text}.{self._sign(text, provider)}", BEGUN_S)
 
@@ -176,7 +178,7 @@ class People:
             return f"{PROBLEM_PATH}fresh", [over]
         cookie = secrets.token_urlsafe(32)
         seconds = self._roles.session_s
-        await self._sessions.begin(_bind(cookie, provider), who, proof_hash=begun.proof, seconds=seconds)
+        await self._sessions.begin(_bind(cookie, provider), who, secret_hash=begun.secret_hash, seconds=seconds)
         role = self._roles.find_role(who.groups)
         event(_log, logging.INFO, "signed in", person=who.name, subject=who.subject, role=role, fresh=begun.fresh)
         return begun.to, [over, _write_cookie(provider, "session", cookie, seconds)]
@@ -232,13 +234,13 @@ def _cookie_name(provider: PersonProvider, purpose: str) -> str:
 
 def _write_cookie(provider: PersonProvider, purpose: str, value: str, seconds: int) -> bytes:
     secure = "; Secure" if provider.url.startswith("https:") else ""
-    # Lax: the browser comes back from the provider's pages, and the page's own requests need the proof as well.
+    # Lax: the browser comes back from the provider's pages, and the page's own requests need the session secret as well.
     facts = f"Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
     return f"{_cookie_name(provider, purpose)}={value}; {facts}".encode()
 
 
-def _proof_of(request: HttpRequest) -> str:
-    return request.headers.get(b"x-toolpost-proof", b"").decode("latin-1")
+def _session_secret_of(request: HttpRequest) -> str:
+    return request.headers.get(b"x-toolpost-session-secret", b"").decode("latin-1")
 
 
 class SignInRoutes:

@@ -1,7 +1,7 @@
--- People who are signed in: hashes of the cookie and of the proof, who they are, and until when.
+-- People who are signed in: hashes of the cookie and of its secret, who they are, and until when.
 CREATE TABLE console_sessions (
     id           TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    proof        TEXT COLLATE "C" NOT NULL,
+    secret_hash  TEXT COLLATE "C" NOT NULL,
     subject      TEXT COLLATE "C" NOT NULL,
     name         TEXT COLLATE "C" NOT NULL,
     groups       TEXT COLLATE "C" NOT NULL,

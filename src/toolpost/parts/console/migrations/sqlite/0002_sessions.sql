@@ -1,7 +1,7 @@
--- People who are signed in: hashes of the cookie and of the proof, who they are, and until when.
+-- People who are signed in: hashes of the cookie and of its secret, who they are, and until when.
 CREATE TABLE console_sessions (
     id           TEXT NOT NULL PRIMARY KEY,
-    proof        TEXT NOT NULL,
+    secret_hash  TEXT NOT NULL,
     subject      TEXT NOT NULL,
     name         TEXT NOT NULL,
     groups       TEXT NOT NULL,
