@@ -24,7 +24,6 @@ from toolpost.base.events import event
 from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
-from toolpost.endpoints.auth.people import PersonProvider, PersonSessions
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, TokenIssuer
 from toolpost.endpoints.auth.stored_callers import StoredCallers
@@ -135,6 +134,7 @@ def _make_endpoint(
     )
     body_limit = app.config.http.body_limit_bytes
     contributions, observer = app.contributions, app.contributions.first(Observer)
+    login = contributions.first(TokenIssuer)
     http = HttpContext(
         access=access,
         streams=app.shares.streams,
@@ -145,8 +145,8 @@ def _make_endpoint(
         find_action_items=partial(_find_action_items, app),
         views=[*contributions.all(ConsoleView), TASK_VIEW],
         stored_callers=stored,
-        people=contributions.first(PersonProvider),
-        sessions=contributions.all(PersonSessions),
+        people=login.people if login is not None else None,
+        person_finders=[each.find_person for each in contributions.all(WriteCheck) if each.find_person is not None],
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )

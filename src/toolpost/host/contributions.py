@@ -15,7 +15,6 @@ from toolpost.base.action_items import ActionItems
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.discovery.reranker import RerankingModel
 from toolpost.discovery.tool_groups import ToolGroup
-from toolpost.endpoints.auth.people import PersonProvider, PersonSessions
 from toolpost.endpoints.auth.roster import TokenIssuer
 from toolpost.endpoints.http.routes import Api, ConsoleView, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
@@ -68,8 +67,6 @@ KINDS: Final[tuple[type, ...]] = (
     HookSpecs,
     LoginTargets,
     Observer,
-    PersonProvider,
-    PersonSessions,
     Plugin,
     PluginCandidate,
     RecordListener,
@@ -89,7 +86,6 @@ KINDS: Final[tuple[type, ...]] = (
 SINGLE_KINDS: Final[tuple[type, ...]] = (
     AgentCallObserver,
     Observer,
-    PersonProvider,
     RerankingModel,
     ResultLimiter,
     SamplingModel,

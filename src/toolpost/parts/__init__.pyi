@@ -7,8 +7,6 @@ from toolpost.base.lazy_names import lazy_names as lazy_names
 from toolpost.discovery.reranker import RerankingModel as RerankingModel
 from toolpost.discovery.tool_groups import JoinedTool as JoinedTool
 from toolpost.discovery.tool_groups import ToolGroup as ToolGroup
-from toolpost.endpoints.auth.people import PersonProvider as PersonProvider
-from toolpost.endpoints.auth.people import PersonSessions as PersonSessions
 from toolpost.endpoints.auth.roster import TokenIssuer as TokenIssuer
 from toolpost.endpoints.calls import ClientRequest as ClientRequest
 from toolpost.endpoints.http.routes import Api as Api

@@ -325,8 +325,8 @@ async def test_a_stream_ends_soon_after_the_session(
 
 @attack(
     "stranger",
-    "has the cookie of a person who is signed in, from a server on another port, or has their browser send it from another page",
-    "the cookie is nothing without the session secret, which pages of this port alone can read; MCP, metrics and changes take no cookie",
+    "has the cookie of a person who is signed in, from a server on another port, or has their browser send it",
+    "the cookie is nothing without the session secret, which pages of this port alone can read; MCP and metrics take none",
 )
 async def test_a_stolen_cookie(opened: Open, provided: Provided) -> None:
     await provided.put("u-ada", "sre")

@@ -45,7 +45,7 @@ def make_zoo(name: str = "zoo") -> Plugin:
 PLUGINS = (make_shop(), make_zoo(), make_zoo("farm"))
 
 
-async def status_of(site: Site, token: str, path: str = "/api/pages") -> int:
+async def status_of(site: Site, token: str, path: str = "/api/console/views") -> int:
     """Return 200 for a token that is accepted, 401 for any other; each time on the same connection."""
     return (await site.http.get(path, headers={"Authorization": f"Bearer {token}"})).status_code
 
@@ -265,5 +265,5 @@ async def test_a_call_costs_the_look_up_that_it_costs_anyway(site: OpenSite, has
                 message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
                 headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
                 assert (await fresh.post("/mcp", content=json.dumps(message), headers=headers)).status_code != 401
-                assert (await fresh.get("/api/pages", headers=headers)).status_code == 200
+                assert (await fresh.get("/api/console/views", headers=headers)).status_code == 200
     assert hashed == [token.encode()]

@@ -4,13 +4,11 @@ A person is no caller of `[callers]`: MCP does not admit them, and a JSON API do
 read sees what administrators see.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
-    from toolpost.endpoints.auth.roster import Admission, Claims
-    from toolpost.endpoints.http.request import HttpRequest
+    from toolpost.endpoints.auth.roster import Claims
 
 Role = Literal["viewer", "operator", "administrator"]
 
@@ -55,11 +53,3 @@ class PersonProvider(Protocol):
     async def finish(self, code: str, state: str, *, issuer: str | None, callback: str) -> "Claims":
         """Return the claims of the ID token for a code, among them a subject; raises `Forbidden` for a code of another state."""
         ...
-
-
-@dataclass(frozen=True)
-class PersonSessions:
-    """Recognizes people by what their browsers send to JSON APIs."""
-
-    find: "Callable[[HttpRequest], Awaitable[Admission | None]]"
-    """Returns the admission of a person; None for any other request. It holds for seconds, so that an end is noticed."""

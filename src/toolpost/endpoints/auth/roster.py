@@ -23,7 +23,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
-from toolpost.endpoints.auth.people import PEOPLE, Person, Role
+from toolpost.endpoints.auth.people import PEOPLE, Person, PersonProvider, Role
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 from toolpost.fairness import Callers
@@ -164,6 +164,8 @@ class TokenIssuer(Protocol):
     resource: str
     """The URL of this gateway's MCP endpoint."""
     scopes: tuple[str, ...]
+    people: PersonProvider | None = None
+    """The OpenID Connect provider whose people log in; None without one."""
 
     def hash_secrets(self, secrets: str) -> str:
         """Return what tells a caller's secrets apart and is stored with a login, but cannot be tried out without a key."""

@@ -23,7 +23,7 @@ from toolpost.base.caller import Principal
 from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest, ToolpostError
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.access import Access, parse_bearer
-from toolpost.endpoints.auth.people import PersonProvider, PersonSessions, Role
+from toolpost.endpoints.auth.people import PersonProvider, Role
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.auth.stored_callers import StoredCallers
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
@@ -55,6 +55,11 @@ class Routes(Protocol):
         ...
 
 
+PersonFinder = Callable[[HttpRequest], Awaitable[Admission | None]]
+"""Returns the admission of a person who signed in in a browser, None for any other request. It holds for seconds, so that the end
+of a session is noticed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HttpContext:
     """The arguments of a part's routes, made when HTTP begins to be served."""
@@ -73,7 +78,8 @@ class HttpContext:
     """Makes and removes callers while the gateway runs."""
     people: PersonProvider | None = None
     """Says who people are who sign in in a browser; None without one."""
-    sessions: Sequence[PersonSessions] = ()
+    person_finders: Sequence[PersonFinder] = ()
+    """Recognize people by what their browsers send."""
     views: Sequence["ConsoleView"] = ()
     """The views of all parts, for the console."""
     check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
@@ -90,8 +96,8 @@ class HttpContext:
 
     async def find_person(self, request: HttpRequest) -> Admission | None:
         """Return the admission of a person who signed in in a browser; None for any other request."""
-        for each in self.sessions:
-            if (found := await each.find(request)) is not None:
+        for find in self.person_finders:
+            if (found := await find(request)) is not None:
                 return found
         return None
 
@@ -110,6 +116,8 @@ class WriteCheck:
 
     check: Callable[[HttpRequest, Admission], None]
     """Raises for a request that may not change anything."""
+    find_person: PersonFinder | None = None
+    """Recognizes the people whose requests it checks: JSON APIs admit them as well as callers."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ async def open_authorization_server(host: "Host") -> AsyncIterator[Sequence[obje
     provider = None
     if settings.provider.issuer:
         provider = OpenIdProvider(settings.provider, read_client_secret(host.config), url=url, key=key, network=network)
+        server.people = provider
 
     @asynccontextmanager
     async def run() -> AsyncIterator[None]:
@@ -73,4 +74,4 @@ async def open_authorization_server(host: "Host") -> AsyncIterator[Sequence[obje
         login = LoginRoutes(http, server, settings, host.store, provider, trusted_proxies=trusted)
         return [login, routes_of(http, server, host.store)]
 
-    yield [server, *([provider] if provider is not None else []), Api(make_routes), Service(server), Background(run)]
+    yield [server, Api(make_routes), Service(server), Background(run)]

@@ -19,7 +19,6 @@ from toolpost.base import JsonObject
 from toolpost.credentials import Fetcher
 from toolpost.endpoints.http import Claims, IdTokens, Refused
 from toolpost.net import Network
-from toolpost.parts import PersonProvider
 from toolpost.parts.authorization_server.records import Identity
 from toolpost.parts.authorization_server.settings import ProviderSettings
 
@@ -34,7 +33,7 @@ class ProviderFailed(Exception):
     """The provider did not say who the person is. The message is for the person, and has no secret in it."""
 
 
-class OpenIdProvider(PersonProvider):
+class OpenIdProvider:
     """One OpenID Connect provider, of which this gateway is a client: for logins of clients, and for people of the console."""
 
     def __init__(
@@ -51,14 +50,13 @@ class OpenIdProvider(PersonProvider):
         self._fetched_at = float("-inf")
 
     async def begin(self, state: str, *, callback: str, is_fresh: bool) -> str:
-        """See `PersonProvider`."""
+        """See `PersonProvider` of the kernel, as for `finish`."""
         try:
             return await self.start(state, callback=callback, is_fresh=is_fresh)
         except ProviderFailed as error:
             raise Forbidden(f"{error}.") from error
 
     async def finish(self, code: str, state: str, *, issuer: str | None, callback: str) -> Claims:
-        """See `PersonProvider`."""
         try:
             found = await self._find_claims(code, state, issuer, callback)
         except ProviderFailed as error:

@@ -31,7 +31,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     if not CONSOLE.of(host.config).enabled or host.for_one_command:
         yield ()
         return
-    from toolpost.parts import Api, Background, ConsoleView, PersonSessions, RecordListener, StartupLine, WriteCheck
+    from toolpost.parts import Api, Background, ConsoleView, RecordListener, StartupLine, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
     from toolpost.parts.console.people import PeopleSessions
     from toolpost.parts.console.sessions import ConsoleSessions, check_browser, check_same_origin
@@ -77,8 +77,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
     yield [
         Api(make),
-        WriteCheck(check_browser_write),
-        PersonSessions(people.find),
+        WriteCheck(check_browser_write, find_person=people.find),
         *(
             ConsoleView(title, path, Path(__file__).parent / "pages/views" / file, group)
             for title, path, file, group in VIEWS

@@ -1,12 +1,13 @@
 """People sign in to the console at the OpenID Connect provider of the authorization server.
 
-    page      POST /api/console/sign-in {"sessionSecretHash": SHA-256, "to": "/servers"}  ->  {"location"}, a cookie with what was begun
+    page      POST /api/console/sign-in {"sessionSecretHash": "…", "to": "/servers"}  ->  {"location"}, a cookie
     browser   goes to the provider, and comes back with a code and the state
     browser   GET  /api/console/sign-in/callback  ->  303 to /servers, the cookie of the session
-    page      GET  /api/console/…  Cookie: …, X-Toolpost-Session-Secret: what the page made
+    page      GET  /api/console/…  Cookie: …, X-Toolpost-Session-Secret: of which it sent the hash
 
-The page makes the secret of the session before, and keeps it where pages of this port alone can read it: a sign-in that another page began gives
-this browser nothing. Begun sign-ins are not stored: the cookie is signed, and has the state, whose code the provider takes once.
+The page makes the secret of the session before, and keeps it where pages of this port alone can read it: a sign-in that another
+page began gives this browser nothing. Begun sign-ins are not stored: the cookie is signed, and has the state, whose code the
+provider takes once.
 """
 
 import base64
@@ -15,7 +16,7 @@ import logging
 import re
 import secrets
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -32,7 +33,6 @@ from toolpost.endpoints.http import (
     read_cookies,
     send_json,
 )
-from toolpost.parts import PersonProvider
 from toolpost.parts.console.people import PeopleSessions, SignedIn
 from toolpost.parts.console.sessions import API_PATH, check_same_origin
 from toolpost.parts.console.settings import RoleSettings
@@ -80,6 +80,14 @@ class _Begun(msgspec.Struct, kw_only=True):
     until: float
 
 
+class Place(NamedTuple):
+    """What a session is bound to: gateways with another address or provider may share the store."""
+
+    url: str
+    """The public URL of the gateway."""
+    issuer: str
+
+
 class People:
     """Who is signed in to the console of a gateway, and how they come to be."""
 
@@ -95,21 +103,22 @@ class People:
         if self._roles.groups and http.people is None:
             raise BadConfiguration(
                 "console.roles: people sign in at the provider of [login.provider], which is not set.",
-                hint="set login.enabled and login.provider.issuer, or remove [console.roles]",
+                hint="set login.enabled and login.place.issuer, or remove [console.roles]",
             )
         self._http = http
 
     @property
-    def provider(self) -> PersonProvider | None:
-        """The provider at which people sign in; None if nobody can."""
-        return self._http.people if self._http is not None and self._roles.groups else None
+    def place(self) -> Place | None:
+        """Where people sign in; None if nobody can."""
+        people = self._http.people if self._http is not None and self._roles.groups else None
+        return None if people is None else Place(people.url, people.issuer)
 
     # Sessions
 
     async def find(self, request: HttpRequest) -> Admission | None:
         """Return the admission of a person by the cookie and the session secret of their browser; None for any other request."""
-        provider, secret = self.provider, _session_secret_of(request)
-        if provider is None or self._http is None or not secret or not (cookies := _read_session(request, provider)):
+        place, secret = self.place, _session_secret_of(request)
+        if place is None or self._http is None or not secret or not (cookies := _read_session(request, place)):
             return None
         found = await self._sessions.find(cookies, secret)
         if found is None:
@@ -129,20 +138,20 @@ class People:
 
     async def end(self, request: HttpRequest) -> bytes | None:
         """End the session of a request; returns the header by which its browser forgets it, None without one."""
-        if (provider := self.provider) is None or not (cookies := _read_session(request, provider)):
+        if (place := self.place) is None or not (cookies := _read_session(request, place)):
             return None
         await self._sessions.end(cookies, _session_secret_of(request))
-        return _write_cookie(provider, "session", "", 0)
+        return _write_cookie(place, "session", "", 0)
 
     # Signing in
 
     async def begin(self, request: HttpRequest, body: _BeginBody) -> tuple[str, bytes]:
         """Return the address at which the person signs in, and the header with the cookie of what was begun."""
-        if (provider := self.provider) is None:
+        if (place := self.place) is None or self._http is None or (provider := self._http.people) is None:
             raise Forbidden("Nobody can sign in to this console.", hint="set [login.provider] and [console.roles]")
-        if request.headers.get(b"host", b"").decode("latin-1").lower() != urlsplit(provider.url).netloc.lower():
+        if request.headers.get(b"host", b"").decode("latin-1").lower() != urlsplit(place.url).netloc.lower():
             # The provider sends the browser back there, and it has no cookie of another name.
-            raise Forbidden("People sign in at the public address of this gateway.", hint=f"open {provider.url}")
+            raise Forbidden("People sign in at the public address of this gateway.", hint=f"open {place.url}")
         if not _HASH.fullmatch(body.session_secret_hash):
             raise InvalidRequest("`sessionSecretHash` is the SHA-256 of the session secret, in hexadecimal digits.")
         if not _PATH.fullmatch(body.to) or body.to.startswith("//"):
@@ -153,40 +162,42 @@ class People:
             state=state, secret_hash=body.session_secret_hash, to=body.to, fresh=body.fresh, until=time.time() + BEGUN_S
         )
         text = base64.urlsafe_b64encode(msgspec.json.encode(begun)).decode()
-        return location, _write_cookie(provider, "sign_in", f"{text}.{self._sign(text, provider)}", BEGUN_S)
+        return location, _write_cookie(place, "sign_in", f"{text}.{self._sign(text, place)}", BEGUN_S)
 
-    async def finish(self, request: HttpRequest, provider: PersonProvider) -> tuple[str, list[bytes]]:
-        """Sign a person in who comes back from the provider; returns the path to go on with, and cookies."""
-        over = _write_cookie(provider, "sign_in", "", 0)
+    async def finish(self, request: HttpRequest) -> tuple[str, list[bytes]]:
+        """Sign a person in who comes back from the provider; returns the address to go on with, and cookies."""
+        if (place := self.place) is None or self._http is None or (provider := self._http.people) is None:
+            raise Forbidden("Nobody can sign in to this console.")
+        over = _write_cookie(place, "sign_in", "", 0)
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        begun = self._find_begun(request, provider, query.get("state", ""))
+        begun = self._find_begun(request, place, query.get("state", ""))
         if begun is None:
-            return f"{PROBLEM_PATH}over", [over]
+            return f"{place.url}{PROBLEM_PATH}over", [over]
         try:
             if "code" not in query:
                 raise Forbidden("The provider did not sign the person in.")
             claims = await provider.finish(query["code"], begun.state, issuer=query.get("iss"), callback=CALLBACK_PATH)
         except Forbidden as error:
             event(_log, logging.WARNING, "sign-in failed", reason=error.message)
-            return f"{PROBLEM_PATH}refused", [over]
+            return f"{place.url}{PROBLEM_PATH}refused", [over]
         who = self._read_claims(claims)
         if not who.groups:
             event(_log, logging.WARNING, "sign-in failed", person=who.name, subject=who.subject, reason="no role")
-            return f"{PROBLEM_PATH}role", [over]
+            return f"{place.url}{PROBLEM_PATH}role", [over]
         if begun.fresh and not is_fresh(who.signed_in_at):
             event(_log, logging.WARNING, "sign-in failed", person=who.name, subject=who.subject, reason="not fresh")
-            return f"{PROBLEM_PATH}fresh", [over]
+            return f"{place.url}{PROBLEM_PATH}fresh", [over]
         cookie = secrets.token_urlsafe(32)
         seconds = self._roles.session_s
-        await self._sessions.begin(_bind(cookie, provider), who, secret_hash=begun.secret_hash, seconds=seconds)
+        await self._sessions.begin(_bind(cookie, place), who, secret_hash=begun.secret_hash, seconds=seconds)
         role = self._roles.find_role(who.groups)
         event(_log, logging.INFO, "signed in", person=who.name, subject=who.subject, role=role, fresh=begun.fresh)
-        return begun.to, [over, _write_cookie(provider, "session", cookie, seconds)]
+        return f"{place.url}{begun.to}", [over, _write_cookie(place, "session", cookie, seconds)]
 
-    def _find_begun(self, request: HttpRequest, provider: PersonProvider, state: str) -> _Begun | None:
-        for value in read_cookies(request.headers, _cookie_name(provider, "sign_in")):
+    def _find_begun(self, request: HttpRequest, place: Place, state: str) -> _Begun | None:
+        for value in read_cookies(request.headers, _cookie_name(place, "sign_in")):
             text, _, signature = value.rpartition(".")
-            if not hmac.compare_digest(signature.encode("latin-1"), self._sign(text, provider).encode()):
+            if not hmac.compare_digest(signature.encode("latin-1"), self._sign(text, place).encode()):
                 continue
             begun = msgspec.json.decode(base64.urlsafe_b64decode(text), type=_Begun)
             if begun.until > time.time() and hmac.compare_digest(
@@ -206,8 +217,8 @@ class People:
             signed_in_at=float(told_at) if isinstance(told_at, int) and told_at > 0 else 0.0,
         )
 
-    def _sign(self, text: str, provider: PersonProvider) -> str:
-        return hmac.digest(self._key, _bind(text, provider).encode(), "sha256").hex()
+    def _sign(self, text: str, place: Place) -> str:
+        return hmac.digest(self._key, _bind(text, place).encode(), "sha256").hex()
 
 
 def is_fresh(signed_in_at: float) -> bool:
@@ -215,28 +226,26 @@ def is_fresh(signed_in_at: float) -> bool:
     return -SKEW_S <= time.time() - signed_in_at <= FRESH_S
 
 
-def _bind(cookie: str, provider: PersonProvider) -> str:
-    """Return what a cookie is stored and signed as: gateways with another provider may share the store."""
-    return f"{provider.url}\n{provider.issuer}\n{cookie}"
+def _bind(cookie: str, place: Place) -> str:
+    """Return what a cookie is stored and signed as."""
+    return f"{place.url}\n{place.issuer}\n{cookie}"
 
 
-def _read_session(request: HttpRequest, provider: PersonProvider) -> list[str]:
-    return [
-        _bind(value, provider) for value in read_cookies(request.headers, _cookie_name(provider, "session")) if value
-    ]
+def _read_session(request: HttpRequest, place: Place) -> list[str]:
+    return [_bind(value, place) for value in read_cookies(request.headers, _cookie_name(place, "session")) if value]
 
 
-def _cookie_name(provider: PersonProvider, purpose: str) -> str:
+def _cookie_name(place: Place, purpose: str) -> str:
     """Return the name of a cookie. Over TLS no other host can set it; else ports are told apart by the name."""
-    url = urlsplit(provider.url)
+    url = urlsplit(place.url)
     return f"__Host-toolpost_{purpose}" if url.scheme == "https" else f"toolpost_{purpose}_{url.port or 80}"
 
 
-def _write_cookie(provider: PersonProvider, purpose: str, value: str, seconds: int) -> bytes:
-    secure = "; Secure" if provider.url.startswith("https:") else ""
+def _write_cookie(place: Place, purpose: str, value: str, seconds: int) -> bytes:
+    secure = "; Secure" if place.url.startswith("https:") else ""
     # Lax: the browser comes back from the provider's pages, and the page's own requests need the session secret as well.
     facts = f"Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
-    return f"{_cookie_name(provider, purpose)}={value}; {facts}".encode()
+    return f"{_cookie_name(place, purpose)}={value}; {facts}".encode()
 
 
 def _session_secret_of(request: HttpRequest) -> str:
@@ -260,8 +269,8 @@ class SignInRoutes:
             if request.path == CALLBACK_PATH and request.method == "GET":
                 await self._come_back(request)
             elif request.path == SIGN_IN_PATH and request.method == "GET":
-                provider = self._people.provider
-                name = None if provider is None else urlsplit(provider.issuer).hostname
+                place = self._people.place
+                name = None if place is None else urlsplit(place.issuer).hostname
                 await _answer(request, {"provider": name})
             elif request.path == SIGN_IN_PATH and request.method == "POST":
                 await self._begin(request)
@@ -283,11 +292,9 @@ class SignInRoutes:
         await _answer(request, {"location": location}, cookies=[cookie])
 
     async def _come_back(self, request: HttpRequest) -> None:
-        if (provider := self._people.provider) is None:
-            raise Forbidden("Nobody can sign in to this console.")
-        path, cookies = await self._people.finish(request, provider)
+        address, cookies = await self._people.finish(request)
         headers = [
-            (b"location", f"{provider.url}{path}".encode("latin-1")),
+            (b"location", address.encode("latin-1")),
             (b"cache-control", b"no-store"),
             (b"referrer-policy", b"no-referrer"),
             (b"content-length", b"0"),

@@ -38,7 +38,20 @@ from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.sign_in import People, SignInRoutes
 from toolpost.parts.console.timings import CallTimings
 
-_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, logs, callers, stored_callers, events)
+_MODULES: Final = (
+    session,
+    frame,
+    overview,
+    tools,
+    run,
+    servers,
+    contracts,
+    calls,
+    logs,
+    callers,
+    stored_callers,
+    events,
+)
 
 
 def make_routes(
