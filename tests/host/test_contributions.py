@@ -90,6 +90,26 @@ async def test_a_value_of_no_known_kind_keeps_the_gateway_from_starting(item: ob
     assert all(kind.__name__ in (caught.value.hint or "") for kind in KINDS)
 
 
+@pytest.mark.parametrize("member", ["name", "may_apply", "admit", "check"])
+async def test_a_guard_without_one_of_its_members_keeps_the_gateway_from_starting(member: str) -> None:
+    members = {name: value for name, value in vars(Watchman).items() if not name.startswith("_") and name != member}
+    guard = type("Careless", (Guard,), members)()
+    with pytest.raises(BadConfiguration) as caught:
+        async with open_app(IN_MEMORY, bundled=False, parts=[one_part("night", guard)]):
+            pass
+    assert caught.value.message == (
+        f"The part `night` contributes a Guard without `{member}`: a value of type Careless."
+    )
+    assert caught.value.hint == "define it in the class `Careless`"
+
+
+async def test_the_members_of_every_base_class_are_needed() -> None:
+    limiter = type("Careless", (ResultLimiter,), {})()
+    with pytest.raises(BadConfiguration, match="contributes a ResultLimiter without `limit`, `small_bytes`"):
+        async with open_app(IN_MEMORY, bundled=False, parts=[one_part("night", limiter)]):
+            pass
+
+
 async def test_two_parts_cannot_both_have_what_there_is_one_of() -> None:
     parts = [one_part("night", Shortener()), one_part("day", Shortener())]
     with pytest.raises(BadConfiguration, match="The parts `night` and `day` both contribute a ResultLimiter"):

@@ -73,6 +73,17 @@ async def test_middleware_without_a_predicate_applies_to_every_tool(sent: list[s
     assert sent == []
 
 
+async def test_a_predicate_that_returns_nothing_means_that_it_applies() -> None:
+    class Forgetful(Refusal):
+        def may_apply(self, tool: ToolInfo) -> bool:
+            return None  # type: ignore[return-value]
+
+    async with gateway(hostile(), plugins=[Plugin("around", middleware=[Forgetful("")])]) as (_, client):
+        refused = error_of(await client.call_tool("up__echo", {"text": "hi"}))
+
+    assert refused["code"] == "FORBIDDEN"
+
+
 async def test_a_predicate_that_fails_means_that_it_applies(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Refusal):
         def may_apply(self, tool: ToolInfo) -> bool:

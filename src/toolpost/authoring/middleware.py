@@ -186,11 +186,14 @@ class NamedMiddleware(NamedTuple):
 
 
 def may_apply(predicate: Callable[[ToolInfo], bool] | None, tool: ToolInfo, *, name: str) -> bool:
-    """Evaluate a predicate; True without one, and for one that fails: a policy must not be lost to a bug in its filter."""
+    """Evaluate a predicate; True without one, and for one that fails or returns nothing: a policy must not be lost to a bug in its
+    filter.
+    """
     if predicate is None:
         return True
     try:
-        return bool(predicate(tool))
+        found: bool | None = predicate(tool)
     except Exception as error:  # noqa: BLE001 (a predicate may raise anything)
         event(_log, logging.ERROR, "may_apply failed", middleware=name, tool=tool.name, exception=error)
         return True
+    return found is None or bool(found)

@@ -2,10 +2,11 @@
 
 A part yields a sequence of values when it opens, such as `[make_plugin(), Api(make_routes), Background(sweep)]`. Each kind is
 declared where it is consumed; `KINDS` lists them. Kinds are nominal: a value is of a kind if the kind is among the bases of its
-class, so that no value is taken for a guard because it happens to have the methods of one.
+class, so that no value is taken for a guard because it happens to have the methods of one. Those that are base classes
+(protocols) have no defaults: a value must have all of their members.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
@@ -105,8 +106,8 @@ class Contributions:
     def add(self, part: str, items: Iterable[object]) -> None:
         """Add the values of a part.
 
-        `BadConfiguration` for a value of no known kind, since a policy that is ignored protects nothing, and for the second of
-        a kind of which there may be one.
+        `BadConfiguration` for a value of no known kind or without a method of its kind, since a policy that is ignored protects
+        nothing, and for the second of a kind of which there may be one.
         """
         self.parts.append(part)
         for item in items:
@@ -131,6 +132,12 @@ class Contributions:
                 f"The part `{part}` contributes {_describe(item)}, which is of no known kind.",
                 hint=f"known: {', '.join(kind.__name__ for kind in KINDS)}",
             )
+        for kind in KINDS:
+            if missing := _find_missing(item, kind):
+                raise BadConfiguration(
+                    f"The part `{part}` contributes a {kind.__name__} without {_join(missing)}: {_describe(item)}.",
+                    hint=f"define {'it' if len(missing) == 1 else 'them'} in the class `{type(item).__qualname__}`",
+                )
         for kind in SINGLE_KINDS:
             others: list[tuple[str, object]] = self.named(kind) if _is_of(item, kind) else []
             if others:
@@ -143,6 +150,23 @@ class Contributions:
 def _is_of(item: object, kind: type) -> bool:
     # Not isinstance: some kinds are protocols, for those who implement them in another place.
     return kind in type(item).__mro__
+
+
+def _find_missing(item: object, kind: type) -> list[str]:
+    """Return the members of a base class that a value of this kind has not defined: the base's own do nothing."""
+    if not _is_of(item, kind):
+        return []
+    bases = [base for base in kind.__mro__ if getattr(base, "_is_protocol", False)]
+    names = {name for base in bases for name in (*vars(base), *base.__annotations__) if not name.startswith("_")}
+    return sorted(
+        name
+        for name in names
+        if not hasattr(item, name) or (hasattr(kind, name) and getattr(type(item), name) is getattr(kind, name))
+    )
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _describe(item: object) -> str:

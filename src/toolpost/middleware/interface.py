@@ -55,6 +55,8 @@ class Guard(Protocol):
 
     A method of an extension has no contract and no `Call`: it is refused if a guard may apply to it (`extensions.py`). A guard
     that refuses nothing has an attribute `ignores_extensions = True`.
+
+    A class must define all four members: a gateway does not start with a guard that lacks one (`host/contributions.py`).
     """
 
     name: str
