@@ -9,6 +9,7 @@ This module imports nothing of Toolpost, so that anything may import it.
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from functools import cache
 from typing import Any, Final
 
 GROUP: Final = "toolpost.parts"
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+"""A name of a part: its tables begin with it, and its section is called so."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +80,50 @@ class InstalledPart:
     """`package:PART`."""
 
     def load(self) -> Part:
-        """Import the manifest. Raises what its module raises."""
+        """Import the manifest. Raises what its module raises, and `BadManifest`."""
+        if any(part.name == self.name for part in bundled_parts()):
+            raise BadManifest(
+                f"its name is that of a part of Toolpost; name the entry point and the part `{self.name}` otherwise"
+            )
+        if not _NAME.fullmatch(self.name):
+            raise BadManifest(f"`{self.name}` is no name of a part: write small letters, digits and `_`")
         found = resolve(self.reference)
         if not isinstance(found, Part):
-            raise TypeError(f"`{self.reference}` is not a `Part`")
+            raise BadManifest(f"`{self.reference}` is {describe(found)}, not a `Part`")
+        if found.name != self.name:
+            raise BadManifest(
+                f"its entry point is named `{self.name}`, and its `Part` `{found.name}`: give both one name"
+            )
+        if not isinstance(found.settings, tuple):
+            raise BadManifest(f"`settings` is {describe(found.settings)}, not a tuple of references")
         return found
 
 
+class BadManifest(Exception):
+    """A manifest that breaks a rule, with what to write instead."""
+
+
+def describe(value: object) -> str:
+    """Return what a value is, for the message that something else was expected."""
+    if value is None:
+        return "None"
+    return f"the class `{value.__name__}`" if isinstance(value, type) else f"a value of type {type(value).__name__}"
+
+
 def resolve(reference: Any) -> Any:
-    """Import the object of a reference `package.module:attribute`; return anything but a string as it is."""
+    """Import the object of a reference `package.module:attribute`; return anything but a string as it is.
+
+    Raises what the module raises, and `BadManifest` for a reference to nothing.
+    """
     if not isinstance(reference, str):
         return reference
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    if not (module and attribute):
+        raise BadManifest(f"`{reference}` is no reference: write `package.module:attribute`")
+    found = importlib.import_module(module)
+    if not hasattr(found, attribute):
+        raise BadManifest(f"`{reference}` does not exist: the module has no `{attribute}`")
+    return getattr(found, attribute)
 
 
 @cache
@@ -110,13 +145,12 @@ def bundled_plugins() -> tuple[str, ...]:
 @cache
 def installed_parts() -> tuple[InstalledPart, ...]:
     """Find the parts that other packages announce, by name. Their modules are not loaded."""
-    known = {part.name for part in bundled_parts()}
     found: dict[str, str] = {}
     for text in _entry_point_files():
         for name, reference in _announced(text):
             # As with modules, what comes first on the path counts.
             found.setdefault(name, reference)
-    return tuple(InstalledPart(name=name, reference=found[name]) for name in sorted(found.keys() - known))
+    return tuple(InstalledPart(name=name, reference=found[name]) for name in sorted(found))
 
 
 def _entry_point_files() -> Iterator[str]:
@@ -150,6 +184,18 @@ def _announced(text: str) -> Iterator[tuple[str, str]]:
 def installed_part(name: str) -> InstalledPart | None:
     """Return the entry of an installed part; None if no package announces one of this name."""
     return next((entry for entry in installed_parts() if entry.name == name), None)
+
+
+def part_of_command(command: Command) -> str | None:
+    """Return the name of the installed part that brings a command; None for one of Toolpost."""
+    for entry in installed_parts():
+        try:
+            part = entry.load()
+        except Exception:  # noqa: BLE001, S112 (as below)
+            continue
+        if command in (*part.commands.values(), *part.importers.values()):
+            return part.name
+    return None
 
 
 def installed_commands(table: str = "commands") -> dict[str, Command]:

@@ -4,16 +4,23 @@ Counting is on the call path, so it is an addition to a list in a dict and nothi
 lock for each value. Its classes are imported and used at the time of a scrape alone.
 """
 
+import logging
+import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from toolpost.base.events import event
+from toolpost.manifest import BadManifest, describe
 
 __all__ = ["Counter", "GaugeValues", "Metrics"]
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+_log = logging.getLogger("toolpost.app")
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -35,8 +42,12 @@ class Gauge(NamedTuple):
     values: Mapping[tuple[str, ...], float]
 
 
-GaugeValues = Mapping[str, tuple[str, float] | Gauge]
-"""What holds at this moment: by name, what it means and its value; or values with labels."""
+GaugeValues = Mapping[str, tuple[str, float]]
+"""What holds at this moment: by name, what it means and its value."""
+
+
+MetricValues = Mapping[str, tuple[str, float] | Gauge]
+"""The same of the kernel, which also has values with labels."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,43 @@ class Gauges:
     """The gauges of a part; its counters are added to `host.metrics`."""
 
     read: Callable[[], GaugeValues]
+    """Called at each scrape, on the event loop: it returns what is known already. Names begin with `toolpost_` and the part's."""
+
+
+def read_gauges(named: Sequence[tuple[str, Gauges]], taken: Collection[str]) -> GaugeValues:
+    """Read the gauges of parts, each after the name of its part. One that fails is logged, and the others are shown.
+
+    `taken` are the names of the kernel's own.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    for part, gauges in named:
+        try:
+            for name, value in _check_gauges(gauges.read()).items():
+                if name in taken or name in found:
+                    raise BadManifest(f"there is a gauge `{name}` already")
+                found[name] = value
+        except Exception as error:  # noqa: BLE001 (a part may raise anything)
+            event(_log, logging.ERROR, "gauges failed", part=part, reason=str(error), exception=error)
+    return found
+
+
+def _check_gauges(values: object) -> GaugeValues:
+    if isinstance(values, Coroutine):
+        values.close()
+        raise BadManifest("`read` of `Gauges` is asynchronous: it must be a plain function")
+    if not isinstance(values, Mapping):
+        raise BadManifest(f"`read` of `Gauges` returned {describe(values)}, not a dict")
+    for name, value in values.items():
+        check_metric_name(name)
+        if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int | float)):
+            raise BadManifest(f'the gauge `{name}` is {describe(value)}: write ("what it means", 3)')
+    return values
+
+
+def check_metric_name(name: str) -> None:
+    """Raise `BadManifest` for a name that Prometheus does not take."""
+    if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", name):
+        raise BadManifest(f"`{name}` is no name of a metric: write letters, digits and `_`")
 
 
 class Counter:
@@ -276,7 +324,10 @@ class Metrics:
         self._of_parts: list[Counter] = []
 
     def add(self, counter: Counter) -> Counter:
-        """Show a counter of a part beside ours; returns it."""
+        """Show a counter of a part beside ours; returns it. Raises `BadManifest` for a name that is taken, or is none."""
+        check_metric_name(counter.name)
+        if any(counter.name == other.name for other in self.counters):
+            raise BadManifest(f"there is a counter `{counter.name}` already")
         self._of_parts.append(counter)
         return counter
 
@@ -284,7 +335,7 @@ class Metrics:
     def counters(self) -> list[Counter]:
         return [value for value in vars(self).values() if isinstance(value, Counter)] + self._of_parts
 
-    def text(self, gauges: GaugeValues, counters: GaugeValues | None = None, commits: Durations | None = None) -> str:
+    def text(self, gauges: MetricValues, counters: MetricValues | None = None, commits: Durations | None = None) -> str:
         """Render everything; `counters` are those that others keep, `commits` the transactions of the store."""
         from prometheus_client.exposition import generate_latest
 
@@ -308,7 +359,7 @@ class _Families:
         return self._families
 
 
-def _collect(values: GaugeValues, *, is_counter: bool) -> "Iterator[Metric]":
+def _collect(values: MetricValues, *, is_counter: bool) -> "Iterator[Metric]":
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     kind = CounterMetricFamily if is_counter else GaugeMetricFamily

@@ -16,7 +16,7 @@ def test_telemetry_says_how_to_install_it(invoke: Run, tmp_path: Path, monkeypat
 
     told = invoke("tools").err
 
-    assert "plugin `telemetry` could not be opened: Telemetry needs the extra `otel`; pip install" in told
+    assert "part `telemetry` could not be opened: Telemetry needs the extra `otel`; pip install" in told
 
 
 @pytest.mark.anyio

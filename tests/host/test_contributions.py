@@ -79,7 +79,7 @@ def test_values_are_found_by_their_kind_in_the_order_of_parts() -> None:
     ("item", "described"),
     [
         (Lookalike(), "a value of type Lookalike"),
-        (Watchman, "the class Watchman"),
+        (Watchman, "the class `Watchman`"),
     ],
 )
 async def test_a_value_of_no_known_kind_keeps_the_gateway_from_starting(item: object, described: str) -> None:

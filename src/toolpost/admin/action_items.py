@@ -44,7 +44,7 @@ def list_action_items(servers: Servers, plugins: Plugins, now: float) -> list[Ac
     found += [
         ActionItem(
             kind="plugin",
-            title=f"The plugin {plugin.name} could not be loaded",
+            title=f"The {plugin.kind} {plugin.name} could not be loaded",
             text="; ".join(plugin.problems),
             command=f"toolpost doctor {plugin.name}",
             is_urgent=True,

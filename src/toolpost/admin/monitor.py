@@ -12,7 +12,7 @@ from toolpost.base.version import __version__
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.http.connection_limits import Connections
 from toolpost.gateway import Gateway
-from toolpost.metrics import Gauge, Gauges
+from toolpost.metrics import Gauge, Gauges, MetricValues, read_gauges
 from toolpost.providers.plugins import Plugins
 from toolpost.providers.servers import Servers
 from toolpost.store import Store
@@ -28,8 +28,8 @@ class Monitor:
     servers: Servers
     gateway: Gateway
     finder: Finder
-    gauges: Sequence[Gauges]
-    """Those of parts."""
+    gauges: Sequence[tuple[str, Gauges]]
+    """Those of parts, each after the name of its part."""
 
     async def scrape(self, connections: Connections | None = None) -> str:
         """Return what `metrics` does, with the memory of servers, which takes a while to read."""
@@ -78,35 +78,35 @@ class Monitor:
             ("server",),
             {(name,): sum(each.restarts for each in server.supervisors) for name, server in servers.items()},
         )
+        own: MetricValues = {
+            "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalog)),
+            "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
+            "toolpost_connections_unauthenticated": (
+                "Those of them on which no request was admitted yet.",
+                connections.unauthenticated if connections is not None else 0,
+            ),
+            "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
+            "toolpost_calls_waiting": (
+                "Those of them that wait for the lock of a tool, or for a server that takes one at a time.",
+                self.gateway.pipeline.waiting + sum(each.waiting for each in supervisors),
+            ),
+            "toolpost_tools_changed": (
+                "Tools that are not as promised.",
+                sum(len(each.statuses) for each in self.servers.watched),
+            ),
+            "toolpost_tools_quarantined": (
+                "Tools that are quarantined for that.",
+                sum(len(each.quarantined) for each in self.servers.watched),
+            ),
+            "toolpost_tools_with_findings": (
+                "Tools of which something may be meant for the model.",
+                sum(len(self.servers.watched_tools.findings.of(each.name)) for each in self.servers.watched),
+            ),
+            "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
+            **of_servers,
+        }
         return self.gateway.metrics.text(
-            {
-                "toolpost_tools": ("Tools that can be called.", len(self.gateway.catalog)),
-                "toolpost_connections": ("HTTP connections that are open.", len(connections or ())),
-                "toolpost_connections_unauthenticated": (
-                    "Those of them on which no request was admitted yet.",
-                    connections.unauthenticated if connections is not None else 0,
-                ),
-                "toolpost_calls_in_flight": ("Calls that have not been answered yet.", self.gateway.in_flight),
-                "toolpost_calls_waiting": (
-                    "Those of them that wait for the lock of a tool, or for a server that takes one at a time.",
-                    self.gateway.pipeline.waiting + sum(each.waiting for each in supervisors),
-                ),
-                "toolpost_tools_changed": (
-                    "Tools that are not as promised.",
-                    sum(len(each.statuses) for each in self.servers.watched),
-                ),
-                "toolpost_tools_quarantined": (
-                    "Tools that are quarantined for that.",
-                    sum(len(each.quarantined) for each in self.servers.watched),
-                ),
-                "toolpost_tools_with_findings": (
-                    "Tools of which something may be meant for the model.",
-                    sum(len(self.servers.watched_tools.findings.of(each.name)) for each in self.servers.watched),
-                ),
-                "toolpost_index_tools": ("Tools that can be found by searching.", self.finder.preparation.size),
-                **of_servers,
-                **{name: value for each in self.gauges for name, value in each.read().items()},
-            },
+            {**own, **read_gauges(self.gauges, own)},
             {"toolpost_server_restarts_total": restarts, "toolpost_calls_lost_total": lost},
             self.store.commit_durations,
         )

@@ -57,12 +57,12 @@ class App:
     @property
     def monitor(self) -> Monitor:
         """Its health and metrics."""
-        of_audit = [Gauges(self.upkeep.read_gauges)] if self.upkeep is not None else []
+        of_audit = [("audit", Gauges(self.upkeep.read_gauges))] if self.upkeep is not None else []
         return Monitor(
             store=self.store,
             plugins=self.plugins,
             servers=self.servers,
             gateway=self.gateway,
             finder=self.finder,
-            gauges=[*self.contributions.all(Gauges), *of_audit],
+            gauges=[*self.contributions.named(Gauges), *of_audit],
         )

@@ -3,21 +3,25 @@
 import logging
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from inspect import iscoroutine
 from pathlib import Path
+from typing import cast
 
 from toolpost.authoring import Plugin
 from toolpost.base.events import event
-from toolpost.contracts.errors import BadConfiguration
-from toolpost.host.contributions import Contributions
+from toolpost.contracts.errors import BadConfiguration, ToolpostError
+from toolpost.host.blame import blame_part, make_part_failure
+from toolpost.host.contributions import Background, Contributions
 from toolpost.host.host import Host
-from toolpost.manifest import Part, bundled_parts, bundled_plugins, installed_parts, resolve
+from toolpost.manifest import BadManifest, Part, bundled_parts, bundled_plugins, describe, installed_parts, resolve
 from toolpost.providers.configured_middleware import load_middleware
+from toolpost.providers.loaded_plugin import explain_author_error
 from toolpost.providers.plugin_candidates import PluginCandidate, candidates_from, find_installed
 from toolpost.providers.plugin_hooks import HookSpecs
 from toolpost.providers.plugins import Plugins
 from toolpost.settings import Config
-from toolpost.settings.section import check_effects
+from toolpost.settings.section import check_effects, read_sections
 from toolpost.store.part_migrations import migrate_part
 from toolpost.upstreams.in_process import ServerObject
 
@@ -31,27 +35,78 @@ def load_parts(config: Config, plugins: Plugins, *, installed: bool) -> list[Par
         if entry.name in config.plugins.disable:
             continue
         try:
-            parts.append(entry.load())
+            part = entry.load()
+            read_sections(part)
+            parts.append(part)
         except Exception as error:  # noqa: BLE001 (a part may raise anything)
-            plugins.note_failure(entry.name, "could not be loaded", error)
+            plugins.note_part_failure(entry.name, "could not be loaded", error)
     return parts
 
 
 async def open_parts(parts: Sequence[Part], host: Host, contributions: Contributions, stack: AsyncExitStack) -> None:
-    """Open parts in order; one that fails is named among the plugins, and the rest serves. Bad settings are an error."""
+    """Open parts in order; one that fails is named among the plugins, and the rest serves.
+
+    Raises `BadConfiguration` for bad settings, for a part that fails although the settings need it, and for contributions of no
+    known kind.
+    """
     if host.loads_bundled:
         check_effects(host.config)
     for part in parts:
         try:
-            if part.migrations is not None:
-                await migrate_part(host.store, host.config.store_url, part.name, part.migrations)
-            contributions.add(part.name, await stack.enter_async_context(resolve(part.opens)(host)))
+            async with AsyncExitStack() as opening:
+                if part.migrations is not None:
+                    await migrate_part(host.store, host.config.store_url, part.name, part.migrations)
+                opened = blame_part(part.name, "could not be closed", _call_opens(part, host))
+                items = await opening.enter_async_context(opened)
+                if not isinstance(items, list | tuple):
+                    raise BadManifest(f"it yields {describe(items)}, not a list of contributions")
+                opened_parts = opening.pop_all()
         except BadConfiguration:
             raise
         except Exception as error:
-            if part.is_required is not None and resolve(part.is_required)(host.config):
-                raise BadConfiguration(f"the part `{part.name}` cannot be enforced: {error}") from error
-            host.plugins.note_failure(part.name, "could not be opened", error)
+            if _is_required(part, host.config):
+                raise BadConfiguration(
+                    f"the part `{part.name}` cannot be enforced: {explain_author_error(error)}"
+                ) from error
+            host.plugins.note_part_failure(part.name, "could not be opened", error)
+        else:
+            stack.push_async_exit(opened_parts)
+            contributions.add(part.name, items)
+
+
+def _call_opens(part: Part, host: Host) -> AbstractAsyncContextManager[object]:
+    opened = resolve(part.opens)(host)
+    if not hasattr(opened, "__aenter__"):
+        if iscoroutine(opened):
+            opened.close()  # it would complain that nobody awaited it
+        raise BadManifest(
+            f"`opens` returned {describe(opened)}, not an asynchronous context manager: decorate it with `@asynccontextmanager`"
+        )
+    return cast("AbstractAsyncContextManager[object]", opened)
+
+
+def _is_required(part: Part, config: Config) -> bool:
+    """Whether nothing may be served without a part that failed; so too if that cannot be found out."""
+    try:
+        return part.is_required is not None and bool(resolve(part.is_required)(config))
+    except Exception as error:
+        raise BadConfiguration(
+            f"the part `{part.name}` could not be opened, nor its `is_required` be called: {explain_author_error(error)}",
+            hint=f'correct it, or leave the part out: plugins.disable = ["{part.name}"]',
+        ) from error
+
+
+async def open_background(part: str, background: Background, stack: AsyncExitStack) -> None:
+    """Open what a part runs in the background. Raises `PluginFailed`, with its name, if that fails."""
+    try:
+        opened = background.open()
+        if not hasattr(opened, "__aenter__"):
+            raise BadManifest(f"`open` returned {describe(opened)}, not an asynchronous context manager")
+        await stack.enter_async_context(blame_part(part, "failed in its background", opened))
+    except ToolpostError:
+        raise
+    except Exception as error:
+        raise make_part_failure(part, "could not open its background", error) from error
 
 
 def add_project_to_path(config: Config) -> None:

@@ -13,7 +13,7 @@ from toolpost.admin.specs import specs_of
 from toolpost.app.app import App
 from toolpost.app.assemble import list_login_targets, make_app, make_plugins, make_servers, principal_of, watch_options
 from toolpost.app.callers import note_needs
-from toolpost.app.loading import add_project_to_path, load_parts, load_plugins, open_parts
+from toolpost.app.loading import add_project_to_path, load_parts, load_plugins, open_background, open_parts
 from toolpost.app.refresh import CatalogRefresher
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, owner_of
@@ -156,9 +156,9 @@ async def open_app(
         await stack.enter_async_context(changes.refreshing(app))
         if upkeep is not None:
             await stack.enter_async_context(upkeep.open_running())
-        for each in contributions.all(Background):
+        for part, each in contributions.named(Background):
             if each.while_plugin is None or loaded.serves(each.while_plugin):
-                await stack.enter_async_context(each.open())
+                await open_background(part, each, stack)
         # Last, so that it closes first: a task that is still running may need any part.
         await stack.enter_async_context(app.call_handler.tasks.runner.open_running(app.gateway))
         yield app

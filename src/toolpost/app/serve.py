@@ -37,6 +37,8 @@ from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.endpoints.tasks.api import TASK_VIEW, make_task_routes
+from toolpost.host.blame import make_part_failure
+from toolpost.manifest import BadManifest, describe
 from toolpost.settings import Config
 from toolpost.settings.callers import Mode
 
@@ -156,7 +158,10 @@ def _make_endpoint(
         LoginPages(access, app.servers.logins),
     ]
     # Parts that opened later come first: those of packages before ours.
-    part_routes = [routes for api in reversed(contributions.all(Api)) for routes in api.make_routes(http)]
+    part_routes = [
+        routes for part, api in reversed(contributions.named(Api)) for routes in _make_part_routes(part, api, http)
+    ]
+    _check_views(contributions.named(View))
     return HttpEndpoint(
         app.call_handler,
         app.sdk,
@@ -182,6 +187,27 @@ def _make_stored_callers(app: App) -> StoredCallers:
         login=app.contributions.first(TokenIssuer),
         on_change=lambda: app.changes.note(EVERY_SERVER),
     )
+
+
+def _make_part_routes(part: str, api: Api, http: HttpContext) -> Sequence[Routes]:
+    try:
+        made = api.make_routes(http)
+        if not isinstance(made, list | tuple):
+            raise BadManifest(f"it returned {describe(made)}, not a list of `JsonApi` and `Pages`")
+        for routes in made:
+            if not (hasattr(routes, "serves") and hasattr(routes, "answer")):
+                raise BadManifest(
+                    f"it returned {describe(routes)}: put each `Route` into a `JsonApi(http, [Route(…)])`"
+                )
+    except Exception as error:
+        raise make_part_failure(part, "failed in `make_routes`", error) from error
+    return made
+
+
+def _check_views(views: Sequence[tuple[str, ConsoleView]]) -> None:
+    for part, view in views:
+        if not view.module.is_file():
+            raise make_part_failure(part, f"has no file for its view {view.path}", BadManifest(f"{view.module}"))
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:

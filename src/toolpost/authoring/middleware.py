@@ -186,9 +186,7 @@ class NamedMiddleware(NamedTuple):
 
 
 def may_apply(predicate: Callable[[ToolInfo], bool] | None, tool: ToolInfo, *, name: str) -> bool:
-    """Evaluate a predicate; True without one, and for one that fails or returns nothing: a policy must not be lost to a bug in its
-    filter.
-    """
+    """Evaluate a predicate; True without one, and for one that fails or returns None: a bug must not switch a policy off."""
     if predicate is None:
         return True
     try:

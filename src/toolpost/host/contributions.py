@@ -20,6 +20,7 @@ from toolpost.endpoints.auth.roster import TokenIssuer
 from toolpost.endpoints.http.routes import Api, ConsoleView, StartupLine, WriteCheck
 from toolpost.endpoints.observer import Observer
 from toolpost.gateway import AgentCallObserver
+from toolpost.manifest import describe
 from toolpost.metrics import Gauges
 from toolpost.middleware.interface import CallMiddleware, Guard, RecordListener, ResultLimiter
 from toolpost.providers.plugin_candidates import PluginCandidate
@@ -129,13 +130,13 @@ class Contributions:
     def _check(self, part: str, item: object) -> None:
         if not any(_is_of(item, kind) for kind in KINDS):
             raise BadConfiguration(
-                f"The part `{part}` contributes {_describe(item)}, which is of no known kind.",
+                f"The part `{part}` contributes {describe(item)}, which is of no known kind.",
                 hint=f"known: {', '.join(kind.__name__ for kind in KINDS)}",
             )
         for kind in KINDS:
             if missing := _find_missing(item, kind):
                 raise BadConfiguration(
-                    f"The part `{part}` contributes a {kind.__name__} without {_join(missing)}: {_describe(item)}.",
+                    f"The part `{part}` contributes a {kind.__name__} without {_join(missing)}: {describe(item)}.",
                     hint=f"define {'it' if len(missing) == 1 else 'them'} in the class `{type(item).__qualname__}`",
                 )
         for kind in SINGLE_KINDS:
@@ -167,7 +168,3 @@ def _find_missing(item: object, kind: type) -> list[str]:
 
 def _join(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _describe(item: object) -> str:
-    return f"the class {item.__name__}" if isinstance(item, type) else f"a value of type {type(item).__name__}"

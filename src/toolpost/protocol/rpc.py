@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolpost.base import Json, JsonObject, event
+from toolpost.contracts.errors import GatewayError, StoreUnavailable, ToolpostError
 from toolpost.protocol.shape import SMALL_BYTES, VALUE_LIMIT, BadShape, check_shape
 
 _log = logging.getLogger("toolpost.endpoints")
@@ -233,6 +234,17 @@ def id_key(request_id: Json) -> str:
 def result_response(request_id: bytes, result: bytes) -> bytes:
     """Wrap the JSON of a result in a response."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
+
+
+def conceal_cause(error: ToolpostError) -> ToolpostError:
+    """Return what a caller is sent for an error. One inside Toolpost is logged: its text may have the address of the store, or
+    values of other callers.
+    """
+    kind = StoreUnavailable if isinstance(error, StoreUnavailable) else GatewayError
+    if not isinstance(error, GatewayError) or error.message == kind().message:
+        return error
+    event(_log, logging.ERROR, "internal error", reason=error.message, exception=error)
+    return kind()
 
 
 def internal_error(error: Exception) -> ProtocolError:

@@ -9,6 +9,7 @@ from toolpost.authoring import Middleware
 from toolpost.base import JsonObject, event
 from toolpost.base.author_code import place_of_error, place_of_function
 from toolpost.contracts.errors import ToolpostError
+from toolpost.manifest import BadManifest
 from toolpost.providers.contract_watch import Mode
 from toolpost.providers.functions import FunctionProvider
 from toolpost.providers.plugin_candidates import PluginCandidate
@@ -21,11 +22,26 @@ PROBLEMS_LIMIT: Final = 20
 """How many different problems are kept for each plugin."""
 
 
+def explain_author_error(error: Exception) -> str:
+    """Return what went wrong in the code of a plugin or part, with the line and the hint."""
+    if isinstance(error, ToolpostError):
+        why = error.message
+    else:
+        why = str(error) if isinstance(error, BadManifest) else f"{type(error).__name__}: {error}"
+    if (place := place_of_error(error)) is not None:
+        why = f"{why} ({place})"
+    if isinstance(error, ToolpostError) and error.hint:
+        why = f"{why.rstrip('.')}; {error.hint}"
+    return why
+
+
 @dataclass(kw_only=True)
 class LoadedPlugin:
     """A plugin and its state."""
 
     name: str
+    kind: Literal["plugin", "part"] = "plugin"
+    """A part is kept here only if it failed: it is shown with the plugins that it would have brought."""
     reference: str = ""
     """What it was loaded by: `package.module:attribute`, or the name of an entry point."""
     version: str = ""
@@ -63,13 +79,9 @@ class LoadedPlugin:
     def fail(self, what: str, error: Exception) -> None:
         """Record and log why nothing of it serves."""
         self.state = "failed"
-        why = error.message if isinstance(error, ToolpostError) else f"{type(error).__name__}: {error}"
-        if (place := place_of_error(error)) is not None:
-            why = f"{why} ({place})"
-        if isinstance(error, ToolpostError) and error.hint:
-            why = f"{why.rstrip('.')}; {error.hint}"
-        self.problems.append(f"plugin `{self.name}` {what}: {why}")
-        event(_log, logging.ERROR, f"plugin {what}", plugin=self.name, reason=why, exception=error)
+        why = explain_author_error(error)
+        self.problems.append(f"{self.kind} `{self.name}` {what}: {why}")
+        event(_log, logging.ERROR, f"{self.kind} {what}", **{self.kind: self.name}, reason=why, exception=error)
 
     def degrade(self, what: str, error: BaseException) -> None:
         """Record a problem of a plugin that is served all the same."""

@@ -367,9 +367,9 @@ class Plugins:
                 tags = frozenset(self._tags.get(new.name, ()))
                 self._notify(Notification(server=new.name, key="", method=method, params=b"{}", tags=tags))
 
-    def note_failure(self, name: str, what: str, error: Exception) -> None:
-        """Keep what went wrong with something that would have brought plugins, to be shown among them."""
-        loaded = LoadedPlugin(name=name, problems=[])
+    def note_part_failure(self, name: str, what: str, error: Exception) -> None:
+        """Keep what went wrong with a part, to be shown among the plugins that it would have brought."""
+        loaded = LoadedPlugin(name=name, kind="part", problems=[])
         self.plugins.append(loaded)
         loaded.fail(what, error)
 

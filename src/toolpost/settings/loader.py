@@ -13,7 +13,7 @@ import msgspec
 
 from toolpost.base.events import event
 from toolpost.base.ids import JsonObject
-from toolpost.base.nearest import nearest_name
+from toolpost.base.nearest import correct_spelling, nearest_name
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.settings.audit import ExportSettings, check_export
 from toolpost.settings.callers import CallerSettings, check_caller, check_oauth, check_patterns
@@ -324,6 +324,12 @@ def _refuse_unknown_keys(values: Mapping[str, Any], kind: type[msgspec.Struct], 
             ):
                 if (replacement := find_replacement(removed)) is not None:
                     raise BadConfiguration(f"{path}: `{removed}` is gone: {replacement}.")
+            if not place and isinstance(value, Mapping) and correct_spelling(key, [*fields]) is None:
+                # The name of a part may be anything: no guess is better than a wrong one.
+                raise BadConfiguration(
+                    f"{path}: no installed part has the section `{key}`.",
+                    hint="install the package that brings it, or remove the section",
+                )
             if near := _find_table(key, fields) or nearest_name(key, fields):
                 hint = f"did you mean `{place}{near}`?"
             else:

@@ -12,7 +12,7 @@ import msgspec
 from toolpost.base.ids import JsonObject
 from toolpost.base.redaction import forms_of, remember_secrets
 from toolpost.contracts.errors import BadConfiguration
-from toolpost.manifest import bundled_parts, installed_part, installed_parts, resolve
+from toolpost.manifest import BadManifest, Part, bundled_parts, describe, installed_part, installed_parts, resolve
 from toolpost.settings.effects import find_idle_settings
 from toolpost.settings.locations import state_folder
 from toolpost.settings.variables import expand_variables, fill_around, has_own_values, split_own_values
@@ -155,10 +155,33 @@ def installed_sections() -> dict[str, Section[Any]]:
     found: dict[str, Section[Any]] = {}
     for entry in installed_parts():
         try:
-            found |= sections_of([entry.load()])
+            found |= {section.key: section for section in read_sections(entry.load())}
         except Exception:  # noqa: BLE001, S112 (a part may raise anything)
             continue
     return found
+
+
+def read_sections(part: Part) -> tuple[Section[Any], ...]:
+    """Import the sections of an installed part. Raises `BadManifest` for one that is not called like the part.
+
+    So the section of a part can be told from those of Toolpost and of any other part.
+    """
+    from toolpost.settings.model import Config
+
+    sections = part.sections
+    taken = {field.encode_name for field in msgspec.structs.fields(Config)} | {
+        each.name for each in bundled_sections().values()
+    }
+    for section in sections:
+        if not isinstance(section, Section):
+            raise BadManifest(f"`settings` names {describe(section)}, not a `Section`")
+        if section.name in taken:
+            raise BadManifest(
+                f"its section [{section.name}] is one of Toolpost: call part, entry point and section otherwise"
+            )
+        if section.name != part.name:
+            raise BadManifest(f"its section is called [{section.name}]: it must be [{part.name}], like the part")
+    return sections
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,11 +288,12 @@ def check_loadable(name: str) -> None:
     if entry is None:
         return
     try:
-        entry.load().sections  # noqa: B018 (imported, to see why not)
+        read_sections(entry.load())
     except Exception as error:
+        why = str(error) if isinstance(error, BadManifest) else f"{type(error).__name__}: {error}"
         raise BadConfiguration(
-            f"[{name}] belongs to the part `{name}`, which cannot be loaded: {type(error).__name__}: {error}.",
-            hint="install its extra, or remove the section",
+            f"[{name}] belongs to the part `{name}`, which cannot be loaded: {why}.",
+            hint="install what it lacks or correct the part, or remove the section",
         ) from error
 
 

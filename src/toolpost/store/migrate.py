@@ -3,17 +3,20 @@
 Which are missing is decided here for both databases; `sqlite/connection.py` and `postgres/store.py` apply them.
 """
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Literal
+from typing import Final, Literal
 
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.errors import BadConfiguration, PluginFailed
 
 Kind = Literal["sqlite", "postgres"]
+
+_FILE_NAME: Final = re.compile(r"(\d{4})_(\w+)\.sql", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,10 @@ class Migration:
     number: int
     name: str
     sql: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.number:04}_{self.name}.sql"
 
     @property
     def digest(self) -> str:
@@ -36,13 +43,18 @@ def list_migrations(kind: Kind) -> list[Migration]:
 
 
 def read_migrations(folder: Traversable) -> list[Migration]:
-    """Read the migrations of a folder, in order."""
+    """Read the migrations of a folder, in order. Raises `PluginFailed` for a file that is not named as they are."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
-    migrations = []
+    found: dict[int, Migration] = {}
     for file_name in sorted(texts):
-        number, _, name = file_name.removesuffix(".sql").partition("_")
-        migrations.append(Migration(number=int(number), name=name, sql=texts[file_name]))
-    return migrations
+        if (parsed := _FILE_NAME.fullmatch(file_name)) is None:
+            raise PluginFailed(f"`{file_name}` is no name of a migration: write `0001_name.sql`")
+        migration = Migration(number=int(parsed[1]), name=parsed[2], sql=texts[file_name])
+        if (other := found.setdefault(migration.number, migration)) is not migration:
+            raise PluginFailed(
+                f"`{other.file_name}` and `{file_name}` have one number: write the later one as a new step"
+            )
+    return list(found.values())
 
 
 def find_missing(applied: Mapping[int, str], known: Sequence[Migration]) -> list[Migration]:

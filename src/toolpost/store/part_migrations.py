@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
+from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, GatewayError, PluginFailed, StoreUnavailable
 from toolpost.store.base import POOL, RETRY_S, Store, open_store
 from toolpost.store.migrate import Kind, Migration, read_migrations, split_statements
 from toolpost.store.rows import Table
@@ -55,21 +55,50 @@ async def migrate_part(store: Store, url: str | Path, part: str, package: str) -
     """Apply the missing migrations of a part, all of them or none.
 
     `package` has the folders `sqlite` and `postgres`. Raises `CapabilityMissing` if a newer version of the part, or another part
-    of the same name, has created the tables.
+    of the same name, has created the tables, and `PluginFailed` for a migration that is not named as it must be, or fails.
     """
+    known = _read(url, package)
+    begun: list[Migration] = []
+    try:
+        await store.scripts.run(lambda: _migrate(part, known, begun))
+    except StoreUnavailable:
+        raise
+    except GatewayError as error:
+        if not begun:
+            raise
+        raise PluginFailed(f"its migration `{begun[-1].file_name}` failed: {error.message}") from error
+
+
+async def check_part(store: Store, url: str | Path, part: str, package: str) -> None:
+    """Compare the migrations of a part with those that were applied, and raise as `migrate_part` does; applies none."""
+    known = _read(url, package)
+    _check_applied(part, await store.scripts.read(lambda: _read_applied(part)), known)
+
+
+def _read(url: str | Path, package: str) -> list[Migration]:
     kind: Kind = "postgres" if isinstance(parse_store_url(url), PostgresLocation) else "sqlite"
-    known = read_migrations(files(package).joinpath(kind))
-    await store.scripts.run(lambda: _migrate(part, known))
+    try:
+        folder = files(package).joinpath(kind)
+    except (ModuleNotFoundError, TypeError, ValueError) as error:
+        raise PluginFailed(f"its migrations `{package}` are not a package: {error}") from error
+    if not folder.is_dir():
+        raise PluginFailed(f"its migrations `{package}` have no folder `{kind}`, for this kind of store")
+    return read_migrations(folder)
 
 
-def _migrate(part: str, known: Sequence[Migration]) -> Script[None]:
+def _read_applied(part: str) -> Script[dict[int, str]]:
+    return {int(row[0]): str(row[1]) for row in (yield Statement(_APPLIED, (part,)))}
+
+
+def _migrate(part: str, known: Sequence[Migration], begun: list[Migration]) -> Script[None]:
+    """Append each step that is begun to `begun`: an error of the store does not say which it was."""
     # Two gateways that start together must not both find a step missing.
     yield lock_name("migrations of parts")
-    applied = {int(row[0]): str(row[1]) for row in (yield Statement(_APPLIED, (part,)))}
-    _check_applied(part, applied, known)
+    _check_applied(part, applied := (yield from _read_applied(part)), known)
     ((now,),) = yield NOW
     for step in known:
         if step.number not in applied:
+            begun.append(step)
             for sql in split_statements(step.sql):
                 yield Statement(sql)
             yield Statement(_RECORD, (part, step.number, step.name, step.digest, now))

@@ -1,6 +1,6 @@
 """Command groups that suggest the nearest name for an unknown command, and import a command when it is used."""
 
-import importlib
+import copy
 import os
 import sys
 import threading
@@ -13,7 +13,16 @@ from click.shell_completion import CompletionItem
 
 from toolpost.base.ids import TOOL_THREAD
 from toolpost.base.nearest import nearest_name
-from toolpost.manifest import Command, bundled_parts, installed_commands
+from toolpost.contracts.errors import PluginFailed, ToolpostError
+from toolpost.manifest import (
+    BadManifest,
+    Command,
+    bundled_parts,
+    describe,
+    installed_commands,
+    part_of_command,
+    resolve,
+)
 from toolpost.terminal.exits import ExitCode
 from toolpost.terminal.failures import show_failure, show_usage_error
 from toolpost.terminal.renamed import find_new_name
@@ -95,10 +104,7 @@ class LazyGroup(SuggestingGroup):
         found = self._known.get(cmd_name) or self._all().get(cmd_name)
         if found is None:
             return None
-        module, _, attribute = found.reference.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
+        return _load(cmd_name, found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
@@ -123,6 +129,40 @@ class LazyGroup(SuggestingGroup):
         """Return every command. A part cannot take the name of a command of the core."""
         installed = _within(self._group, installed_commands())
         return {**self._known, **{k: v for k, v in installed.items() if k not in self._known}}
+
+
+def _load(name: str, command: Command) -> click.Command:
+    """Import a command. One of an installed part that cannot be imported, or fails, is blamed on the part."""
+    part = None if command.reference.startswith("toolpost.") else part_of_command(command)
+    try:
+        loaded = resolve(command.reference)
+        if not isinstance(loaded, click.Command):
+            raise BadManifest(f"`{command.reference}` is {describe(loaded)}, not a click command")
+    except Exception as error:
+        if part is None:
+            raise
+        raise _make_failure(name, part, "cannot be loaded", error) from error
+    if part is None:
+        return loaded
+    guarded = copy.copy(loaded)
+    guarded.invoke = partial(_invoke, name, part, loaded)  # type: ignore[method-assign]
+    return guarded
+
+
+def _invoke(name: str, part: str, command: click.Command, ctx: click.Context) -> Any:
+    try:
+        return command.invoke(ctx)
+    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        raise
+    except Exception as error:
+        if isinstance(error, ToolpostError):
+            raise
+        raise _make_failure(name, part, "failed", error) from error
+
+
+def _make_failure(name: str, part: str, what: str, error: Exception) -> PluginFailed:
+    why = str(error) if isinstance(error, BadManifest) else f"{type(error).__name__}: {error}"
+    return PluginFailed(f"the command `{name}` of the part `{part}` {what}: {why}")
 
 
 class RootGroup(LazyGroup):

@@ -12,13 +12,13 @@ import click
 
 from toolpost.base.version import __version__
 from toolpost.cli.doctor.contracts import with_contracts
+from toolpost.cli.doctor.parts import check_commands, load_doctors
 from toolpost.cli.doctor.servers import check_server
 from toolpost.cli.doctor.setup import check_plugins, check_setup, with_results_seen
 from toolpost.cli.doctor.tools import TOOLS_LIMIT
+from toolpost.cli.main import COMMANDS
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import BadConfiguration, NotFound
-from toolpost.host.part import PartDoctor
-from toolpost.manifest import bundled_parts, installed_parts, resolve
 from toolpost.settings import Config
 from toolpost.terminal import (
     Diagnosis,
@@ -91,7 +91,7 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
     """Check everything, or what was named; None if interrupted."""
     with anyio.CancelScope() as scope, on_signals(scope.cancel):
         selected = set(names)
-        doctors = _load_doctors(config)
+        doctors, unloaded = load_doctors(config)
         others = [name for doctor in doctors for name in doctor.names(config)]
         groups = [] if names else [await check_setup(config, config_path, doctors)]
         if not names or not selected <= {*config.servers, *others}:
@@ -110,9 +110,20 @@ async def _run_checks(config: Config, config_path: Path | None, names: Sequence[
         groups += await _check_servers(config, [name for name in config.servers if not names or name in selected])
         for doctor in doctors:
             groups += await doctor.check(config, [n for n in doctor.names(config) if not names or n in selected])
+        failures = [*unloaded, *check_commands(COMMANDS), *(each for doctor in doctors for each in doctor.problems)]
+        groups = _add_failures(groups, failures)
         groups = await with_results_seen(await with_contracts(groups, config), config)
         return groups if names else _add_totals(groups)
     return None
+
+
+def _add_failures(groups: list[Group], failures: Sequence[Diagnosis]) -> list[Group]:
+    """Add what kept checks of parts from being made, in a group of its own where the setup is not checked."""
+    if not failures:
+        return groups
+    if groups and groups[0].kind == "toolpost":
+        return [replace(groups[0], findings=(*groups[0].findings, *failures)), *groups[1:]]
+    return [Group(kind="toolpost", name=__version__, findings=tuple(failures)), *groups]
 
 
 def _add_problem(group: Group, error: BadConfiguration) -> Group:
@@ -120,23 +131,6 @@ def _add_problem(group: Group, error: BadConfiguration) -> Group:
     found = problem("configuration", error)
     reported = {each.message.casefold() for each in group.findings if each.level is Level.PROBLEM}
     return group if found.message.casefold() in reported else replace(group, findings=(*group.findings, found))
-
-
-def _load_doctors(config: Config) -> list[PartDoctor]:
-    """Load the checks of parts. A part that cannot be loaded is reported with the plugins."""
-    doctors: list[PartDoctor] = []
-    for part in bundled_parts():
-        if part.doctor is not None:
-            doctors.append(resolve(part.doctor)())
-    for entry in installed_parts() if config.plugins.installed else ():
-        if entry.name in config.plugins.disable:
-            continue
-        try:
-            if (doctor := entry.load().doctor) is not None:
-                doctors.append(resolve(doctor)())
-        except Exception:  # noqa: BLE001, S112 (a part may raise anything)
-            continue
-    return doctors
 
 
 async def _check_servers(config: Config, names: Sequence[str]) -> list[Group]:

@@ -21,6 +21,7 @@ from toolpost.app.callers import read_callers
 from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.audit import AuditFilter
 from toolpost.base.version import __version__
+from toolpost.cli.doctor.parts import CheckedDoctor, check_tables
 from toolpost.cli.doctor.tools import findings_of_tools, has_output_schema
 from toolpost.contracts.compatibility import Definition
 from toolpost.contracts.errors import BadConfiguration, ErrorCode, OperatorError, ToolpostError
@@ -28,7 +29,6 @@ from toolpost.credentials.keys import KeyFile, KeyPlace
 from toolpost.credentials.login_flow import is_pending_login
 from toolpost.credentials.vault import Vault
 from toolpost.endpoints.auth.access import check_exposure, find_proxy_setting
-from toolpost.host.part import PartDoctor
 from toolpost.manifest import bundled_plugins
 from toolpost.providers.loaded_plugin import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
@@ -54,7 +54,7 @@ _EXTRAS: Final = {
 """Optional extras of the kernel: modules that show that an extra is installed, and what it is for."""
 
 
-async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[PartDoctor]) -> Group:
+async def check_setup(config: Config, config_path: Path | None, doctors: Sequence[CheckedDoctor]) -> Group:
     """Check the environment of the kernel and its parts."""
     findings = [*_check_platform(), *_check_configuration(config, config_path), *await _check_store(config)]
     findings += _check_exports(config)
@@ -148,7 +148,8 @@ async def _check_store(config: Config) -> list[Diagnosis]:
             return [ok("store", f"there is no store at {shown_url(config.store_url)} yet; the database can be reached")]
         async with open_store(config.store_url) as store:
             credentials = await check_credentials(config, store)
-            return [*_check_writable(file), await _verify_audit(store.audit), *credentials]
+            tables = await check_tables(config, store)
+            return [*_check_writable(file), await _verify_audit(store.audit), *credentials, *tables]
     except ToolpostError as error:
         return [problem("store", error)]
 
@@ -245,7 +246,7 @@ def _describe_broken_results(tool: str, count: int, group: Group | None = None) 
     return replace(found, tool=tool.removeprefix(f"{group.name}__")) if group else found
 
 
-async def check_plugins(config: Config, doctors: Sequence[PartDoctor]) -> list[Group]:
+async def check_plugins(config: Config, doctors: Sequence[CheckedDoctor]) -> list[Group]:
     """Load and start every plugin, and check its tools."""
     sound = config
     for doctor in doctors:
@@ -296,7 +297,7 @@ def _check_plugin(plugin: LoadedPlugin, config: Config) -> Group:
             findings.append(problem("name-taken", "a server has this name too", hint="rename the server"))
     facts = {"version": plugin.version, "tools": len(tools), "refused": len(refused)}
     seen = tuple(Definition.from_contract(tool.contract) for tool in tools)
-    return Group(kind="plugin", name=plugin.name, findings=tuple(findings), facts=facts, definitions=seen)
+    return Group(kind=plugin.kind, name=plugin.name, findings=tuple(findings), facts=facts, definitions=seen)
 
 
 async def check_credentials(config: Config, store: Store) -> list[Diagnosis]:

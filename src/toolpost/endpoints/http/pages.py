@@ -51,6 +51,8 @@ class Pages:
         itself, `/calls/` for all paths below it. With views, a browser that opens a path without a file gets `index.html` with
         status 404. `shows_media` lets the page show images and sounds that it has as data.
         """
+        if not folder.is_dir():
+            raise NotADirectoryError(f"the folder of the page {path} does not exist: {folder}")
         self._access = access
         self._path = path
         self._folder = folder

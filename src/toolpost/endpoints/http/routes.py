@@ -36,7 +36,7 @@ from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.statuses import headers_of, status_of
 from toolpost.fairness import Shares
 from toolpost.gateway import Gateway
-from toolpost.protocol.rpc import encode, internal_error
+from toolpost.protocol.rpc import conceal_cause, encode, internal_error
 from toolpost.protocol.shape import BadShape, check_shape, decode
 from toolpost.providers.servers import Servers
 
@@ -265,6 +265,8 @@ class JsonApi:
         self._exact: dict[str, list[Route]] = {}
         self._patterns: dict[re.Pattern[str], list[Route]] = {}
         for route in routes:
+            if not (route.path.startswith("/") and route.method.isupper()):
+                raise ValueError(f"a route is `GET /path`, not `{route.method} {route.path}`")
             if route.parameters:
                 pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path)), re.DOTALL)
                 self._patterns.setdefault(pattern, []).append(route)
@@ -280,10 +282,13 @@ class JsonApi:
         """Answer a request; failures are sent as the error object."""
         try:
             result, status, headers = await self._result(request)
+            # What cannot be sent is a bug of the handler.
+            encoded = b"" if result is STREAMED else encode(result)
         except Refused as refusal:
             error: JsonObject = {"code": refusal.code.value, "message": str(refusal)}
             await _send_error(request, error, refusal.status, refusal.headers)
         except ToolpostError as failure:
+            failure = conceal_cause(failure)
             await _send_error(request, failure.as_object(), status_of(failure), headers_of(failure))
         except Exception as bug:
             # A bug gets an answer too; the HTTP application answers a lack of descriptors with 503.
@@ -293,7 +298,7 @@ class JsonApi:
             await _send_error(request, {"code": ErrorCode.INTERNAL.value, "message": message}, 500)
         else:
             if result is not STREAMED:
-                await send_json(request.send, encode(result), status=status, headers=[*PRIVATE_HEADERS, *headers])
+                await send_json(request.send, encoded, status=status, headers=[*PRIVATE_HEADERS, *headers])
 
     async def _result(self, request: HttpRequest) -> tuple[Any, int, Headers]:
         roster = self._http.access.roster

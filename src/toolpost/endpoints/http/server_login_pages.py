@@ -23,6 +23,7 @@ from toolpost.endpoints.http.plain_page import PlainPage
 from toolpost.endpoints.http.refusal import Refused, forbidden
 from toolpost.endpoints.http.request import HttpRequest
 from toolpost.endpoints.http.statuses import status_of
+from toolpost.protocol.rpc import conceal_cause
 
 COOKIE: Final = "toolpost_login"
 
@@ -57,7 +58,8 @@ class LoginPages:
                 await request.send({"type": "http.response.body", "body": b""})
             else:
                 await self._begin(request, query)
-        except ToolpostError as failure:
+        except ToolpostError as error:
+            failure = conceal_cause(error)
             hint = f"<p>{escape(failure.hint)}</p>" if failure.hint else ""
             text = f'<p class="problem" role="alert">{escape(failure.message)}</p>{hint}'
             await _send_page(request, "The login failed", text, status=status_of(failure))

@@ -25,7 +25,7 @@ from toolpost.endpoints.sdk.request_context import VIEWER
 from toolpost.fairness import Shares
 from toolpost.protocol.era import CLIENT_CAPABILITIES, STATELESS
 from toolpost.protocol.extensions import is_extension_request
-from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption
+from toolpost.protocol.rpc import INTERNAL_ERROR, METHOD_NOT_FOUND, ProtocolError, Resumption, conceal_cause
 from toolpost.providers.relay import Relay, make_unknown_prompt_error
 from toolpost.providers.requester import Requester
 from toolpost.providers.unknown_name import UnknownName
@@ -241,7 +241,8 @@ def _bypass_models(handler: Handler) -> Handler:
         try:
             empty = stash_result(context.method, result)
         except ToolpostError as error:
-            raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
+            sent = conceal_cause(error)
+            raise MCPError(INTERNAL_ERROR, sent.message, sent.as_object()) from error
         # Defaults for older servers; the SDK removes what an older client does not know.
         return _COMPLETE | empty
 
@@ -274,6 +275,7 @@ def wrap_handler(relay: Relay, calls: Shares, handler: Handler) -> Handler:
             _note_refused(relay.refusals, context, refusal)
             raise MCPError(refusal.code, refusal.message, refusal.data) from refusal
         except ToolpostError as error:
-            raise MCPError(INTERNAL_ERROR, error.message, error.as_object()) from error
+            sent = conceal_cause(error)
+            raise MCPError(INTERNAL_ERROR, sent.message, sent.as_object()) from error
 
     return answer

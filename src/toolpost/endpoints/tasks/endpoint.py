@@ -22,6 +22,7 @@ from toolpost.protocol.rpc import (
     INVALID_PARAMS,
     ProtocolError,
     RpcMessage,
+    conceal_cause,
     encode,
     params_object,
     result_response,
@@ -58,7 +59,8 @@ class TaskEndpoint:
         try:
             started = await self.runner.begin(call)
         except ToolpostError as error:
-            raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=request_id) from error
+            sent = conceal_cause(error)
+            raise ProtocolError(INTERNAL_ERROR, sent.message, data=sent.as_object(), request_id=request_id) from error
         if isinstance(started, Answer):
             return started
         return result_response(request_id, _encode_task(started, self.runner.wall, result_type="task"))
@@ -69,7 +71,8 @@ class TaskEndpoint:
         try:
             return result_response(message.id, await self._result(message, caller))
         except ToolpostError as error:
-            raise ProtocolError(INTERNAL_ERROR, error.message, data=error.as_object(), request_id=message.id) from error
+            sent = conceal_cause(error)
+            raise ProtocolError(INTERNAL_ERROR, sent.message, data=sent.as_object(), request_id=message.id) from error
 
     async def follow(self, name: str, caller: Caller, tell: Callable[[bytes], Awaitable[None]]) -> None:
         """Send the task, and again when its status or its requests change, until it ends; nothing for another caller's task."""

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from toolpost.base import event, redact
 from toolpost.base.ids import META_KEY, CallerId, JsonObject
-from toolpost.contracts.errors import ErrorCode, GatewayError, ToolpostError
+from toolpost.contracts.errors import CallCancelled, ErrorCode, ToolpostError
 from toolpost.endpoints.tasks import records
 from toolpost.endpoints.tasks.orphans import HOLD_S, Orphans, task_topic
 from toolpost.endpoints.tasks.owners import new_owner
@@ -214,7 +214,7 @@ class TaskRunner:
 
     def _start(self, run: _RunningTask) -> None:
         if self._open is None:
-            raise GatewayError("The server is shutting down: no task can be started.")
+            raise CallCancelled("The server is shutting down: no task can be started.")
         self._runs[run.id] = self._by_call[run.call.id] = run
         if isinstance(run.call.context.client_channel, TaskClientChannel):
             run.call.context.client_channel.on_change = lambda: self._store.wakeups.ring(task_topic(run.id))
