@@ -161,7 +161,7 @@ def _make_endpoint(
     part_routes = [
         routes for part, api in reversed(contributions.named(Api)) for routes in _make_part_routes(part, api, http)
     ]
-    _check_views(contributions.named(View))
+    _check_views(contributions.named(ConsoleView))
     return HttpEndpoint(
         app.call_handler,
         app.sdk,
