@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -288,12 +288,24 @@ def patterns() -> Iterator[tuple[str, Any]]:
         }
         for name, value in vars(loaded).items():
             whole = f"{module}.{name}"
-            if isinstance(value, re.Pattern) and whole not in EXEMPT:
-                for found, method in sorted(used):
-                    if found == name:
-                        yield f"{whole}.{method}", getattr(value, method)
-            elif isinstance(getattr(value, "__self__", None), re.Pattern):
+            # A pattern in a table is used by the name of a variable: by any of the module's methods.
+            methods = {method for found, method in used if found == name or not isinstance(value, re.Pattern)}
+            if isinstance(getattr(value, "__self__", None), re.Pattern):
                 yield whole, value
+            for number, pattern in enumerate(patterns_in(value) if whole not in EXEMPT else ()):
+                for method in sorted(methods):
+                    yield f"{whole}[{number}].{method}", getattr(pattern, method)
+
+
+def patterns_in(value: Any) -> Iterator["re.Pattern[Any]"]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from patterns_in(tuple(value))
+        yield from patterns_in(tuple(value.values()))
+    elif isinstance(value, tuple | list | set | frozenset):
+        for each in value:
+            yield from patterns_in(each)
 
 
 def texts(pattern: "re.Pattern[Any]", size: int) -> Iterator[Any]:

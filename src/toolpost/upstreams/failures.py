@@ -31,7 +31,7 @@ _NPM_CAUSE: Final = re.compile(r"npm (?:error|ERR!) (?!code |errno |syscall |pat
 _ENDINGS: Final = (
     (re.compile(r"Node\.js v\d"), re.compile(r"(?:Uncaught )?\w*Error\b.*: ")),
     (re.compile(r"(?:Run|See) '(?:docker|podman)\b.* --help'"), re.compile(r"(?:docker|podman|Error): ")),
-    (re.compile(r" +For further information visit https://errors\.pydantic\.dev/"), re.compile(r" +.* \[type=")),
+    (re.compile(r" +For further information visit https://errors\.pydantic\.dev/"), re.compile(r" +\S.* \[type=")),
 )
 """How the last line of a failed program begins where it is not the cause, and how the line that is."""
 
