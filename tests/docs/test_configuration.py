@@ -119,6 +119,9 @@ provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_s
 [console]
 enabled = false
 
+[console.roles]
+viewer = ["staff"]
+
 [results]
 limit_tokens = 5000
 blob_bytes = 1000000

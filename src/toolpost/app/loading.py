@@ -78,7 +78,7 @@ def _call_opens(part: Part, host: Host) -> AbstractAsyncContextManager[object]:
     opened = resolve(part.opens)(host)
     if not hasattr(opened, "__aenter__"):
         if iscoroutine(opened):
-            opened.close()  # it would complain that nobody awaited it
+            opened.close()  # else it complains that it was never awaited
         raise BadManifest(
             f"`opens` returned {describe(opened)}, not an asynchronous context manager: decorate it with `@asynccontextmanager`"
         )

@@ -18,6 +18,7 @@ clocks          a clock that never jumps
 timestamps      times of the wall clock as text
 stamps          whether a file has changed, without reading it
 state_folder    the folder `.toolpost`
+log_files       the log on disk, read from its end; `cli/logs` writes it
 action_items    what waits for a person
 author_code     where in an author's code an error came from
 method_caches   caches of an object's own methods

@@ -10,7 +10,7 @@ lock/                   `lock`, `check` and `diff`
 clients/                `import` and `install`
 quiet_app               what commands tell of a gateway inside this process: its tools, and what failed
 local_gateway           a gateway that a command opens and serves over HTTP
-plugin_server           a plugin served by itself
+plugin_server           a plugin served alone
 reference               docs/reference/cli.md
 
 Options, tables and failures are in `toolpost.terminal`, and so are the names that commands once had. The commands

@@ -11,6 +11,7 @@ login_flow  one login: the URL that a person opens, and the redirect that comes 
 device      the same on another device, with a code
 pending_logins  logins through the gateway: whose they are, their address, and the calls that wait for them
 subjects    the tokens with which callers came, for servers whose tokens are got in exchange for them
+expiring    logins that a person has to renew
 probe       asks a server as a stranger, to find its `challenge`
 discovery, tokens   the protocol, by functions of the SDK: where the authorization server is, registration, token requests
 fetch       requests to addresses that servers name, never into the gateway's own network

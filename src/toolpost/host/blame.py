@@ -19,7 +19,7 @@ def make_part_failure(part: str, what: str, error: Exception) -> PluginFailed:
 
 
 class blame_part(AbstractAsyncContextManager[T], Generic[T]):  # noqa: N801 (used like a function)
-    """A context manager of a part; what it raises by itself when it is left becomes a `PluginFailed` that names the part."""
+    """A context manager of a part; an error of its own while it closes becomes a `PluginFailed` that names the part."""
 
     def __init__(self, part: str, what: str, opened: AbstractAsyncContextManager[T]) -> None:
         self._part = part

@@ -19,6 +19,7 @@ call_journal   calls in flight, which are known after a kill
 late_entries   audit entries whose commit failed, written once there is room
 
 credentials    encrypted credentials for servers, and who renews them
+callers        callers that were made while a gateway ran
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were first (pins) and last listed
 seen           which definitions each session has been sent

@@ -38,7 +38,7 @@ class StoredCaller:
     """The caller who made it."""
 
 
-class StoredCallers(TableAccess):
+class CallerRows(TableAccess):
     """The callers of the store, by name."""
 
     @reads

@@ -106,7 +106,7 @@ async def test_images_are_sent_in_the_form_of_each_api(endpoint: FakeEndpoint) -
     ("model", "said"),
     [
         ("closes", "closed the connection"),
-        ("garbage", "not what the API promises"),
+        ("garbage", "breaks the API's schema"),
         ("not_http", "not proper HTTP"),
         ("broken", "status 500: out of memory"),
         ("empty", "has no"),

@@ -103,7 +103,7 @@ def load_doctors(config: Config) -> tuple[list[CheckedDoctor], list[Diagnosis]]:
 
 
 def check_commands(known: Mapping[str, Command]) -> list[Diagnosis]:
-    """Report the commands of installed parts that nobody can type: those whose name is taken by Toolpost."""
+    """Report the commands of installed parts that cannot be used, because Toolpost has a command of their name."""
     found: list[Diagnosis] = []
     for entry in installed_parts():
         part = _load(entry)

@@ -54,13 +54,17 @@ class OpenIdProvider:
         try:
             return await self.start(state, callback=callback, is_fresh=is_fresh)
         except ProviderFailed as error:
-            raise Forbidden(f"{error}.") from error
+            raise Forbidden(
+                f"{error}.", hint="try again; if it stays, an administrator checks `[login.provider]`"
+            ) from error
 
     async def finish(self, code: str, state: str, *, issuer: str | None, callback: str) -> Claims:
         try:
             found = await self._find_claims(code, state, issuer, callback)
         except ProviderFailed as error:
-            raise Forbidden(f"{error}.") from error
+            raise Forbidden(
+                f"{error}.", hint="try again; if it stays, an administrator checks `[login.provider]`"
+            ) from error
         return Claims(
             subject=found["sub"], client=None, scopes=frozenset(), expires_at=0.0, issuer=self.issuer, all=found
         )

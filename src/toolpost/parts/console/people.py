@@ -50,7 +50,7 @@ class PeopleSessions(TableAccess):
 
     @reads
     def find(self, cookies: Collection[str], secret: str) -> Script[tuple[SignedIn, float] | None]:
-        """Return who has one of these cookies and this secret, and for how many seconds more; None for nobody."""
+        """Return who has one of these cookies and this secret, and for how many seconds more; None without a session."""
         ((now,),) = yield NOW
         for cookie in cookies:
             rows = yield Statement(

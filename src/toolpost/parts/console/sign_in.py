@@ -43,7 +43,7 @@ _log = logging.getLogger("toolpost.console")
 SIGN_IN_PATH: Final = f"{API_PATH}/sign-in"
 CALLBACK_PATH: Final = f"{SIGN_IN_PATH}/callback"
 PROBLEM_PATH: Final = "/#sign-in="
-"""Where the page says why nobody was signed in."""
+"""The page that gives the reason of a failed sign-in."""
 
 SIGN_IN_KEY: Final = "console sign-in"
 """The name of the key that signs what was begun."""
@@ -99,7 +99,7 @@ class People:
         self._http: HttpContext | None = None
 
     def serve(self, http: HttpContext) -> None:
-        """Set what is known only when HTTP is served; raises `BadConfiguration` for roles that nobody could have."""
+        """Set what is known only when HTTP is served; raises `BadConfiguration` for roles without a provider."""
         if self._roles.groups and http.people is None:
             raise BadConfiguration(
                 "console.roles: people sign in at the provider of [login.provider], which is not set.",
@@ -109,7 +109,7 @@ class People:
 
     @property
     def place(self) -> Place | None:
-        """Where people sign in; None if nobody can."""
+        """The provider at which people sign in; None without one."""
         people = self._http.people if self._http is not None and self._roles.groups else None
         return None if people is None else Place(people.url, people.issuer)
 
