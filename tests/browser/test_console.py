@@ -319,6 +319,7 @@ def test_a_phone_and_a_keyboard_reach_everything(browser: Browser, gateway: Gate
     page.get_by_role("link", name="Contracts", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Contracts")
+    page.get_by_role("button", name="Menu").tap()
     page.get_by_label("Theme").select_option("dark")
     page.reload()
     expect(page.get_by_label("Theme")).to_have_value("dark")

@@ -10,6 +10,7 @@ import { Palette } from "/console/palette.js";
 import { Empty, Failure, followLink, html, Link, render, Toasts, useEffect, useState } from "/console/parts.js";
 
 const GROUPS = { observe: "Observe", tools: "Tools", products: "Products", administration: "Administration" };
+const inGroups = (views) => Object.keys(GROUPS).flatMap((group) => views.filter((view) => view.group === group));
 const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
 
 // The view of an address among those there are, and its parameters: `/servers/github` is the view `/servers` with ["github"].
@@ -63,7 +64,7 @@ function App() {
     addEventListener("keydown", onKey);
     addEventListener("session", refresh);
     begin().then(refresh, (error) => (setFailure(error), refresh()));
-    get("/views").then((found) => setViews(found.views), setFailure);
+    get("/views").then((found) => setViews(inGroups(found.views)), setFailure);
     return () => {
       removeEventListener("popstate", moved);
       removeEventListener("keydown", onKey);
@@ -89,8 +90,6 @@ function App() {
       <button type="button" class="menu" aria-expanded=${String(isMenuOpen)} aria-controls="nav" onClick=${() => setMenuOpen(!isMenuOpen)}>Menu</button>
       <button type="button" class="search-all" onClick=${() => setSearching(true)}><span>Search or jump to…</span> <kbd>${isMac ? "⌘K" : "Ctrl K"}</kbd></button>
       <span class="who">${session ? html`<strong>${session.caller}</strong>${session.mayChange ? "" : html`<span class="badge">reading</span>`} <span class="dim host">${location.host}</span>` : ""}</span>
-      ${session?.hasSession || (session && token.get()) ? html`<button type="button" onClick=${() => leave(session).catch(setFailure)}>Log out</button>` : null}
-      <${ThemeSwitch} />
     </header>
     <nav id="nav" class=${isMenuOpen ? "open" : ""} aria-label="Pages">
       <p class="brand"><${Link} to="/" go=${go}>Toolpost<//></p>
@@ -100,6 +99,10 @@ function App() {
           ${own.map((each) => html`<li><a href=${each.path} aria-current=${each === view ? "page" : undefined} onClick=${(event) => followLink(event, each.path, go)}>${each.title}</a></li>`)}
         </ul>` : null;
       })}
+      <div class="end">
+        <${ThemeSwitch} />
+        ${session?.hasSession || (session && token.get()) ? html`<button type="button" onClick=${() => leave(session).catch(setFailure)}>Log out</button>` : null}
+      </div>
     </nav>
     <main id="main" tabindex="-1">
       ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}

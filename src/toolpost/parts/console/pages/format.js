@@ -1,6 +1,6 @@
 // Numbers, durations and times, each written in one way everywhere.
 
-const GROUPS = new Intl.NumberFormat("en-US");
+const GROUPS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 
 export const number = (value) => (value === null || value === undefined ? "–" : GROUPS.format(value));
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;

@@ -76,10 +76,10 @@ export function Code({ text, label, limit = 20000, isLog = false, isPlain = fals
   const isFolded = !isOpen && lines.length > LINES + 4;
   const shown = (isFolded ? (isLog ? lines.slice(-LINES) : lines.slice(0, LINES)) : lines).join("\n");
   const more = isFolded ? html`<button type="button" class="fold" onClick=${() => setOpen(true)}>Show all ${number(lines.length)} lines</button>` : null;
-  return html`<div class="code" role="region" aria-label=${label ?? "Code"}>
+  return html`<div class="code">
     <${Copy} text=${whole} />
     ${isLog ? more : null}
-    <pre>${isPlain ? shown : visible(shown)}${cut && !isFolded ? `\n… ${number(whole.length - limit)} more characters` : ""}</pre>
+    <pre role="region" aria-label=${label ?? "Code"}>${isPlain ? shown : visible(shown)}${cut && !isFolded ? `\n… ${number(whole.length - limit)} more characters` : ""}</pre>
     ${isLog ? null : more}
   </div>`;
 }
@@ -103,7 +103,7 @@ export function Copy({ text }) {
 // A JSON value as a tree, whose branches open and close; small ones are open.
 export function Json({ value, label, depth = 2 }) {
   const text = useMemo(() => JSON.stringify(value, null, 2) ?? "", [value]);
-  return html`<div class="code" role="region" aria-label=${label ?? "JSON"}><${Copy} text=${text} /><div class="json-tree"><${Branch} value=${value} depth=${depth} /></div></div>`;
+  return html`<div class="code"><${Copy} text=${text} /><div class="json-tree" role="region" aria-label=${label ?? "JSON"}><${Branch} value=${value} depth=${depth} /></div></div>`;
 }
 
 const MANY = 200; // entries of one branch that are shown before it is unfolded
@@ -188,7 +188,7 @@ export function Toasts() {
     addEventListener("toast", say);
     return () => (removeEventListener("toast", say), clearTimeout(timer));
   }, []);
-  return html`<div class="toasts" role="status">${text ? html`<p>${text}</p>` : null}</div>`;
+  return html`<div class="toasts" aria-live="polite">${text ? html`<p>${text}</p>` : null}</div>`;
 }
 
 // A line over equal intervals, such as calls per minute, with its largest value; `from` and `to` name the ends of its axis.

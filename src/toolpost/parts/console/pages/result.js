@@ -1,6 +1,6 @@
 // The result of a call: text, images, audio, resources and tables. All of it is text of strangers: shown, never interpreted.
 
-import { Badge, Code, Hint, html, Link, Message, ms, useState } from "/console/parts.js";
+import { Badge, Code, Hint, html, Link, Message, ms, Table, useState } from "/console/parts.js";
 import { visible } from "/console/gateway.js";
 import { stringify, typeOf } from "./exact.js";
 
@@ -100,14 +100,15 @@ function rowsOf(value) {
 
 function DataTable({ rows }) {
   const columns = [...new Set(rows.slice(0, ROWS).flatMap((row) => Object.keys(row)))];
+  const shown = rows.slice(0, ROWS);
+  const isNumber = (value) => ["number", "integer"].includes(typeOf(value));
   const cell = (value) => (value === undefined ? "" : typeof value === "string" ? value : stringify(value, 0));
   return html`
-    <div class="table data" tabindex="0" role="region" aria-label="Data">
-      <table>
-        <thead><tr>${columns.map((name) => html`<th scope="col">${visible(name)}</th>`)}</tr></thead>
-        <tbody>${rows.slice(0, ROWS).map((row) => html`<tr>${columns.map((name) => html`<td title=${cell(row[name])}>${visible(cell(row[name]))}</td>`)}</tr>`)}</tbody>
-      </table>
-    </div>
+    <${Table} label="Data" rows=${shown} keyOf=${(row) => shown.indexOf(row)} columns=${columns.map((name, at) => ({
+      name: `${at ? "" : "main "}${shown.every((row) => isNumber(row[name])) ? "number" : ""}`,
+      title: visible(name),
+      cell: (row) => html`<span title=${visible(cell(row[name]))}>${visible(cell(row[name]))}</span>`,
+    }))} />
     <p class="dim">${rows.length > ROWS ? `The first ${ROWS} of ${rows.length} rows; Raw has all of them.` : `${rows.length} row${rows.length === 1 ? "" : "s"}`}</p>
   `;
 }

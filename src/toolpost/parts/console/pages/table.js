@@ -33,7 +33,7 @@ export function Table({ columns, rows, keyOf, label, onNear, rowClass = () => ""
       <tbody ref=${body}>
         ${isLong ? gap(first) : null}
         ${shown.map((row, at) => html`<tr key=${keyOf(row)} aria-rowindex=${first + at + 2} class=${rowClass(row)}>
-          ${columns.map((column) => html`<td class=${column.name} data-title=${column.title}>${column.cell(row)}</td>`)}
+          ${columns.map((column) => html`<td class=${column.name} data-title=${column.title}>${/\bmain\b/.test(column.name) ? html`<div>${column.cell(row)}</div>` : column.cell(row)}</td>`)}
         </tr>`)}
         ${isLong ? gap(sorted.length - Math.min(sorted.length, range.last)) : null}
       </tbody>

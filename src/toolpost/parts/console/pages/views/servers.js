@@ -3,7 +3,7 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { address, Badge, bytes, Code, count, Dialog, Empty, Failed, Failure, Hint, html, Link, Message, number, Table, Time, useLoaded, useState } from "/console/parts.js";
+import { address, Badge, bytes, Code, count, Dialog, Empty, Failure, Hint, html, Link, Message, number, Table, Time, useLoaded, useState } from "/console/parts.js";
 import { matches } from "/console/table.js";
 
 export function View({ params, query, go, session }) {
@@ -43,7 +43,7 @@ const COLUMNS = (go) => [
   { name: "number", title: "Tools", sort: (server) => server.tools, cell: (server) => number(server.tools) },
   { name: "number", title: "Processes", sort: (server) => server.pids.length, cell: (server) => number(server.pids.length) },
   { name: "number", title: "Memory", sort: (server) => server.memoryBytes, cell: (server) => (server.memoryBytes ? bytes(server.memoryBytes) : html`<span class="dim">–</span>`) },
-  { name: "number", title: "Restarts", sort: (server) => server.restarts, cell: (server) => html`<${Failed} value=${server.restarts} />` },
+  { name: "number", title: "Restarts", sort: (server) => server.restarts, cell: (server) => number(server.restarts) },
   { name: "transport wide", title: "Transport", sort: (server) => server.transport, cell: (server) => server.transport },
   { name: "grow wrap", title: "Note", cell: (server) => noteOf(server) },
 ];
@@ -100,7 +100,7 @@ function Server({ name, go, session }) {
     </div>` : null}
     <dl class="facts">
       <dt>Process</dt><dd>${now.pids.length ? `${now.pids.join(", ")} · ${bytes(now.memoryBytes)}` : isStopped ? (now.isHalted ? "none: it was stopped, and stays so until you start it" : "none: the next call of one of its tools starts it") : "none"}</dd>
-      <dt>Restarts</dt><dd><${Failed} value=${now.restarts} /></dd>
+      <dt>Restarts</dt><dd>${number(now.restarts)}</dd>
       <dt>Speaks</dt><dd>${server.transport} ${server.version ?? ""}</dd>
       <dt>Tools</dt><dd>
         <${Link} to=${`/tools?server=${encodeURIComponent(name)}`} go=${go}>${count(server.tools, "tool")}<//>

@@ -1,7 +1,7 @@
 // One tool: try it, read its contract, see what it was before and who sees it.
 
 import { callTool, get } from "/console/api.js";
-import { Badge, Code, Diff, Empty, Failure, html, Link, Message, time, useEffect, useLoaded, useMemo, useRef, useState } from "/console/parts.js";
+import { Badge, Code, Diff, Empty, Failure, html, Link, Message, number, Table, Time, useEffect, useLoaded, useMemo, useRef, useState } from "/console/parts.js";
 import { visible } from "/console/gateway.js";
 import { isEqual, parse, stringify } from "../exact.js";
 import { FormFields, JsonEditor } from "../fields.js";
@@ -28,7 +28,7 @@ export function Tool({ name, query, go, session }) {
     <h1>${visible(tool.name)}</h1>
     <p class="row"><${Annotations} annotations=${tool.annotations} isClaim=${tool.isUpstream} />
       ${tool.isListed ? null : html`<${Badge} text="quarantined" />`}
-      <span class="dim">about ${tool.tokens.toLocaleString()} of the ${tool.allTokens.toLocaleString()} tokens of all tools</span></p>
+      <span class="dim">about ${number(tool.tokens)} of the ${number(tool.allTokens)} tokens of all tools</span></p>
     <p class="tool-description">${visible(tool.definition.description ?? "")}</p>
     <div class="tabs" role="navigation" aria-label="About this tool">
       ${tabs.map(([key, title]) => html`<${Link} to=${to(key)} go=${go} aria-current=${key === tab ? "page" : undefined}>${title}<//>`)}
@@ -186,32 +186,16 @@ function Progress({ progress }) {
 
 function Snippets({ tool, value, needsToken }) {
   const [chosen, setChosen] = useState("command");
-  const [note, setNote] = useState("");
   const kinds = { command: ["toolpost call", asCommand], curl: ["curl", asCurl], python: ["Python", asPython] };
   const text = kinds[chosen][1](tool, value, { origin: location.origin, needsToken });
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setNote("Copied.");
-    } catch {
-      // Off localhost without TLS, a browser has no clipboard for pages.
-      getSelection().selectAllChildren(document.querySelector(".snippet .code"));
-      setNote("Selected: press Ctrl+C.");
-    }
-  };
   return html`<section class="snippet" aria-label="The same call elsewhere">
     <div class="row">
       <h2>The same call</h2>
-      ${Object.entries(kinds).map(([key, [title]]) => html`<button type="button" class="small" aria-pressed=${String(key === chosen)} onClick=${() => (setChosen(key), setNote(""))}>${title}</button>`)}
-      <button type="button" class="small end" onClick=${copy}>Copy</button>
-      <span role="status" class="dim">${note}</span>
+      ${Object.entries(kinds).map(([key, [title]]) => html`<button type="button" class="small" aria-pressed=${String(key === chosen)} onClick=${() => setChosen(key)}>${title}</button>`)}
     </div>
-    <${Plain} text=${text} label="The same call" />
+    <${Code} text=${text} label="The same call" isPlain />
   </section>`;
 }
-
-// Text that is copied is shown as it is: what is made visible would be another call.
-const Plain = ({ text, label }) => html`<pre class="code" tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
 
 function Contract({ tool }) {
   const { definition } = tool;
@@ -227,7 +211,7 @@ function Contract({ tool }) {
       ${tool.errorCodes.length ? html`<dt>Error codes</dt><dd>${tool.errorCodes.join(", ")}</dd>` : null}
       ${tool.aliases.length ? html`<dt>Former names</dt><dd>${visible(tool.aliases.join(", "))}</dd>` : null}
       <dt>Digest</dt><dd><code>${tool.digest}</code></dd>
-      <dt>Tokens</dt><dd>about ${tool.tokens.toLocaleString()}</dd>
+      <dt>Tokens</dt><dd>about ${number(tool.tokens)}</dd>
     </dl>
     <details><summary>As JSON</summary><${Code} text=${stringify(definition)} label="Definition" limit=${200000} /></details>
   `;
@@ -238,27 +222,20 @@ function SchemaTable({ title, schema, empty }) {
   if (!found.length) return html`<h2>${title}</h2><p class="dim">${empty}</p>`;
   return html`
     <h2>${title}</h2>
-    <div class="table contract" tabindex="0" role="region" aria-label=${title}>
-      <table>
-        <thead><tr><th scope="col">Name</th><th scope="col">Type</th><th scope="col">Required</th><th scope="col">Meaning</th></tr></thead>
-        <tbody>
-          ${found.map((row) => html`<tr>
-            <td><code>${visible(row.path)}</code>${row.option ? html`<br /><small class="dim">${visible(row.option)}</small>` : null}</td>
-            <td>${visible(row.type)}</td>
-            <td>${row.isRequired ? "yes" : ""}</td>
-            <td>
-              ${visible(row.description)}
-              ${row.values.length ? html`<div><small>${visible(row.values.slice(0, 30).map((each) => stringify(each, 0)).join(", "))}${row.values.length > 30 ? ` and ${row.values.length - 30} more` : ""}</small></div>` : null}
-              ${row.limits.length ? html`<div><small class="dim">${visible(row.limits.join(" · "))}</small></div>` : null}
-              ${row.default !== undefined ? html`<div><small class="dim">default ${visible(stringify(row.default, 0))}</small></div>` : null}
-              ${row.again ? html`<div><small class="dim">as ${visible(row.again)}, again</small></div>` : null}
-            </td>
-          </tr>`)}
-        </tbody>
-      </table>
-    </div>
+    <${Table} label=${title} columns=${ARGUMENTS} rows=${found} keyOf=${(row) => found.indexOf(row)} />
   `;
 }
+
+const ARGUMENTS = [
+  { name: "main", title: "Name", cell: (row) => html`<code>${visible(row.path)}</code>${row.option ? html` <small class="dim">${visible(row.option)}</small>` : null}` },
+  { name: "type wrap", title: "Type", cell: (row) => visible(row.type) },
+  { name: "required side", title: "Required", cell: (row) => (row.isRequired ? html`<${Badge} text="required" />` : "") },
+  { name: "grow wrap", title: "Meaning", cell: (row) => html`${visible(row.description)}
+    ${row.values.length ? html`<div><small>${visible(row.values.slice(0, 30).map((each) => stringify(each, 0)).join(", "))}${row.values.length > 30 ? ` and ${row.values.length - 30} more` : ""}</small></div>` : null}
+    ${row.limits.length ? html`<div><small class="dim">${visible(row.limits.join(" · "))}</small></div>` : null}
+    ${row.default !== undefined ? html`<div><small class="dim">default ${visible(stringify(row.default, 0))}</small></div>` : null}
+    ${row.again ? html`<div><small class="dim">as ${visible(row.again)}, again</small></div>` : null}` },
+];
 
 function History({ tool }) {
   const [found, error] = useLoaded((signal) => get("/tool/history", { name: tool.name }, signal), [tool.name]);
@@ -270,7 +247,7 @@ function History({ tool }) {
   return html`<ol class="versions">
     ${found.versions.map((version, at) => html`<li key=${version.number}>
       <div class="row">
-        <strong>${time(version.seenAt * 1000)}</strong>
+        <strong><${Time} at=${new Date(version.seenAt * 1000).toISOString()} /></strong>
         <span class="dim">schema version ${version.schemaVersion}${version.toolingVersion ? `, code ${visible(version.toolingVersion)}` : ""}</span>
         ${version.judgement ? html`<${Badge} text=${version.judgement.verdict} />` : html`<span class="dim">the first that is kept</span>`}
       </div>
@@ -331,10 +308,11 @@ const pair = (gone, added) =>
 
 function Callers({ tool }) {
   return html`
-    <div class="table" tabindex="0" role="region" aria-label="Who sees it"><table>
-      <thead><tr><th scope="col">Caller</th><th scope="col">Sees it</th><th scope="col">Why not</th></tr></thead>
-      <tbody>${tool.callers.map((row) => html`<tr><td>${visible(row.caller)}</td><td>${row.sees ? "yes" : "no"}</td><td>${row.reason ? visible(row.reason) : ""}</td></tr>`)}</tbody>
-    </table></div>
+    <${Table} label="Who sees it" rows=${tool.callers} keyOf=${(row) => row.caller} columns=${[
+      { name: "main", title: "Caller", sort: (row) => row.caller, cell: (row) => visible(row.caller) },
+      { name: "side", title: "Sees it", sort: (row) => (row.sees ? "yes" : "no"), cell: (row) => html`<${Badge} text=${row.sees ? "yes" : "no"} kind=${row.sees ? "good" : ""} />` },
+      { name: "grow wrap", title: "Why not", cell: (row) => (row.reason ? visible(row.reason) : "") },
+    ]} />
     <p class="dim">Set by <code>tools</code>, <code>tags</code> and <code>mode</code> in <code>[callers.NAME]</code>.</p>
   `;
 }
