@@ -15,7 +15,7 @@ exchange            one call: a JSON response, or server-sent events
 sessions            sessions of the handshake era; `event_log` keeps events for clients that reconnect
 disconnect          ends long responses whose caller has been removed
 
-routes              JSON APIs and pages of parts; `statuses` has the HTTP status of each error code
+routes              JSON APIs and views of parts; `statuses` has the HTTP status of each error code
 openapi             the OpenAPI description of JSON APIs
 pages               static pages; `plain_page` writes a page without a script, for logins
 server_login_pages  `/login/SERVER`: logging in to a server behind the gateway
