@@ -126,10 +126,12 @@ def test_everything_is_found_by_keyboard_alone(inside: Page, gateway: Gateway) -
     expect(heading).to_have_text("Bus")
     look_for(page, call, f"Call {call}")
     expect(page).to_have_url(re.compile(f"/calls/{call}$"))
+    page.get_by_role("link", name="Bus", exact=True).focus()
     page.keyboard.press("Control+k")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("link", name="Bus", exact=True)).to_be_focused()
     expect(page).to_have_url(re.compile(f"/calls/{call}$"))
 
 

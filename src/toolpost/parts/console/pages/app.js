@@ -33,7 +33,11 @@ export function go(path, { replace = false } = {}) {
   const isElsewhere = path.split(/[?#]/)[0] !== location.pathname;
   history[replace ? "replaceState" : "pushState"](null, "", path);
   dispatchEvent(new PopStateEvent("popstate"));
-  if (isElsewhere && !replace) scrollTo(0, 0);
+  if (isElsewhere && !replace) {
+    scrollTo(0, 0);
+    // A reader of the screen goes on with what is new, and not with the link that is gone.
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }
 }
 
 const loaded = new Map(); // by its address: the promise of a view's module

@@ -159,7 +159,7 @@ export function prompt({ title, text, label, problem = "", kind = "password" }) 
       element("p", {}, text),
       input,
       element("p", { class: "problem", role: "alert" }, problem),
-      element("button", { type: "submit" }, "Go on"),
+      element("button", { type: "submit", class: "primary" }, "Go on"),
     ),
   );
   // The policy allows no form to be sent, and `method="dialog"` counts as one in some browsers.

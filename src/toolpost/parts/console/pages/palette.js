@@ -25,12 +25,14 @@ export function Palette({ views, session, go, onClose }) {
   useEffect(() => {
     dialog.current.showModal();
     const cancel = (event) => (event.preventDefault(), onClose());
-    dialog.current.addEventListener("cancel", cancel);
+    const { current } = dialog;
+    current.addEventListener("cancel", cancel);
     const quiet = () => null; // what cannot be searched is left out
     get("/servers").then(({ servers }) => setKnown((before) => [...before, ...servers.map(({ name, state }) => ({ kind: "Server", title: name, note: state, to: `/servers/${encodeURIComponent(name)}` }))]), quiet);
     if (session?.isAdmin) {
       get("/callers").then(({ callers }) => setKnown((before) => [...before, ...callers.map((name) => ({ kind: "Caller", title: name, note: "its calls", to: `/calls?caller=${encodeURIComponent(name)}` }))]), quiet);
     }
+    return () => current.close();
   }, []);
   const words = text.trim();
   useEffect(() => {
@@ -50,6 +52,7 @@ export function Palette({ views, session, go, onClose }) {
     ];
   }, [words, known, tools, views]);
   const open = (item) => {
+    dialog.current.close(); // while it is open, nothing else takes the focus
     onClose();
     go(item.to);
   };

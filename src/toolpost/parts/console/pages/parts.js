@@ -160,7 +160,8 @@ export function Dialog({ title, onClose, children }) {
     node.current.showModal();
     const cancel = (event) => (event.preventDefault(), onClose());
     node.current.addEventListener("cancel", cancel);
-    return () => node.current?.removeEventListener("cancel", cancel);
+    // Closed before it is gone: the element that had the focus before gets it back.
+    return () => node.current?.close();
   }, []);
   return html`<dialog ref=${node} class="wide" aria-label=${title}>
     <h2>${title}</h2>

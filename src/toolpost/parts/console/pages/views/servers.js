@@ -28,7 +28,7 @@ function List({ query, go, session }) {
     ${loaded && !servers.length ? html`<${FirstSteps} isAdmin=${session.isAdmin} />` : null}
     ${servers.length ? html`
       <div class="row filters" role="search">
-        <input type="search" aria-label="Filter" placeholder="Filter by name, state or transport ( / )" value=${query.q ?? ""} onInput=${(event) => put({ q: event.target.value })} />
+        <input type="search" aria-label="Filter" placeholder="Name, state, transport ( / )" value=${query.q ?? ""} onInput=${(event) => put({ q: event.target.value })} />
         <span class="dim" role="status">${count(shown.length, "server")}</span>
       </div>
       <${Table} label="Servers" columns=${session.isAdmin ? COLUMNS(go) : COLUMNS(go).slice(0, 2)} rows=${shown} keyOf=${(server) => server.name}

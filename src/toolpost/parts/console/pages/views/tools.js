@@ -28,7 +28,7 @@ function Tools({ query, go, session }) {
   return html`
     <h1>Tools</h1>
     <div class="row filters" role="search">
-      <input type="search" aria-label="Search as an agent would" placeholder="Search as an agent would: what should be done?" value=${text} onInput=${type} />
+      <input type="search" aria-label="Search as an agent would" placeholder="Search as an agent would ( / )" value=${text} onInput=${type} />
       ${query.q && callers?.length > 1
         ? html`<select aria-label="Search as" value=${query.caller ?? ""} onChange=${(event) => change({ caller: event.target.value })}>
             <option value="">as ${session.caller}</option>
