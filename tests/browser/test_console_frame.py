@@ -154,6 +154,33 @@ def test_tables_sort_by_their_headings_and_filters_are_in_the_address(inside: Pa
     expect(names).to_have_text(["fine"])
 
 
+FORMATS = """async () => {
+    const { ago, bytes, count, ms, number, percent } = await import("/console/format.js");
+    const now = Date.parse("2026-11-19T12:00:00Z");
+    return {
+        ago: ["11:59:58", "11:59:30", "11:58:00", "09:00:00", "12:05:00"].map((at) => ago(`2026-11-19T${at}Z`, now)),
+        old: [ago("2026-11-17T12:00:00Z", now), ago("2026-01-02T12:00:00Z", now)],
+        ms: [0.25, 1.5, 250, 2500, 125000].map(ms),
+        numbers: [number(1234567), count(1, "tool"), count(1200, "tool"), bytes(1048576)],
+        percent: [percent(1, 40), percent(1, 5), percent(0, 8)],
+    };
+}"""
+
+
+def test_numbers_durations_and_times_are_written_in_one_way(inside: Page, gateway: Gateway) -> None:
+    assert inside.evaluate(FORMATS) == {
+        "ago": ["now", "30 s ago", "2 min ago", "3 h ago", "in 5 min"],
+        "old": ["2 d ago", "2026-01-02"],
+        "ms": ["250 µs", "1.5 ms", "250 ms", "2.50 s", "2 min"],
+        "numbers": ["1,234,567", "1 tool", "1,200 tools", "1.0 MiB"],
+        "percent": ["2.5 %", "20 %", "0 %"],
+    }
+    inside.goto(f"{gateway.url}/calls")
+    moment = inside.get_by_role("region", name="Calls").locator("time").first
+    expect(moment).to_contain_text(re.compile(r"now|ago"))
+    expect(moment).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d · \S+Z$"))
+
+
 FITS = """() => {
     const found = [];
     const cut = "h1, h2, h3, button, .badge, th, .table td.number, .table td.main, #nav a";

@@ -9,7 +9,8 @@ changes   changes of `toolpost.toml`, shown as a `diff` first
 definitions  how the definition of each tool has changed
 gateway_id   what tells the gateways of one project from others of the same store
 command   `toolpost console`
-pages     the frame, what all views share (`kit.js`), and the console's own views: ES modules over preact and htm, without a build step
+pages     the frame, what all views share (`kit.js`), and the console's own views: ES modules over
+          preact and htm, without a build step
 """
 
 from toolpost.parts import Command, Part

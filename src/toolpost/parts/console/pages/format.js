@@ -4,7 +4,8 @@ const GROUPS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 
 export const number = (value) => (value === null || value === undefined ? "–" : GROUPS.format(value));
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
-export const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part && part * 100 < whole ? 1 : 0)} %` : "–");
+// A part of a whole; below ten percent with one decimal.
+export const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part && part * 10 < whole ? 1 : 0)} %` : "–");
 export const bytes = (size) => (size === null || size === undefined ? "–" : `${(size / 1024 / 1024).toFixed(1)} MiB`);
 
 // A duration in milliseconds.
