@@ -1,14 +1,15 @@
 """Builds the HTTP endpoint's callers from the configuration: token digests, scopes and the OAuth verifier."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 import msgspec
 
 from toolpost.base.caller import UNLIMITED, Scope
-from toolpost.contracts.errors import BadConfiguration
+from toolpost.contracts.errors import BadConfiguration, InvalidRequest
 from toolpost.endpoints.auth.oauth_rules import IntrospectionRules, IssuerRules, OAuthRules
 from toolpost.endpoints.auth.roster import (
     UNMAPPED_CALLER,
@@ -29,6 +30,7 @@ from toolpost.settings.callers import (
     Mode,
     OAuthSettings,
     PassphraseSetting,
+    check_caller,
     read_caller_token,
 )
 from toolpost.settings.variables import depends_on_user, read_secret
@@ -55,6 +57,18 @@ def scopes_of(limits: VisibilityLimits) -> tuple[Scope, ...]:
     """Return the scope as a tuple for a view, empty if nothing is limited."""
     scope = scope_of(limits)
     return (scope,) if scope.is_limited else ()
+
+
+def check_stored_caller(name: str, *, tags: Sequence[str] | None, tools: Sequence[str] | None, mode: str) -> None:
+    """Raise `InvalidRequest` for a name or limits that no caller may have: the same as in `[callers.NAME]`."""
+    if mode not in get_args(Mode):
+        raise InvalidRequest(f"There is no mode `{mode[:40]}`.", hint=f"known: {', '.join(get_args(Mode))}")
+    tags, tools = (None if each is None else [*each] for each in (tags, tools))
+    try:
+        # By a subject, so that it has a way in: the token is checked nowhere else than where it is made.
+        check_caller(name, CallerSettings(subjects=["any"], tags=tags, tools=tools))
+    except BadConfiguration as error:
+        raise InvalidRequest(error.message, hint=error.hint) from error
 
 
 def mode_scope(config: Config, mode: Mode) -> Scope:

@@ -126,10 +126,10 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
 async def _read_members(app: App, config: Config) -> CallerTable:
     """Read the callers; raises if that would open a network endpoint to everyone."""
     if not app.changes.is_served:
-        return app.roster.members
+        return app.roster.configured
     # In a thread: it reads files, and may import the OAuth code.
     members = await anyio.to_thread.run_sync(
-        read_callers, config, app.roster.members, app.contributions.first(TokenIssuer)
+        read_callers, config, app.roster.configured, app.contributions.first(TokenIssuer)
     )
     check_exposure(app.config.address[0], is_open=members.is_open)
     return members
@@ -137,10 +137,10 @@ async def _read_members(app: App, config: Config) -> CallerTable:
 
 def _replace_callers(app: App, config: Config, members: CallerTable) -> None:
     app.changes.config = config
-    is_same = members == app.roster.members
+    is_same = members == app.roster.configured
     if not note_needs(app.roster, app.servers) and is_same:
         return
-    before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.members, members))
+    before, after = ({caller.name: caller for caller in each.callers} for each in (app.roster.configured, members))
     app.roster.replace(members)
     app.changes.note(EVERY_SERVER)
     if is_same:

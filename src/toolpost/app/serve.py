@@ -5,14 +5,15 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from anyio import CancelScope, create_task_group
 
 from toolpost.admin.action_items import list_action_items
 from toolpost.admin.api import make_server_api
 from toolpost.app.app import App
-from toolpost.app.callers import read_callers, scopes_of
+from toolpost.app.callers import check_stored_caller, mode_scope, read_callers, scopes_of
+from toolpost.app.refresh import EVERY_SERVER
 from toolpost.base.action_items import ActionItem, ActionItems
 from toolpost.base.caller import Principal
 from toolpost.base.events import event
@@ -20,6 +21,7 @@ from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.rejected import RejectedTokens
 from toolpost.endpoints.auth.roster import Admission, TokenIssuer
+from toolpost.endpoints.auth.stored_callers import StoredCallers
 from toolpost.endpoints.http import MCP_PATH, HttpRequest
 from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
@@ -31,6 +33,7 @@ from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
 from toolpost.endpoints.tasks.api import TASK_VIEW, make_task_routes
 from toolpost.settings import Config
+from toolpost.settings.callers import Mode
 
 _log = logging.getLogger("toolpost.app")
 
@@ -59,14 +62,15 @@ async def open_http(app: App, *, preload_sdk: bool = True) -> AsyncIterator[str]
     host, port = app.config.address
     app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
     connections = Connections(limits_of(app.config), app.gateway.metrics)
-    endpoint = _make_endpoint(app, host, connections, preload_sdk=preload_sdk)
+    stored = _make_stored_callers(app)
+    endpoint = _make_endpoint(app, host, stored, connections, preload_sdk=preload_sdk)
     http = app.config.http
     setting = find_proxy_setting(allowed_hosts=http.allowed_hosts, trusted_proxies=http.trusted_proxies)
     if app.roster.members.is_open and setting is not None:
         hint = "set TOOLPOST_TOKEN: everyone who can reach the proxy may call every tool"
         event(_log, logging.WARNING, "a proxy, and no token", setting=setting, hint=hint)
     with bind_socket(host, port) as listener:
-        async with open_http_server(endpoint, listener, connections):
+        async with stored.following(), open_http_server(endpoint, listener, connections):
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
             _set_base_url(app, None if host in ("0.0.0.0", "::") else url)  # noqa: S104 (compared, not bound)
@@ -93,8 +97,9 @@ async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[Http
     app.roster.replace(read_callers(app.config, login=app.contributions.first(TokenIssuer)))
     _set_base_url(app, None)
     host = "127.0.0.1" if app.roster.members.is_open else "0.0.0.0"  # noqa: S104 (nothing is bound)
-    endpoint = _make_endpoint(app, host, is_guarded=is_guarded)
-    async with create_task_group() as tasks:
+    stored = _make_stored_callers(app)
+    endpoint = _make_endpoint(app, host, stored, is_guarded=is_guarded)
+    async with stored.following(), create_task_group() as tasks:
         await tasks.start(endpoint.run)
         try:
             yield endpoint
@@ -107,6 +112,7 @@ async def open_asgi(app: App, *, is_guarded: bool = False) -> AsyncIterator[Http
 def _make_endpoint(
     app: App,
     host: str,
+    stored: StoredCallers,
     connections: Connections | None = None,
     *,
     preload_sdk: bool = True,
@@ -132,6 +138,7 @@ def _make_endpoint(
         finder=app.finder,
         find_action_items=partial(_find_action_items, app),
         views=[*contributions.all(ConsoleView), TASK_VIEW],
+        stored_callers=stored,
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )
@@ -155,6 +162,17 @@ def _make_endpoint(
         preload_sdk=preload_sdk,
         continues_traces=observer is not None,
         on_session_end=app.call_handler.end_session if observer is not None else None,
+    )
+
+
+def _make_stored_callers(app: App) -> StoredCallers:
+    return StoredCallers(
+        app.store,
+        app.roster,
+        check=check_stored_caller,
+        mode_scope=lambda mode: mode_scope(app.changes.config, cast("Mode", mode)),
+        login=app.contributions.first(TokenIssuer),
+        on_change=lambda: app.changes.note(EVERY_SERVER),
     )
 
 

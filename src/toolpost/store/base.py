@@ -11,6 +11,7 @@ from toolpost.contracts.errors import CapabilityMissing
 from toolpost.metrics import Durations
 from toolpost.store.audit import AuditLog
 from toolpost.store.audit_contents import AuditContents
+from toolpost.store.callers import StoredCallers
 from toolpost.store.credentials import CredentialRows
 from toolpost.store.key_values import KeyValueStore
 from toolpost.store.keys import Keys
@@ -54,6 +55,7 @@ class Store(ABC):
         self.audit = audit
         self.audit_contents = AuditContents(scripts)
         self.wakeups = wakeups
+        self.callers = StoredCallers(scripts)
         self.credentials = CredentialRows(scripts)
         self.keys = Keys(scripts)
         self.known_tools = KnownTools(scripts)

@@ -50,6 +50,11 @@ TABLES: Final = (
     ),
     AUDIT_CONTENTS,
     Table(
+        name="callers",
+        key=("name",),
+        columns=("name", "token_hash", "tags", "tools", "mode", "made_at", "made_by"),
+    ),
+    Table(
         name="credentials",
         key=("server", "owner", "name"),
         columns=("server", "owner", "name", "changed_at", "value"),

@@ -1,10 +1,10 @@
 """The callers of the HTTP endpoint: their tokens and their views. Prepared once, used by
 every request.
 
-Three kinds of tokens are known here: those of `[callers.NAME]`, access tokens of an authorization server once they are
-verified (cached for `VERIFIED_S`), and *delegated* tokens, which the gateway makes for agents that act for a caller. Tokens
-themselves are not stored, only a digest with a key of this process: neither memory nor the time of a look-up reveals anything
-about them.
+Four kinds of tokens are known here: those of `[callers.NAME]`, those of callers of the store, access tokens of an authorization
+server once they are verified (cached for `VERIFIED_S`), and *delegated* tokens, which the gateway makes for agents that act for a
+caller. Tokens themselves are not stored, only a digest with a key of this process: neither memory nor the time of a look-up
+reveals anything about them. The store has a plain hash, so that the first request with such a token is compared with that.
 """
 
 import hashlib
@@ -26,6 +26,7 @@ from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 from toolpost.fairness import Callers
+from toolpost.store.callers import hash_token
 
 VERIFIED_LIMIT: Final = 4_096
 VERIFIED_S: Final = 300.0
@@ -63,6 +64,8 @@ class KnownCaller:
     """The issuer of these tokens: the same `sub` is another person at another issuer."""
     passphrase: str | None = field(default=None, repr=False)
     """The hash of the passphrase by which a person logs in here."""
+    token_hash: str | None = field(default=None, repr=False)
+    """The hash of its token, for a caller of the store (`store/callers.py`): of its token nothing else is known."""
     secrets_hash: str = ""
     """Tells apart the passphrases and tokens that a caller has had: a login lasts as long as they are the same.
     Empty for callers as which no one logs in."""
@@ -82,9 +85,20 @@ class KnownCaller:
             and all(accepted & find_values(claims.all, name) for name, accepted in self.claims)
         )
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is a caller of the store, and not of the configuration."""
+        return self.token_hash is not None
+
+    @property
+    def has_own_token(self) -> bool:
+        """Whether it authenticates with a token of its own."""
+        return self.token is not None or self.is_stored
+
     def has_token(self, token: str) -> bool:
         """Whether this is the caller's own token."""
-        return self.token is not None and self.token == digest_of(token.encode())
+        raw = token.encode()
+        return self.has_own_token and (self.token == digest_of(raw) or self.token_hash == hash_token(raw))
 
     def id_for(self, claims: "Claims") -> CallerId:
         """Return the caller id for these claims: `NAME` by subject, else `NAME:SUB`, or `NAME::CLIENT` without a subject."""
@@ -240,6 +254,16 @@ class CallerTable:
         """Whether no token is required."""
         return not self.callers and self.verifier is None
 
+    def with_stored(self, stored: Iterable[KnownCaller]) -> "CallerTable":
+        """Add callers of the store; one of the configuration with the same name wins.
+
+        Where no token is required there are none: they would be limited by a token that nobody needs to send. So neither the
+        first of them nor the last changes whether a token is required.
+        """
+        names = {known.name for known in self.callers}
+        added = () if self.is_open else tuple(known for known in stored if known.name not in names)
+        return replace(self, callers=(*self.callers, *added)) if added else self
+
     @property
     def are_several(self) -> bool:
         """Whether more than one caller may exist: an authorization server gives tokens to any number."""
@@ -274,6 +298,11 @@ class Roster:
         """
         self._callers = callers or Callers()
         self._by_token: dict[TokenDigest, Admission] = {}
+        self.stored: tuple[KnownCaller, ...] = ()
+        """The callers of the store, also those of which a caller of the configuration has the name."""
+        self._by_hash: dict[str, KnownCaller] = {}
+        self._recognized: dict[TokenDigest, str] = {}
+        """Tokens of callers of the store that were sent, with their hashes: from then on they are found like the others."""
         self._verified: OrderedDict[TokenDigest, Admission] = OrderedDict()
         self._delegated: dict[TokenDigest, Admission] = {}
         self._ended: deque[str] = deque(maxlen=VERIFIED_LIMIT)
@@ -289,10 +318,19 @@ class Roster:
         """Set when the members are replaced; by then this is a new, unset event."""
         self.replace(members or CallerTable())
 
-    def replace(self, members: CallerTable) -> None:
-        """Replace all callers. Every admission is invalidated, so that each request authenticates against the new ones."""
+    def replace_stored(self, stored: Iterable[KnownCaller]) -> None:
+        """Replace the callers of the store."""
+        self.stored = tuple(stored)
+        self.replace(self.configured)
+
+    def replace(self, configured: CallerTable) -> None:
+        """Replace all callers but those of the store.
+
+        Every admission is invalidated, so that each request authenticates against the new ones.
+        """
         before = [*self._by_token.values(), *self._verified.values(), *filter(None, [self.anonymous])]
-        self.members = members
+        self.configured = configured
+        self.members = members = configured.with_stored(self.stored)
         self._callers.are_several = members.are_several
         self._callers.admins = members.admins
         self._by_token = {
@@ -300,6 +338,10 @@ class Roster:
             for known in members.callers
             if known.token is not None
         }
+        self._by_hash = {known.token_hash: known for known in members.callers if known.token_hash is not None}
+        recognized, self._recognized = self._recognized, {}
+        for digest, token_hash in recognized.items():
+            self._recognize(digest, token_hash)
         self._verified = OrderedDict()
         local = KnownCaller(name="local", is_admin=True)
         self.anonymous = self._make_admission(local, CallerId("local")) if members.is_open else None
@@ -361,6 +403,8 @@ class Roster:
     async def verify(self, token: bytes) -> Admission:
         """Verify an access token and cache its admission; raise `Refused` if it is invalid or matches no caller."""
         members = self.members
+        if (admission := self._recognize(digest_of(token), hash_token(token))) is not None:
+            return admission
         if members.verifier is None:
             raise unauthorized("The token is not valid")
         claims = await members.verifier.verify(token)
@@ -387,6 +431,15 @@ class Roster:
         while len(self._verified) > VERIFIED_LIMIT:
             self._verified.popitem(last=False)
         return admission
+
+    def _recognize(self, digest: TokenDigest, token_hash: str) -> Admission | None:
+        """Have a token of a caller of the store found by its digest from now on; None if it is the token of none."""
+        # Not constant in time, which reveals nothing: it compares a hash of 256 random bits.
+        if (known := self._by_hash.get(token_hash)) is None:
+            return None
+        self._recognized[digest] = token_hash
+        admission = self._make_admission(known, CallerId(known.name), token=digest)
+        return self._by_token.setdefault(digest, admission)
 
     def challenge(self, path: str = MCP_PATH) -> str:
         """Write the `WWW-Authenticate` header of a 401."""

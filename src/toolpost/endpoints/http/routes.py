@@ -23,6 +23,7 @@ from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest, 
 from toolpost.discovery.finder import Finder
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.auth.roster import Admission
+from toolpost.endpoints.auth.stored_callers import StoredCallers
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
 from toolpost.endpoints.http.disconnect import close_on_removal
 from toolpost.endpoints.http.exchange import PRIVATE_HEADERS, send_json
@@ -64,6 +65,8 @@ class HttpContext:
     finder: Finder
     find_action_items: Callable[[Principal], Awaitable[Sequence[ActionItem]]]
     """Returns what waits for a person in all parts, as far as a caller may know it."""
+    stored_callers: StoredCallers
+    """Makes and removes callers while the gateway runs."""
     views: Sequence["ConsoleView"] = ()
     """The views of all parts, for the console."""
     check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None

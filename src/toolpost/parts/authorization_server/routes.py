@@ -254,7 +254,7 @@ class LoginRoutes:
                 request=name,
                 form=form,
                 problem=problem,
-                has_callers=any(known.passphrase or known.token for known in members),
+                has_callers=any(known.passphrase or known.has_own_token for known in members),
                 provider=self._provider.issuer if self._provider is not None else None,
             )
         try:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from toolpost.admin import ConfigFile
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
@@ -44,6 +46,7 @@ class Console:
         *,
         is_for_admins: bool = True,
         needs_session: bool = False,
+        body: type[msgspec.Struct] | None = None,
         events: EventSchema | None = None,
     ) -> Route:
         """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
@@ -61,6 +64,7 @@ class Console:
             handler=handler,
             is_for_admins=is_for_admins,
             check=check,
+            body=body,
             events=events,
         )
 

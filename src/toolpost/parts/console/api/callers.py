@@ -1,8 +1,10 @@
 """`/api/console/callers`: callers, with their visible tools and numbers of calls.
 
-GET /callers               the names of all callers, for administrators
-GET /callers/usage?age=    each caller with its limits and its calls of the last `1h`, `24h` or `7d`; a caller that is no
-                           administrator is told of itself
+GET  /callers               the names of all callers, for administrators
+GET  /callers/usage?age=    each caller with its limits and its calls of the last `1h`, `24h` or `7d`; a caller that is no
+                            administrator is told of itself
+
+A caller of `toolpost.toml` wins over one of the store with its name, which `isShadowed` tells.
 """
 
 import time
@@ -42,6 +44,8 @@ def routes_of(console: Console) -> list[Route]:
         for name, scopes in list_callers(roster):
             if only is None or name == only.partition(":")[0]:
                 rows[name] = {"caller": name, **await _describe(console, name, scopes, known.get(name))}
+        if only is None:
+            await _add_stored(console, rows)
         for each in usage:
             # Agents, the command line, people of an authorization server: they call, and are not configured by their names.
             row = rows.setdefault(each.caller, {"caller": each.caller, "isConfigured": False})
@@ -59,6 +63,19 @@ def routes_of(console: Console) -> list[Route]:
     ]
 
 
+async def _add_stored(console: Console, rows: dict[str, JsonObject]) -> None:
+    admitted = {known.name for known in console.http.access.roster.members.callers if known.is_stored}
+    for one in await console.http.stored_callers.all():
+        made_at = datetime.fromtimestamp(console.host.store.scripts.wall(one.made_at), UTC)
+        row = rows.setdefault(one.name, {"caller": one.name, "isConfigured": False})
+        row |= {
+            "isStored": True,
+            "isShadowed": one.name not in admitted,
+            "madeBy": one.made_by,
+            "madeAt": f"{made_at:%Y-%m-%dT%H:%M:%SZ}",
+        }
+
+
 async def _describe(
     console: Console, name: CallerId, scopes: tuple[Scope, ...], known: KnownCaller | None
 ) -> JsonObject:
@@ -68,7 +85,7 @@ async def _describe(
     ways = []
     if known is not None:
         ways = [
-            *(["token"] if known.token is not None else []),
+            *(["token"] if known.has_own_token else []),
             *(["passphrase"] if known.passphrase is not None else []),
             *(["access token"] if known.issuer is not None else []),
         ]
