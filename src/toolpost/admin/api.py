@@ -37,6 +37,7 @@ def make_server_api(http: HttpContext) -> JsonApi:
                 path=f"{one}/{{action}}",
                 handler=act,
                 is_for_admins=True,
+                role="operator",
                 summary="start, stop or restart a server",
                 errors=(503,),
             ),

@@ -129,6 +129,7 @@ def _make_endpoint(
     )
     body_limit = app.config.http.body_limit_bytes
     contributions, observer = app.contributions, app.contributions.first(Observer)
+    login = contributions.first(TokenIssuer)
     http = HttpContext(
         access=access,
         streams=app.shares.streams,
@@ -139,6 +140,8 @@ def _make_endpoint(
         find_action_items=partial(_find_action_items, app),
         views=[*contributions.all(ConsoleView), TASK_VIEW],
         stored_callers=stored,
+        people=login.people if login is not None else None,
+        person_finders=[each.find_person for each in contributions.all(WriteCheck) if each.find_person is not None],
         # An application in front of the endpoint knows its people itself.
         **({} if is_guarded else {"check_browser_write": partial(_check_write, contributions.all(WriteCheck))}),
     )

@@ -18,7 +18,7 @@ from toolpost.settings.variables import depends_on_user, has_references, read_se
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._@-]*"
 CallerName = Annotated[str, Meta(pattern=f"^{_NAME}$", max_length=64)]
 
-RESERVED: Final = frozenset({"cli", "local", "oauth", "token"})
+RESERVED: Final = frozenset({"cli", "console", "local", "oauth", "token"})
 """Names that the audit uses for callers without a configured name."""
 
 Mode = Literal["full", "readonly", "test", "minimal"]

@@ -1,5 +1,6 @@
 """People of an OpenID Connect provider, npm's `oidc-provider`, log in at the gateway."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,9 +28,13 @@ SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
 
 @contextmanager
-def provider_for(redirect_uri: str) -> Iterator[str]:
+def provider_for(*redirect_uris: str, host: str = "127.0.0.1") -> Iterator[str]:
     process = subprocess.Popen(
-        [NODE, SCRIPT, PLACE, redirect_uri], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [NODE, SCRIPT, PLACE, *redirect_uris],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"ISSUER_HOST": host},
     )
     assert process.stdout is not None
     try:

@@ -23,6 +23,7 @@ from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import ToolpostError
 from toolpost.discovery import EVERYTHING, View
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
+from toolpost.endpoints.auth.people import PEOPLE, Person, PersonProvider, Role
 from toolpost.endpoints.http.paths import MCP_PATH, view_of
 from toolpost.endpoints.http.refusal import Refused, forbidden, unauthorized
 from toolpost.fairness import Callers
@@ -82,7 +83,7 @@ class KnownCaller:
             and (not self.subjects or claims.subject in self.subjects)
             and (not self.clients or claims.client in self.clients)
             and (not self.scopes or bool(self.scopes & claims.scopes))
-            and all(accepted & find_values(claims.all, name) for name, accepted in self.claims)
+            and all(accepted & claims.values(name) for name, accepted in self.claims)
         )
 
     @property
@@ -138,6 +139,10 @@ class Claims:
     login: Login | None = None
     """Of a token that was issued here."""
 
+    def values(self, name: str) -> frozenset[str]:
+        """Return the values of a claim, see `find_values`."""
+        return find_values(self.all, name)
+
 
 def find_values(claims: JsonObject, name: str) -> frozenset[str]:
     """Return the values of a claim, as text: of the claim of this name, else with `a.b` of the claim `b` within `a`."""
@@ -159,6 +164,8 @@ class TokenIssuer(Protocol):
     resource: str
     """The URL of this gateway's MCP endpoint."""
     scopes: tuple[str, ...]
+    people: PersonProvider | None = None
+    """The OpenID Connect provider whose people log in; None without one."""
 
     def hash_secrets(self, secrets: str) -> str:
         """Return what tells a caller's secrets apart and is stored with a login, but cannot be tried out without a key."""
@@ -187,7 +194,7 @@ class TokenVerifier(Protocol):
 class Admission:
     """An authenticated caller and its view. Connections keep it while `is_valid` is true."""
 
-    __slots__ = ("_is_invalid", "_until", "caller", "claims", "is_admin", "scopes", "token", "view")
+    __slots__ = ("_is_invalid", "_until", "caller", "claims", "is_admin", "person", "scopes", "token", "view")
 
     def __init__(
         self,
@@ -198,6 +205,7 @@ class Admission:
         until: float | None = None,
         token: TokenDigest | None = None,
         claims: "tuple[OAuthRules, Claims] | None" = None,
+        person: Person | None = None,
         owner: str = "",
     ) -> None:
         """`owner` is whose tools of servers with credentials per caller the view shows; empty where no server has them."""
@@ -206,9 +214,12 @@ class Admission:
         """The digest of the configured or delegated token that was sent."""
         self.claims = claims
         """The claims of the access token that was sent, and the rules by which it was valid."""
+        self.person = person
+        """Who signed in in a browser, and has no token."""
         self.scopes = scopes
         self.view: View = EVERYTHING.within(scopes).of_owner(owner)
         self.is_admin = is_admin
+        """Whether it may see everything. What a person may change, their role says."""
         self._until = until
         self._is_invalid = False
 
@@ -225,12 +236,15 @@ class Admission:
     @property
     def is_anonymous(self) -> bool:
         """Whether it came without a token, which is let in where none is required."""
-        return self.token is None and self.claims is None
+        return self.token is None and self.claims is None and self.person is None
 
     def invalidate(self) -> None:
         """Invalidate this; requests that kept it authenticate again."""
         self._is_invalid = True
 
+
+_PEOPLE: Final = KnownCaller(name=PEOPLE)
+"""The caller of people who signed in in a browser."""
 
 UNMAPPED_CALLER: Final = KnownCaller(name="oauth")
 """The caller of valid access tokens that match no configured caller, where those are accepted."""
@@ -362,6 +376,16 @@ class Roster:
         admission = self._delegated.get(digest) or self._verified.get(digest)
         return admission if admission is not None and admission.is_valid else None
 
+    def admit_person(self, subject: str, *, name: str, role: Role, signed_in_at: float, until: float) -> Admission:
+        """Make the admission of a person who signed in in a browser, see `Person`."""
+        person = Person(subject=subject, name=name, role=role, signed_in_at=signed_in_at)
+        caller = Caller(
+            id=CallerId(f"{PEOPLE}:{person.subject}"), transport="http", is_admin=person.may("administrator")
+        )
+        scopes = self._scopes(_PEOPLE, is_read_only=False)
+        # They see everything, in any role; JSON APIs hold them to it where something is changed.
+        return Admission(caller, scopes=scopes, is_admin=True, until=until, person=person, owner=self._owner_of(caller))
+
     def delegate(self, token: bytes, caller: Caller, scopes: tuple[Scope, ...]) -> None:
         """Accept a delegated token as this caller until it is revoked.
 
@@ -478,7 +502,8 @@ class Roster:
     def _find_configured(self, caller: CallerId) -> KnownCaller | None:
         # `NAME:SUB` is one of the people who are `NAME`.
         name = caller.partition(":")[0]
-        return next((one for one in (*self.members.callers, self.members.others) if one and one.name == name), None)
+        others = (self.members.others, _PEOPLE)
+        return next((one for one in (*self.members.callers, *others) if one and one.name == name), None)
 
     def _scopes(self, known: KnownCaller, *, is_read_only: bool) -> tuple[Scope, ...]:
         own = self.members.read_only if is_read_only else UNLIMITED
@@ -557,6 +582,8 @@ class Roster:
 
     def _still_admits(self, before: Admission) -> bool:
         """Whether the same token would authenticate the same caller now, with whatever scopes."""
+        if before.person is not None:
+            return True  # its admission holds for seconds
         if before.token is not None:
             now = self._by_token.get(before.token) or self._delegated.get(before.token)
         elif before.claims is not None:

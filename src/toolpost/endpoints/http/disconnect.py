@@ -1,7 +1,7 @@
 """Ends long responses whose caller has been removed; to the handler it looks as if the client had disconnected."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -16,8 +16,13 @@ _SHORTEST_S: Final = 0.5
 
 
 @asynccontextmanager
-async def close_on_removal(request: HttpRequest, roster: Roster, admission: Admission) -> AsyncIterator[None]:
-    """End a long response as soon as the token of its request is no longer accepted.
+async def close_on_removal(
+    request: HttpRequest,
+    roster: Roster,
+    admission: Admission,
+    find_person: Callable[[HttpRequest], Awaitable[Admission | None]] | None = None,
+) -> AsyncIterator[None]:
+    """End a long response as soon as the token of its request is no longer accepted, or the session of its person is over.
 
     Only for handlers that wait on `request.receive` while they send, as those do that notice a client leaving.
     """
@@ -43,13 +48,18 @@ async def close_on_removal(request: HttpRequest, roster: Roster, admission: Admi
     async def verify_again() -> None:
         # A token may expire, or be revoked where this gateway is not told, while nothing else asks for it.
         nonlocal admission
-        while token is not None and admission.until is not None:
+        while admission.until is not None:
             await anyio.sleep(max(_SHORTEST_S, admission.until - time.time()))
-            renewed = await roster.renew(token, admission)
+            renewed = await renew()
             if renewed is None:
                 removed.set()
                 return
             admission = renewed
+
+    async def renew() -> Admission | None:
+        if admission.person is not None and find_person is not None:
+            return await find_person(request)
+        return await roster.renew(token, admission) if token is not None else None
 
     request.receive = receive_or_leave
     with roster.on_removal(admission, removed.set):

@@ -4,6 +4,7 @@ The kernel's own paths come first, so no part can take one of them. A `JsonApi` 
 body, calls the handler, and sends what it returns, or the error object with the status of its code (`statuses.py`).
 """
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,12 +17,13 @@ from urllib.parse import parse_qs
 import anyio
 import msgspec
 
-from toolpost.base import Json, JsonObject, nearest_name
+from toolpost.base import Json, JsonObject, event, nearest_name
 from toolpost.base.action_items import ActionItem
 from toolpost.base.caller import Principal
 from toolpost.contracts.errors import CallCancelled, ErrorCode, InvalidRequest, ToolpostError
 from toolpost.discovery.finder import Finder
-from toolpost.endpoints.auth.access import Access
+from toolpost.endpoints.auth.access import Access, parse_bearer
+from toolpost.endpoints.auth.people import PersonProvider, Role
 from toolpost.endpoints.auth.roster import Admission
 from toolpost.endpoints.auth.stored_callers import StoredCallers
 from toolpost.endpoints.http.descriptors import is_out_of_descriptors
@@ -38,6 +40,8 @@ from toolpost.protocol.rpc import encode, internal_error
 from toolpost.protocol.shape import BadShape, check_shape, decode
 from toolpost.providers.servers import Servers
 
+_log = logging.getLogger("toolpost.changes")
+
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.+)`")
 
 
@@ -49,6 +53,11 @@ class Routes(Protocol):
     async def answer(self, request: HttpRequest) -> None:
         """Answer a request. Must call `access.admit` before it sends data of any caller."""
         ...
+
+
+PersonFinder = Callable[[HttpRequest], Awaitable[Admission | None]]
+"""Returns the admission of a person who signed in in a browser, None for any other request. It holds for seconds, so that the end
+of a session is noticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +76,30 @@ class HttpContext:
     """Returns what waits for a person in all parts, as far as a caller may know it."""
     stored_callers: StoredCallers
     """Makes and removes callers while the gateway runs."""
+    people: PersonProvider | None = None
+    """Says who people are who sign in in a browser; None without one."""
+    person_finders: Sequence[PersonFinder] = ()
+    """Recognize people by what their browsers send."""
     views: Sequence["ConsoleView"] = ()
     """The views of all parts, for the console."""
     check_browser_write: Callable[[HttpRequest, Admission], None] = lambda _request, _admission: None
     """Raises for a request that would change something and may not: one of a browser that has shown no secret, where no token is
     required. `JsonApi` calls it, before the body is read; other routes do so themselves."""
+
+    async def admit(self, request: HttpRequest) -> Admission:
+        """Authenticate a request to a JSON API, which people may use who signed in in a browser; raises `Refused`."""
+        if parse_bearer(request.headers) is None and (found := await self.find_person(request)) is not None:
+            self.access.check_host_and_origin(request.headers)
+            request.note_admitted()
+            return found
+        return await self.access.admit(request)
+
+    async def find_person(self, request: HttpRequest) -> Admission | None:
+        """Return the admission of a person who signed in in a browser; None for any other request."""
+        for find in self.person_finders:
+            if (found := await find(request)) is not None:
+                return found
+        return None
 
 
 @dataclass(frozen=True)
@@ -88,6 +116,8 @@ class WriteCheck:
 
     check: Callable[[HttpRequest, Admission], None]
     """Raises for a request that may not change anything."""
+    find_person: PersonFinder | None = None
+    """Recognizes the people whose requests it checks: JSON APIs admit them as well as callers."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +211,10 @@ class Route:
     handler: Handler
     """Returns the value to send as JSON, a struct or plain values. A ToolpostError is sent as the error object, under `error`."""
     is_for_admins: bool = False
+    role: Role | None = None
+    """The least role of people who signed in in a browser, see `required_role`."""
+    is_dry: bool = False
+    """Whether a method that usually changes something changes nothing here, such as one that makes a plan."""
     check: Callable[[HttpRequest, Admission], None] | None = None
     """Raises for a request that may not be answered, before its body is read; in place of `HttpContext.check_browser_write`."""
     body: type[msgspec.Struct] | None = None
@@ -206,6 +240,13 @@ class Route:
     def is_reading(self) -> bool:
         """Whether it changes nothing."""
         return self.method in READING
+
+    @property
+    def required_role(self) -> Role:
+        """The least role of people: any to read, an administrator where callers must be that, else an operator."""
+        if self.role is not None:
+            return self.role
+        return "viewer" if self.is_reading else "administrator" if self.is_for_admins else "operator"
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -258,20 +299,26 @@ class JsonApi:
         roster = self._http.access.roster
         # Before the caller is known: callers that are replaced from here on may have lost what this one is shown.
         replaced = roster.replaced
-        admission = await self._http.access.admit(request)
+        admission = await self._http.admit(request)
         if admission.caller.is_agent:
             raise forbidden("An agent may use tools, and nothing else")
         route, found = self._find(request)
         if route.is_for_admins and not admission.is_admin:
             raise forbidden("Only a caller with `admin = true` may use this path")
+        if (person := admission.person) is not None and not person.may(route.required_role):
+            raise forbidden(f"This needs the role {route.required_role}, and {person.name} is {person.role}")
         if route.check is not None:
             route.check(request, admission)
         elif not route.is_reading:
             self._http.check_browser_write(request, admission)
         body = None if route.is_reading else await self._read_body(request, route)
         asked = RouteRequest(http=request, admission=admission, body=body, path=found, replaced=replaced)
-        async with close_on_removal(request, roster, admission) if route.events is not None else nullcontext():
+        leaving = close_on_removal(request, roster, admission, self._http.find_person)
+        async with leaving if route.events is not None else nullcontext():
             result = await route.handler(asked)
+        if person is not None and not route.is_reading and not route.is_dry:
+            facts: JsonObject = {"caller": admission.caller.id, "person": person.name, "role": person.role}
+            event(_log, logging.INFO, "changed by a person", request=f"{request.method} {request.path}", **facts)
         return result, route.status, asked.answer_headers
 
     def _match(self, path: str) -> tuple[list[Route], dict[str, str]]:

@@ -60,6 +60,7 @@ async def open_authorization_server(host: "Host") -> AsyncIterator[Sequence[obje
     provider = None
     if settings.provider.issuer:
         provider = OpenIdProvider(settings.provider, read_client_secret(host.config), url=url, key=key, network=network)
+        server.people = provider
 
     @asynccontextmanager
     async def run() -> AsyncIterator[None]:

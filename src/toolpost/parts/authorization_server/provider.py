@@ -14,10 +14,10 @@ from urllib.parse import quote, urlencode
 import httpx2
 import msgspec
 
-from toolpost import UpstreamUnavailable
+from toolpost import Forbidden, UpstreamUnavailable
 from toolpost.base import JsonObject
 from toolpost.credentials import Fetcher
-from toolpost.endpoints.http import IdTokens, Refused
+from toolpost.endpoints.http import Claims, IdTokens, Refused
 from toolpost.net import Network
 from toolpost.parts.authorization_server.records import Identity
 from toolpost.parts.authorization_server.settings import ProviderSettings
@@ -34,43 +34,69 @@ class ProviderFailed(Exception):
 
 
 class OpenIdProvider:
-    """One OpenID Connect provider, of which this gateway is a client."""
+    """One OpenID Connect provider, of which this gateway is a client: for logins of clients, and for people of the console."""
 
     def __init__(
         self, settings: ProviderSettings, secret: str | None, *, url: str, key: bytes, network: Network
     ) -> None:
         self.issuer: str = settings.issuer
+        self.url: str = url
         self._settings = settings
         self._secret = secret
-        self._redirect_uri = f"{url}{CALLBACK_PATH}"
         self._key = key
         self._id_tokens = IdTokens(settings.issuer, settings.client_id, network)
         self._fetcher = Fetcher([settings.issuer], network)
         self._metadata: JsonObject = {}
         self._fetched_at = float("-inf")
 
-    async def start(self, state: str) -> str:
+    async def begin(self, state: str, *, callback: str, is_fresh: bool) -> str:
+        """See `PersonProvider` of the kernel, as for `finish`."""
+        try:
+            return await self.start(state, callback=callback, is_fresh=is_fresh)
+        except ProviderFailed as error:
+            raise Forbidden(f"{error}.") from error
+
+    async def finish(self, code: str, state: str, *, issuer: str | None, callback: str) -> Claims:
+        try:
+            found = await self._find_claims(code, state, issuer, callback)
+        except ProviderFailed as error:
+            raise Forbidden(f"{error}.") from error
+        return Claims(
+            subject=found["sub"], client=None, scopes=frozenset(), expires_at=0.0, issuer=self.issuer, all=found
+        )
+
+    async def start(self, state: str, *, callback: str = CALLBACK_PATH, is_fresh: bool = False) -> str:
         """Return the address at the provider where a person logs in; raises `ProviderFailed`."""
         endpoint = await self._find_endpoint("authorization_endpoint")
         challenge = _encode(hashlib.sha256(self._derive("verifier", state).encode()).digest())
         query = {
             "response_type": "code",
             "client_id": self._settings.client_id,
-            "redirect_uri": self._redirect_uri,
+            "redirect_uri": f"{self.url}{callback}",
             "scope": " ".join(self._settings.scopes),
             "state": state,
             "nonce": self._derive("nonce", state),
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
+        if is_fresh:
+            # `max_age` has it say in `auth_time` when that was. A provider may know one of the two alone.
+            query |= {"prompt": "login", "max_age": "0"}
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
-    async def finish(self, code: str, state: str, issuer: str | None) -> Identity:
+    async def identify(self, code: str, state: str, issuer: str | None) -> Identity:
         """Return who has logged in at the provider; raises `ProviderFailed`."""
+        claims = await self._find_claims(code, state, issuer, CALLBACK_PATH)
+        kept = {name: value for name, value in claims.items() if name not in _NOT_KEPT}
+        if len(msgspec.json.encode(kept)) > CLAIMS_LIMIT:
+            raise ProviderFailed("The provider says more about you than can be kept")
+        return Identity(issuer=self.issuer, claims=kept)
+
+    async def _find_claims(self, code: str, state: str, issuer: str | None, callback: str) -> JsonObject:
         # RFC 9207, as exact text: an answer of another provider must not be taken for one of this.
         if issuer is not None and issuer != self.issuer:
             raise ProviderFailed("The answer is from another provider")
-        token = (await self._exchange(code, state)).get("id_token")
+        token = (await self._exchange(code, state, callback)).get("id_token")
         if not isinstance(token, str):
             raise ProviderFailed("The provider did not say who you are")
         try:
@@ -81,16 +107,13 @@ class OpenIdProvider:
             raise ProviderFailed("The provider's answer is for another login")
         if claims.get("azp", self._settings.client_id) != self._settings.client_id or "sub" not in claims:
             raise ProviderFailed("The provider's answer is for another client")
-        kept = {name: value for name, value in claims.items() if name not in _NOT_KEPT}
-        if len(msgspec.json.encode(kept)) > CLAIMS_LIMIT:
-            raise ProviderFailed("The provider says more about you than can be kept")
-        return Identity(issuer=self.issuer, claims=kept)
+        return claims
 
-    async def _exchange(self, code: str, state: str) -> JsonObject:
+    async def _exchange(self, code: str, state: str, callback: str) -> JsonObject:
         form = {
             "grant_type": "authorization_code",
             "code": code,
-            "redirect_uri": self._redirect_uri,
+            "redirect_uri": f"{self.url}{callback}",
             "client_id": self._settings.client_id,
             "code_verifier": self._derive("verifier", state),
         }

@@ -360,7 +360,7 @@ class LoginRoutes:
         try:
             if "code" not in query:
                 raise ProviderFailed("The provider did not log you in")
-            identity = await self._provider.finish(query["code"], whole, query.get("iss"))
+            identity = await self._provider.identify(query["code"], whole, query.get("iss"))
         except ProviderFailed as error:
             await self._show(request, problem_page(str(error)))
             return

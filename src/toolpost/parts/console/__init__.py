@@ -2,6 +2,8 @@
 
 part      the console as a part of a gateway; `settings` has its section
 sessions  who may change anything from a browser where no token is required: one-time secrets, cookies
+people    the sessions of people who are signed in
+sign_in   how they come to be, at an OpenID Connect provider
 timings   how long each step of the latest calls took
 context   what the API's handlers share
 api       the JSON API below `/api/console`, a module for each page

@@ -22,7 +22,7 @@ def routes_of_changes(console: Console, path: str, plan: Callable[[RouteRequest]
         return _render(planned)
 
     return [
-        console.change(f"{path}/plan", show_plan, needs_session=True),
+        console.change(f"{path}/plan", show_plan, needs_session=True, is_dry=True),
         console.change(f"{path}/change", change, needs_session=True),
     ]
 

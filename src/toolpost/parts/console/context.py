@@ -4,11 +4,20 @@ from dataclasses import dataclass
 
 import msgspec
 
+from toolpost import Forbidden
 from toolpost.admin import ConfigFile
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
 from toolpost.parts import Host
-from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_browser_write, may_write
+from toolpost.parts.console.sessions import (
+    API_PATH,
+    ConsoleSessions,
+    check_browser_write,
+    check_same_origin,
+    may_write,
+)
+from toolpost.parts.console.settings import Role
+from toolpost.parts.console.sign_in import SIGN_IN_PATH, People, is_fresh
 from toolpost.parts.console.timings import CallTimings
 
 
@@ -19,6 +28,7 @@ class Console:
     host: Host
     http: HttpContext
     sessions: ConsoleSessions
+    people: People
     timings: CallTimings
 
     @property
@@ -32,11 +42,13 @@ class Console:
         return self.http.access.roster.anonymous is not None
 
     def may_write(self, request: RouteRequest) -> bool:
-        """Whether a request has what changes need: the cookie where no token is required."""
+        """Whether a request has what changes need: the cookie where no token is required, or a role that changes something."""
+        if (person := request.admission.person) is not None:
+            return person.may("operator")
         return may_write(self.sessions, request.http, is_open=self.is_open)
 
     def read(self, path: str, handler: Handler, *, is_for_admins: bool = False) -> Route:
-        """Make a route that answers GET and changes nothing."""
+        """Make a route that answers GET and changes nothing: people see it in any role."""
         return Route(method="GET", path=f"{API_PATH}{path}", handler=handler, is_for_admins=is_for_admins)
 
     def change(
@@ -46,16 +58,27 @@ class Console:
         *,
         is_for_admins: bool = True,
         needs_session: bool = False,
+        role: Role | None = None,
+        is_dry: bool = False,
         body: type[msgspec.Struct] | None = None,
         events: EventSchema | None = None,
     ) -> Route:
         """Make a route that answers POST, and changes something or calls a tool: it needs the cookie, or a token.
 
         What decides about the commands that the gateway runs needs both (`needs_session`): a token is in the settings of every
-        client, where the agents that use it can read it; it is not the right to run commands.
-        """
+        client, where the agents that use it can read it; it is not the right to run commands. A person who is signed in must be
+        an administrator for it, who has proved a few minutes ago who they are.
 
-        def check(request: HttpRequest, _: Admission) -> None:
+        `role` is the least that people need, an administrator's for what is for administrators. `is_dry` changes nothing.
+        """
+        needs_fresh = needs_session and role is None
+
+        def check(request: HttpRequest, admission: Admission) -> None:
+            if admission.person is not None:
+                check_same_origin(request)
+                if needs_fresh and not is_fresh(admission.person.signed_in_at):
+                    raise Forbidden("This needs you to sign in once more.", needs="sign-in", at=SIGN_IN_PATH)
+                return
             check_browser_write(self.sessions, request, is_open=needs_session or self.is_open)
 
         return Route(
@@ -63,6 +86,8 @@ class Console:
             path=f"{API_PATH}{path}",
             handler=handler,
             is_for_admins=is_for_admins,
+            role=role,
+            is_dry=is_dry,
             check=check,
             body=body,
             events=events,

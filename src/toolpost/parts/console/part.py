@@ -32,21 +32,27 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
         return
     from toolpost.parts import Api, Background, ConsoleView, RecordListener, StartupLine, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
-    from toolpost.parts.console.sessions import ConsoleSessions, check_browser
+    from toolpost.parts.console.people import PeopleSessions
+    from toolpost.parts.console.sessions import ConsoleSessions, check_browser, check_same_origin
+    from toolpost.parts.console.sign_in import SIGN_IN_KEY, People
     from toolpost.parts.console.timings import CallTimings
 
     timings = CallTimings()
     sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
     await sessions.open()
+    key = await host.store.keys.of(SIGN_IN_KEY)
+    people = People(PeopleSessions(host.store.scripts), CONSOLE.of(host.config).roles, key)
 
     def make(http: "HttpContext") -> "Sequence[Routes]":
         from toolpost.parts.console.api import make_routes
 
-        return make_routes(host, http, sessions, timings)
+        return make_routes(host, http, sessions, people, timings)
 
     def check_browser_write(request: "HttpRequest", admission: "Admission") -> None:
         if admission.is_anonymous:
             check_browser(sessions, request)
+        elif admission.person is not None:
+            check_same_origin(request)
 
     async def make_startup_line(url: str) -> str:
         if not sys.stderr.isatty():
@@ -68,7 +74,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
     yield [
         Api(make),
-        WriteCheck(check_browser_write),
+        WriteCheck(check_browser_write, find_person=people.find),
         *(
             ConsoleView(title, path, Path(__file__).parent / "pages/views" / file, group)
             for title, path, file, group in VIEWS

@@ -33,15 +33,20 @@ from toolpost.parts.console.api import (
 )
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import ConsoleSessions
+from toolpost.parts.console.sign_in import People, SignInRoutes
 from toolpost.parts.console.timings import CallTimings
 
 _MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, callers, stored_callers, events)
 
 
-def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:
+def make_routes(
+    host: Host, http: HttpContext, sessions: ConsoleSessions, people: People, timings: CallTimings
+) -> Sequence[Routes]:
     """Make all paths of the console."""
-    console = Console(host=host, http=http, sessions=sessions, timings=timings)
+    people.serve(http)
+    console = Console(host=host, http=http, sessions=sessions, people=people, timings=timings)
     return [
+        SignInRoutes(http, people),
         JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),
         *frame.make_pages(http),
     ]

@@ -127,8 +127,8 @@ def act_as(roster: Roster, admission: Admission, name: str | None) -> tuple[Call
     """
     if name is None or name == admission.caller.id:
         return admission.caller, admission.view
-    if not admission.is_admin:
-        raise Forbidden("Only a caller with `admin = true` may call with the rights of another.")
+    if not admission.is_admin or not (admission.person is None or admission.person.may("administrator")):
+        raise Forbidden("Only an administrator may call with the rights of another.")
     known = next((one for one in list_callers(roster) if one[0] == name), None)
     if known is None:
         raise NotFound(f"There is no caller `{name[:128]}`.", hint="the callers are those of [callers.NAME]")

@@ -71,7 +71,7 @@ def routes_of(console: Console) -> list[Route]:
     return [
         console.read("/calls", list_calls),
         console.read("/call", show),
-        console.change("/calls/verify", verify),
+        console.change("/calls/verify", verify, role="viewer", is_dry=True),
     ]
 
 

@@ -43,7 +43,7 @@ def routes_of(console: Console) -> list[Route]:
     return [
         console.read("/servers", list_servers),
         console.read("/server", show, is_for_admins=True),
-        console.change("/server/act", act, needs_session=True),
+        console.change("/server/act", act, needs_session=True, role="operator"),
         *routes_of_changes(console, "/servers", lambda request: _plan(console, request)),
     ]
 

@@ -1,6 +1,6 @@
 """`/api/console/session`: who is looking, and the exchange of a one-time secret for a cookie.
 
-GET   {caller, isAdmin, mayChange, hasSession, version, ...}
+GET   {caller, isAdmin, mayChange, hasSession, person, role, version, ...}
 POST  {"secret": "…"}   sets the cookie, and returns the `sessionSecret` that is sent with it as `X-Toolpost-Session-Secret`
 POST  …/end             ends the session: the cookie is no longer valid
 """
@@ -16,12 +16,14 @@ def routes_of(console: Console) -> list[Route]:
     """Make the paths."""
 
     async def show(request: RouteRequest) -> Json:
-        admission = request.admission
+        admission, person = request.admission, request.admission.person
         return {
             "caller": admission.caller.id,
             "isAdmin": admission.is_admin,
             "mayChange": admission.is_admin and console.may_write(request),
-            "hasSession": console.sessions.has_cookie(request.http),
+            "hasSession": person is not None or console.sessions.has_cookie(request.http),
+            "person": person.name if person is not None else None,
+            "role": person.role if person is not None else "administrator" if admission.is_admin else None,
             "isOpen": console.is_open,
             "version": __version__,
             "hasServers": bool(console.http.servers.providers),
@@ -41,6 +43,8 @@ def routes_of(console: Console) -> list[Route]:
 
     async def end(request: RouteRequest) -> Json:
         request.answer_headers.append((b"set-cookie", await console.sessions.end(request.http)))
+        if (forget := await console.people.end(request.http)) is not None:
+            request.answer_headers.append((b"set-cookie", forget))
         return {}
 
     def check(request: HttpRequest, _: Admission) -> None:
@@ -48,6 +52,6 @@ def routes_of(console: Console) -> list[Route]:
 
     return [
         console.read("/session", show),
-        Route(method="POST", path=SESSION_PATH, handler=begin, check=check),
-        Route(method="POST", path=f"{SESSION_PATH}/end", handler=end, check=check),
+        Route(method="POST", path=SESSION_PATH, handler=begin, role="viewer", check=check),
+        Route(method="POST", path=f"{SESSION_PATH}/end", handler=end, role="viewer", check=check),
     ]

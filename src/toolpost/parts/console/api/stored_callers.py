@@ -59,7 +59,7 @@ def routes_of(console: Console) -> list[Route]:
 
     return [
         console.read("/callers/tools", show_tools, is_for_admins=True),
-        console.change("/callers/preview", preview, body=Limits),
+        console.change("/callers/preview", preview, is_dry=True, body=Limits),
         # A caller outlives the token of the administrator who makes it.
         console.change("/callers/add", add, needs_session=True, body=NewCaller),
         console.change("/callers/remove", remove),
