@@ -1,6 +1,7 @@
 // The console's API.
 
 import { ask as send, events as stream, guarded, guardedEvents, sessionSecret, Refused, token, Unreachable, useSecret as exchange } from "/console/gateway.js";
+import { forgetToken } from "/console/who.js";
 
 export { Refused, token, Unreachable };
 export const API = "/api/console";
@@ -46,10 +47,10 @@ export async function* follow(path, values, signal, onState = () => {}) {
 // Exchange a secret for the cookie.
 export const useSecret = (secret) => exchange(secret, `${API}/session`);
 
-// End what this browser may do, here and in the gateway, and forget the token of this tab.
+// End what this browser may do, here and in the gateway, and forget the token, in other tabs too.
 export async function leave(session) {
   if (session.hasSession) await post("/session/end");
   sessionSecret.forget();
-  token.forget();
+  forgetToken();
   location.reload();
 }

@@ -5,7 +5,8 @@
 // `?`, and `go(path, { replace })` opens another one. Addresses can be shared: everything that a view shows is in them.
 
 import { get, leave, token, useSecret } from "/console/api.js";
-import { theme } from "/console/gateway.js";
+import { noteProblem, theme } from "/console/gateway.js";
+import { endSignIn } from "/console/who.js";
 import { Palette } from "/console/palette.js";
 import { Empty, Failure, followLink, html, Link, render, Toasts, useEffect, useState } from "/console/parts.js";
 
@@ -93,7 +94,7 @@ function App() {
     <header class="bar">
       <button type="button" class="menu" aria-expanded=${String(isMenuOpen)} aria-controls="nav" onClick=${() => setMenuOpen(!isMenuOpen)}>Menu</button>
       <button type="button" class="search-all" onClick=${() => setSearching(true)}><span>Search or jump to…</span> <kbd>${isMac ? "⌘K" : "Ctrl K"}</kbd></button>
-      <span class="who">${session ? html`<strong>${session.caller}</strong>${session.mayChange ? "" : html`<span class="badge">reading</span>`} <span class="dim host">${location.host}</span>` : ""}</span>
+      <span class="who">${session ? html`<strong>${session.person ?? session.caller}</strong>${session.person ? html`<span class="badge">${session.role}</span>` : session.mayChange ? "" : html`<span class="badge">reading</span>`} <span class="dim host">${location.host}</span>` : ""}</span>
     </header>
     <nav id="nav" class=${isMenuOpen ? "open" : ""} aria-label="Pages">
       <p class="brand"><${Link} to="/" go=${go}>Toolpost<//></p>
@@ -153,6 +154,11 @@ function focusSearch(event) {
 // The secret is in the part of the address that is sent to no server. It is removed from the address before it is used: nobody who
 // copies the address copies it.
 async function begin() {
+  const problem = endSignIn();
+  if (problem) {
+    noteProblem(problem);
+    throw new Error(problem);
+  }
   const found = /^#secret=([\w-]+)$/.exec(location.hash);
   if (!found) return;
   history.replaceState(null, "", location.pathname + location.search);

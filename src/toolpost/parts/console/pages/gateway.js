@@ -1,6 +1,8 @@
-// Requests to the gateway, which send the token of this tab, and the dialog that asks for it.
+// Requests to the gateway, which say who this browser is (`who.js`), and the dialogs that ask for it.
 
-const KEY = "toolpost.token";
+import { borrowToken, findProvider, sessionSecret, signIn, signInAgain, token } from "/console/who.js";
+
+export { sessionSecret, token };
 
 // The gateway answered, and refused. `hint` says what to do, `details` is what the error object has besides.
 export class Refused extends Error {
@@ -21,19 +23,6 @@ export class Unreachable extends Error {
 
 const orUnreachable = (message) => (error) => {
   throw error.name === "AbortError" ? error : new Unreachable(message);
-};
-
-export const token = {
-  get: () => sessionStorage.getItem(KEY),
-  set: (value) => sessionStorage.setItem(KEY, value),
-  forget: () => sessionStorage.removeItem(KEY),
-};
-
-// What the console sends with its cookie. Other ports of this host get the cookie too, but cannot read this.
-export const sessionSecret = {
-  get: () => localStorage.getItem("toolpost.sessionSecret"),
-  set: (value) => localStorage.setItem("toolpost.sessionSecret", value),
-  forget: () => localStorage.removeItem("toolpost.sessionSecret"),
 };
 
 async function request(method, path, body, accept, signal) {
@@ -72,17 +61,21 @@ export async function* events(method, path, body, signal, parse = JSON.parse) {
 
 let asking = null; // the promise of the dialog that is open: requests that are refused at once share it
 
-// Run `work`, and ask for what the gateway refuses it without: the token of this tab, or the secret that lets a browser change things.
+// Run `work`, and ask for what the gateway refuses it without: a token or a person, the secret that lets a browser change things, a
+// person once more.
 export async function guarded(work) {
   for (;;) {
     try {
       return await withToken(work);
     } catch (error) {
-      if (!(error instanceof Refused) || error.details.needs !== "secret") throw error;
-      if (!(await askForSecret(error.details.at))) throw error;
+      const needs = error instanceof Refused ? error.details.needs : null;
+      if (needs === "secret" ? !(await askForSecret(error.details.at)) : needs === "sign-in" ? !(await askToSignInAgain(error)) : true) throw error;
     }
   }
 }
+
+let whyNot = ""; // why nobody was signed in, for the next dialog
+export const noteProblem = (text) => (whyNot = text);
 
 async function withToken(work) {
   for (;;) {
@@ -93,17 +86,38 @@ async function withToken(work) {
       if (!(error instanceof Refused) || error.status !== 401) throw error;
       // Another request may have asked for it while this one was on its way.
       if (token.get() !== used) continue;
-      token.forget();
-      asking ??= prompt({
-        title: "This gateway asks for a token",
-        text: "It is kept in this tab alone, and forgotten when you close it.",
-        label: "Token",
-        problem: used ? "That is not the token of any caller here." : "",
-      }).finally(() => (asking = null));
-      const given = await asking;
-      if (given) token.set(given);
+      asking ??= askWhoItIs(used).finally(() => (asking = null));
+      await asking;
     }
   }
+}
+
+async function askWhoItIs(used) {
+  const isBorrowed = await borrowToken();
+  if (isBorrowed) return;
+  token.forget();
+  const provider = await findProvider();
+  const given = await prompt({
+    title: provider ? "Sign in" : "This gateway asks for a token",
+    text: `${provider ? "Or give a token: it" : "It"} is kept in the tabs of this gateway, and forgotten when you close the last of them.`,
+    label: "Token",
+    problem: whyNot || (used ? "That is not the token of any caller here." : ""),
+    other: provider ? { label: `Sign in with ${provider}`, act: signIn } : null,
+  });
+  whyNot = "";
+  if (given) token.set(given);
+}
+
+let signsInAgain = null;
+
+// Have a person sign in once more; false if they close the dialog.
+function askToSignInAgain(error) {
+  signsInAgain ??= prompt({
+    title: error.message,
+    text: "It lasts longer than your session. The provider opens in another tab; this page stays as it is.",
+    other: { label: "Sign in again", act: signInAgain },
+  }).then((result) => result === "done").finally(() => (signsInAgain = null));
+  return signsInAgain;
 }
 
 let asksForSecret = null;
@@ -146,9 +160,12 @@ export async function* guardedEvents(...request) {
   yield* happening;
 }
 
-// Ask for one text in a dialog; returns "" if it is closed without one.
-export function prompt({ title, text, label, problem = "", kind = "password" }) {
-  const input = element("input", { type: kind, autocomplete: "off", "aria-label": label });
+// Ask for one text in a dialog; returns "" if it is closed without one. Without a `label` there is no text. `other` is a button beside
+// it, { label, act }: "done" is returned when `act` is done, and what it raises is shown.
+export function prompt({ title, text, label, problem = "", kind = "password", other = null }) {
+  const input = label ? element("input", { type: kind, autocomplete: "off", "aria-label": label, placeholder: label }) : "";
+  const alert = element("p", { class: "problem", role: "alert" }, problem);
+  const button = other ? element("button", { type: "button", class: "primary" }, other.label) : "";
   const dialog = element(
     "dialog",
     { class: "kit-prompt", "aria-label": title },
@@ -156,10 +173,10 @@ export function prompt({ title, text, label, problem = "", kind = "password" }) 
       "form",
       { method: "dialog" },
       element("h2", {}, title),
-      element("p", {}, text),
+      ...(label ? [button, element("p", {}, text)] : [element("p", {}, text), button]),
       input,
-      element("p", { class: "problem", role: "alert" }, problem),
-      element("button", { type: "submit", class: "primary" }, "Go on"),
+      alert,
+      label ? element("button", { type: "submit", ...(other ? {} : { class: "primary" }) }, "Go on") : "",
     ),
   );
   // The policy allows no form to be sent, and `method="dialog"` counts as one in some browsers.
@@ -167,12 +184,18 @@ export function prompt({ title, text, label, problem = "", kind = "password" }) 
     event.preventDefault();
     dialog.close("given");
   });
+  if (other) {
+    button.addEventListener("click", () => {
+      alert.replaceChildren();
+      other.act().then(() => dialog.close("done"), (error) => alert.replaceChildren(error.message));
+    });
+  }
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       dialog.remove();
-      resolve(dialog.returnValue === "given" ? input.value.trim() : "");
+      resolve(dialog.returnValue === "given" ? input.value.trim() : dialog.returnValue === "done" ? "done" : "");
     });
   });
 }
