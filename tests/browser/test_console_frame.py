@@ -201,7 +201,7 @@ FITS = """() => {
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 1000, 800, 390])
 def test_nothing_is_cut_or_scrolls_inside_the_page(browser: Browser, gateway: Gateway, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 844})
     page = context.new_page()

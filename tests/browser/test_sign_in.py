@@ -10,9 +10,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.conftest import open_console
+from tests.conformance.test_conformance import PLACE
 from tests.hostile.attacks import attack
 from tests.parts.authorization_server.conftest import free_port
-from tests.parts.authorization_server.test_provider import PLACE, provider_for
+from tests.parts.authorization_server.test_provider import provider_for
 
 pytestmark = [
     pytest.mark.wire,
@@ -129,7 +130,7 @@ def test_a_token_for_a_new_colleague(page: Page, site: Site) -> None:
             "button", name="Sign in again"
         ).click()
     made = page.get_by_role("dialog", name="The token of cleo")
-    token = made.get_by_role("region", name="Token").locator("pre").inner_text()
+    token = made.get_by_role("region", name="Token").inner_text()
     assert opened.value != page
     seen = httpx2.get(f"{site.url}/api/console/session", headers={"Authorization": f"Bearer {token}"})
     assert seen.json()["caller"] == "cleo"

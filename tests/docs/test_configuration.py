@@ -118,6 +118,7 @@ provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_s
 
 [console]
 enabled = false
+roles = {viewer = ["staff"], operator = ["ops"], administrator = ["sre"], claim = "groups", session_s = 3600}
 
 [console.roles]
 viewer = ["staff"]

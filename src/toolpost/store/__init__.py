@@ -18,6 +18,7 @@ batches        collects audit entries while others are written
 call_journal   calls in flight, which are known after a kill
 late_entries   audit entries whose commit failed, written once there is room
 
+callers        callers that were made while a gateway runs, with hashes of their tokens
 credentials    encrypted credentials for servers, and who renews them
 callers        callers that were made while a gateway ran
 keys           secrets that the gateways of one store share

@@ -11,11 +11,13 @@ from click.testing import CliRunner
 
 from tests.hostile.attacks import attack
 from tests.hostile.test_removed_callers import END, rest_of, stream
-from tests.parts.authorization_server.conftest import PASSPHRASE, Gateway, OpenGateway
+from tests.parts.authorization_server.conftest import PASSPHRASE, Gateway, OpenGateway, Pkce, query_of
+from tests.waiting import until
 from tests.ways import ENVELOPE, STATELESS
 from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.main import main
 from toolpost.parts.authorization_server import records
+from toolpost.store.callers import TOPIC
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
@@ -143,3 +145,37 @@ async def test_callers_see_and_end_their_own_logins(open_gateway: OpenGateway, t
     assert [one["id"] for one in revoked[1]["revoked"]] == [login]
     assert [one["client"] for one in rest[1]["revoked"]] == [client]
     assert none == (200, {"logins": []})
+
+
+async def test_a_caller_of_the_store_logs_in_with_its_token_until_it_is_revoked(
+    open_gateway: OpenGateway, store_url: str
+) -> None:
+    token = "the-token-of-cleo-with-32-characters"
+    async with open_gateway(store=store_url) as gateway:
+        callers = gateway.app.store.callers
+        await callers.add("cleo", token, None, ("does__echo",), mode="full", made_by="ada")
+        gateway.app.store.wakeups.ring(TOPIC)
+
+        async def is_admitted(token: str = token) -> bool:
+            return await gateway.ping(token) == 400
+
+        await until(is_admitted)
+        client, pkce = str((await gateway.register())["client_id"]), Pkce()
+        page = await gateway.open_page(client, pkce)
+        page = await gateway.send_form(page, action="sign-in", name="cleo", passphrase=token)
+        assert "<strong>cleo</strong>" in page.text
+        done = await gateway.send_form(page, action="allow")
+        tokens = (await gateway.exchange(client, query_of(done.headers["location"])["code"], pkce)).json()
+        assert await is_admitted(tokens["access_token"])
+
+        await callers.remove("cleo")
+        # Another of the same name has other logins.
+        await callers.add("cleo", "another-token-of-32-characters-or-so", None, None, mode="full", made_by="ada")
+        gateway.app.store.wakeups.ring(TOPIC)
+
+        async def is_out() -> bool:
+            return not await is_admitted()
+
+        await until(is_out)
+        assert not await is_admitted(tokens["access_token"])
+        assert (await gateway.refresh(client, tokens["refresh_token"])).status_code == 400

@@ -15,9 +15,10 @@ import anyio
 import httpx2
 import pytest
 
+from tests.conformance.test_conformance import PLACE
 from tests.hostile.attacks import attack
 from tests.parts.authorization_server import conftest
-from tests.parts.authorization_server.test_provider import NODE, PLACE, provider_for
+from tests.parts.authorization_server.test_provider import provider_for
 from tests.parts.console.conftest import API, OpenSite, Site
 from tests.parts.console.test_stored_callers import PLUGINS
 from tests.parts.console.test_tools import TOKENS, tokens
@@ -38,7 +39,7 @@ pytestmark = [
     ),
 ]
 
-__all__ = ["NODE", "tokens"]  # a fixture
+__all__ = ["tokens"]  # a fixture
 
 ROLES = """
 [console.roles]
@@ -112,7 +113,7 @@ class Browser:
         """Go to the provider, and return the address at which it sends the person back."""
         begun = await self.begin(**body)
         assert begun.status_code == 200, begun.text
-        target = begun.json()["location"]
+        target = str(begun.json()["location"])
         for _ in range(8):
             if target.startswith(f"{self.url}/"):
                 break
@@ -126,7 +127,7 @@ class Browser:
         """Return the path that the browser goes on with."""
         back = await self.http.get(target)
         assert back.status_code == 303, back.text
-        location = back.headers["location"]
+        location = str(back.headers["location"])
         assert location.startswith(f"{self.url}/"), location
         return location.removeprefix(self.url)
 
@@ -252,7 +253,7 @@ async def test_what_decides_about_commands_needs_an_administrator_who_signed_in_
         to = await browser.sign_in(fresh=True, to="/servers?add=1")
         fresh = await browser.post(*plan)
         at = time.time() + 301
-        monkeypatch.setattr(sign_in.time, "time", lambda: at)
+        monkeypatch.setattr(time, "time", lambda: at)
         late = await browser.post(*plan)
     assert (stale.status_code, to, fresh.status_code, late.status_code) == (403, "/servers?add=1", 200, 403)
     for refused in (stale, late):
@@ -539,5 +540,5 @@ def needs_fresh(route: Route, admission: Admission) -> bool:
     try:
         route.check(request, admission)
     except Forbidden as error:
-        return error.details["needs"] == "sign-in"
+        return bool(error.details["needs"] == "sign-in")
     return False

@@ -17,6 +17,7 @@ from toolpost.authoring import Plugin
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
 from toolpost.endpoints.auth import roster, stored_callers
+from toolpost.store.callers import hash_token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 
@@ -252,8 +253,12 @@ async def test_who_may_make_callers(site: OpenSite) -> None:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Return the tokens whose hashes were computed."""
     seen: list[bytes] = []
-    real = roster.hash_token
-    monkeypatch.setattr(roster, "hash_token", lambda token: (seen.append(token), real(token))[1])
+
+    def note(token: bytes) -> str:
+        seen.append(token)
+        return hash_token(token)
+
+    monkeypatch.setattr(roster, "hash_token", note)
     return seen
 
 

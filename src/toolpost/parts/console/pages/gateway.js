@@ -99,7 +99,7 @@ async function askWhoItIs(used) {
   const provider = await findProvider();
   const given = await prompt({
     title: provider ? "Sign in" : "This gateway asks for a token",
-    text: "A token is kept in the tabs of this gateway, and forgotten when you close the last of them.",
+    text: `${provider ? "Or give a token: it" : "It"} is kept in the tabs of this gateway, and forgotten when you close the last of them.`,
     label: "Token",
     problem: whyNot || (used ? "That is not the token of any caller here." : ""),
     other: provider ? { label: `Sign in with ${provider}`, act: signIn } : null,
@@ -114,7 +114,7 @@ let signsInAgain = null;
 function askToSignInAgain(error) {
   signsInAgain ??= prompt({
     title: error.message,
-    text: "It decides about what the gateway runs. The provider opens in another tab; this page stays as it is.",
+    text: "It lasts longer than your session. The provider opens in another tab; this page stays as it is.",
     other: { label: "Sign in again", act: signInAgain },
   }).then((result) => result === "done").finally(() => (signsInAgain = null));
   return signsInAgain;
@@ -163,7 +163,7 @@ export async function* guardedEvents(...request) {
 // Ask for one text in a dialog; returns "" if it is closed without one. Without a `label` there is no text. `other` is a button beside
 // it, { label, act }: "done" is returned when `act` is done, and what it raises is shown.
 export function prompt({ title, text, label, problem = "", kind = "password", other = null }) {
-  const input = label ? element("input", { type: kind, autocomplete: "off", "aria-label": label }) : "";
+  const input = label ? element("input", { type: kind, autocomplete: "off", "aria-label": label, placeholder: label }) : "";
   const alert = element("p", { class: "problem", role: "alert" }, problem);
   const button = other ? element("button", { type: "button", class: "primary" }, other.label) : "";
   const dialog = element(
@@ -173,11 +173,10 @@ export function prompt({ title, text, label, problem = "", kind = "password", ot
       "form",
       { method: "dialog" },
       element("h2", {}, title),
-      button,
-      element("p", {}, text),
+      ...(label ? [button, element("p", {}, text)] : [element("p", {}, text), button]),
       input,
       alert,
-      label ? element("button", { type: "submit", class: "primary" }, "Go on") : "",
+      label ? element("button", { type: "submit", ...(other ? {} : { class: "primary" }) }, "Go on") : "",
     ),
   );
   // The policy allows no form to be sent, and `method="dialog"` counts as one in some browsers.

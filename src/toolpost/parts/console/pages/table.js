@@ -4,11 +4,11 @@ import { html, useLayoutEffect, useMemo, useRef, useState } from "/console/vendo
 
 const ALL = 150; // rows up to which all exist
 const SPARE = 12; // rows beyond the edges of the window that exist
-const PHONE = matchMedia("(max-width: 48rem)");
+const NARROW = matchMedia("(max-width: 60rem)"); // as in style.css
 
 // `columns` are {
 //   name    its classes: `number` is aligned to the right, `grow` takes the room that is left, `wide` is hidden where there is little,
-//           `wrap` may have several lines; on a phone, where a row is a card, `main` is its title, `side` the corner beside it
+//           `wrap` may have several lines; in a narrow window, where a row is a card, `main` is its title, `side` the corner beside it
 //   title   its heading
 //   cell    (row) => what it shows
 //   sort    (row) => the value by which its heading sorts; without it, it does not
@@ -76,11 +76,11 @@ function useRange(length, isLong, onNear) {
     look();
     addEventListener("scroll", look, { passive: true });
     addEventListener("resize", look);
-    PHONE.addEventListener("change", look);
+    NARROW.addEventListener("change", look);
     return () => {
       removeEventListener("scroll", look);
       removeEventListener("resize", look);
-      PHONE.removeEventListener("change", look);
+      NARROW.removeEventListener("change", look);
     };
   }, [length, isLong, onNear]);
   return [body, range];
