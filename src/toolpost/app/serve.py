@@ -2,20 +2,25 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from anyio import CancelScope, create_task_group
 
 from toolpost.admin.action_items import list_action_items
 from toolpost.admin.api import make_server_api
+from toolpost.admin.disks import list_full_disks
 from toolpost.app.app import App
 from toolpost.app.callers import read_callers, scopes_of
+from toolpost.audit.failures import list_failures
 from toolpost.base.action_items import ActionItem, ActionItems
 from toolpost.base.caller import Principal
 from toolpost.base.events import event
+from toolpost.base.state_folder import STATE_FOLDER
 from toolpost.discovery import EVERYTHING
 from toolpost.endpoints.auth.access import Access, find_proxy_setting
 from toolpost.endpoints.auth.rejected import RejectedTokens
@@ -164,8 +169,19 @@ def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: 
 
 
 async def _find_action_items(app: App, principal: Principal) -> list[ActionItem]:
-    own = list_action_items(app.servers, app.plugins) if principal.is_admin else []
-    return [*own, *[item for each in app.contributions.all(ActionItems) for item in await each.find(principal)]]
+    found = await _find_own_items(app, time.time()) if principal.is_admin else []
+    found += [item for each in app.contributions.all(ActionItems) for item in await each.find(principal)]
+    return sorted(found, key=lambda item: not item.is_urgent)
+
+
+async def _find_own_items(app: App, now: float) -> list[ActionItem]:
+    folders = [Path(app.config.project) / STATE_FOLDER, app.config.log_path]
+    return [
+        *await list_failures(app.store.audit, now),
+        *list_action_items(app.servers, app.plugins, now),
+        *(await app.upkeep.list_late(now) if app.upkeep is not None else ()),
+        *await list_full_disks(folder for folder in folders if folder is not None),
+    ]
 
 
 async def serve_on_stdio(app: App, wire: StdioStreams, stop: asyncio.Event) -> None:

@@ -46,6 +46,8 @@ class AuditExporter:
         self.name = export.name
         self.waiting = 0
         """How many records the destination does not have yet, as far as is known."""
+        self.problem: str | None = None
+        """Why the last attempt to deliver failed; None if it did not."""
         self._store = store
         self._export = export
         self._destination = destination
@@ -94,6 +96,7 @@ class AuditExporter:
         self.waiting = await self._store.audit.newest() - cursor.seq
         if (records[0].seq, records[0].previous) != (cursor.seq + 1, cursor.hash):
             # Delivered all the same, the receiver would take a forged chain for ours.
+            self.problem = "The audit does not continue what was delivered: run `toolpost audit verify`."
             event(
                 _log,
                 logging.ERROR,
@@ -119,6 +122,7 @@ class AuditExporter:
                 await self._destination.deliver(records)
             except NotDelivered as error:
                 tries += 1
+                self.problem = str(error)
                 self._failures.add(of=self.name)
                 if tries in (1, 10) or tries % 100 == 0:
                     event(
@@ -131,6 +135,7 @@ class AuditExporter:
                         waiting=self.waiting,
                     )
             else:
+                self.problem = None
                 if tries:
                     event(_log, logging.INFO, "audit delivered again", export=self.name, tries=tries)
                 return
@@ -184,3 +189,14 @@ def read_floor(names: Sequence[str]) -> Script[int | None]:
         return None
     rows = yield Statement(f"SELECT seq FROM export_cursors WHERE name IN ({marks(len(names))})", tuple(names))  # noqa: S608 - constants
     return min((row[0] for row in rows), default=0) if len(rows) == len(names) else 0
+
+
+def read_backlog(name: str) -> Script[tuple[int, str] | None]:
+    """Return how many records a destination does not have, and when the oldest of them was made; None if it has all."""
+    rows = yield Statement(
+        "SELECT (SELECT max(seq) FROM audit) - exported.seq, waiting.at_utc FROM export_cursors exported"
+        " JOIN audit waiting ON waiting.seq = (SELECT min(seq) FROM audit WHERE seq > exported.seq)"
+        " WHERE exported.name = ?1",
+        (name,),
+    )
+    return (int(rows[0][0]), str(rows[0][1])) if rows else None

@@ -8,10 +8,17 @@ from toolpost.base.caller import Principal
 
 @dataclass(frozen=True, kw_only=True)
 class ActionItem:
-    """Something that waits for a person: a fact, and where to deal with it."""
+    """Something that waits for a person: a fact, its cause, since when, and where to deal with it."""
 
+    kind: str = ""
+    """Its sort, such as `failures` or `approval`: pages show items of one kind alike."""
     title: str
     text: str = ""
+    """The cause, as far as it is known."""
+    since: float | None = None
+    """When it began, in seconds since 1970; None if that is not known."""
+    action: str = ""
+    """What a person does about it at `path`, such as `Vote`; empty if there is only something to read."""
     path: str | None = None
     """A page of the gateway, such as `/approvals`."""
     command: str | None = None
@@ -19,6 +26,7 @@ class ActionItem:
     lines: Sequence[str] = ()
     """What was last printed, where that explains it."""
     is_urgent: bool = False
+    """Whether calls fail until it is dealt with. Urgent items come first."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
@@ -148,6 +148,12 @@ class Authorization:
     def grant(self) -> Grant | None:
         """The grant as it was last read; None without a login."""
         return self._grant
+
+    @property
+    def expires_at(self) -> float | None:
+        """When its login ends and a person has to log in again; None if it is renewed, or nothing is known of its end."""
+        grant = self._grant
+        return grant.expires_at if grant is not None and not self._may_renew(grant) else None
 
     def describe(self) -> str | None:
         """Return its state, as `Authorizations.count` names them; None for a server that has asked for nothing yet."""
@@ -553,6 +559,10 @@ class Authorizations:
         if known is None or not known.spec.reaches_like(spec):
             known = self._known[spec.name, spec.owner] = Authorization(spec, self.vault, self.subjects)
         return known
+
+    def __iter__(self) -> Iterator[Authorization]:
+        """Iterate over what is known of all servers and owners."""
+        return iter([*self._known.values()])
 
     def count(self) -> dict[str, int]:
         """Count logins by state: `valid`, `renewing`, `failing` to be renewed, `required` where a person has to log in."""

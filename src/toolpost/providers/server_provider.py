@@ -225,6 +225,7 @@ class ServerProvider:
             in_flight=sum(report.in_flight for report in reports),
             restarts=sum(report.restarts for report in reports),
             protocol_errors=sum(report.protocol_errors for report in reports),
+            losses=tuple(sorted(moment for report in reports for moment in report.losses)),
             degraded=self.degraded,
         )
 

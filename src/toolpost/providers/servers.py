@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import anyio
 
+from toolpost.base.action_items import ActionItem
 from toolpost.contracts.errors import CredentialRequired, LoginRequired
+from toolpost.credentials.expiring import list_expiring
 from toolpost.credentials.pending_logins import PendingLogins
 from toolpost.providers.caller_providers import CallerProviders, CallerServers
 from toolpost.providers.credential_changes import CredentialChanges
@@ -218,6 +220,10 @@ class Servers:
     def count_logins(self) -> dict[str, int]:
         """Count the logins at servers, by state."""
         return self._access.authorizations.count()
+
+    def list_expiring_logins(self, now: float) -> list[ActionItem]:
+        """Return an item for each login at a server that needs a person by now, or soon."""
+        return list_expiring(self._access.authorizations, now)
 
     def _make(self, spec: ServerSpec) -> ServerProvider:
         provider = ServerProvider(spec, self._context)

@@ -9,7 +9,15 @@ import anyio.to_thread
 
 from toolpost.base.ids import Digest
 from toolpost.contracts.errors import GatewayError
-from toolpost.store.audit_values import Activity, AuditEntry, AuditFilter, AuditRecord, AuditVerdict, Usage
+from toolpost.store.audit_values import (
+    AuditEntry,
+    AuditFilter,
+    AuditRecord,
+    AuditVerdict,
+    CallSample,
+    OutcomeCount,
+    Usage,
+)
 from toolpost.store.batches import Batches
 from toolpost.store.call_journal import CallJournal, Slot
 from toolpost.store.chain import BEGINNING, COLUMNS, ChainVerifier, Row, Values, link_entries, record_of, values_of
@@ -20,13 +28,17 @@ from toolpost.store.segments import AuditSegment, find_segment_break, read_segme
 CHUNK: Final = 1_000
 """How many records are verified at a time: other tasks run between two chunks."""
 
-ACTIVITY_LIMIT: Final = 50_000
-"""How many of the newest records `activity` looks at: some tens of milliseconds."""
+SAMPLE: Final = 5_000
+"""How many calls `sample` returns, about: enough for a 99th percentile, and read in some milliseconds."""
+
+COUNTED: Final = 20_000
+"""How many of the newest records `count_outcomes` counts."""
 
 USAGE_LIMIT: Final = 200_000
 """How many of the newest records `usage` looks at."""
 
-_FAILED: Final = "sum(CASE WHEN outcome IN ('error', 'refused', 'lost') THEN 1 ELSE 0 END)"
+_IS_FAILED: Final = "CASE WHEN outcome IN ('error', 'refused', 'lost') THEN 1 ELSE 0 END"
+_FAILED: Final = f"sum({_IS_FAILED})"
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM audit WHERE"  # noqa: S608 - constants
 _INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({marks(len(COLUMNS))})"  # noqa: S608 - constants
 # Cast: in a SQLite file that was tampered with, the head may have values of any type.
@@ -102,13 +114,19 @@ class AuditLog:
         rows = await self._scripts.read(lambda: _find(matching, after, limit))
         return [record_of(row) for row in rows]
 
-    async def activity(self, since: str, *, caller: str | None = None) -> list[Activity]:
-        """Return how much was called since a time, by minute and source; of more than `ACTIVITY_LIMIT` calls, the newest."""
-        after = await self.newest() - ACTIVITY_LIMIT
-        rows = await self._scripts.read(lambda: _read_activity(since, caller, after))
+    async def sample(self, since: str, *, caller: str | None = None) -> CallSample:
+        """Return the calls since a time; of more than `SAMPLE` about that many, evenly over the time."""
+        await self.flush()
+        total, rows = await self._scripts.read(lambda: _read_sample(since, caller))
+        return CallSample(calls=[*map(tuple, rows)], total=total)
+
+    async def count_outcomes(self, since: str) -> list[OutcomeCount]:
+        """Count the calls since a time, by tool and outcome; of more than `COUNTED` records the newest."""
+        after = await self.newest() - COUNTED
+        rows = await self._scripts.read(lambda: _count_outcomes(since, after))
         return [
-            Activity(minute=minute, source=source, calls=int(calls), failed=int(failed), mean_ms=float(mean))
-            for minute, source, calls, failed, mean in rows
+            OutcomeCount(source=source, tool=tool, code=code, is_failed=bool(is_failed), calls=int(calls))
+            for source, tool, code, is_failed, calls in rows
         ]
 
     async def usage(self, since: str, *, caller: str | None = None) -> tuple[list[Usage], bool]:
@@ -228,12 +246,22 @@ def _find(matching: AuditFilter, after: int, limit: int) -> Script[list[Row]]:
     return rows if matching.last is None else rows[::-1]
 
 
-def _read_activity(since: str, caller: str | None, after: int) -> Script[list[Row]]:
-    # By seq first: there is no index on the time, and the newest records have the highest seq.
-    where = "seq > ?1 AND at_utc >= ?2 AND (CAST(?3 AS TEXT) IS NULL OR caller = ?3)"
-    columns = f"substr(at_utc, 1, 16), source, count(*), {_FAILED}, avg(duration_ms)"
-    sql = f"SELECT {columns} FROM audit WHERE {where} GROUP BY substr(at_utc, 1, 16), source"  # noqa: S608 - constants
-    return (yield Statement(sql, (after, since, caller)))
+def _read_sample(since: str, caller: str | None) -> Script[tuple[int, list[Row]]]:
+    where = "at_utc >= ?1 AND (CAST(?2 AS TEXT) IS NULL OR caller = ?2)"
+    ((total,),) = yield Statement(f"SELECT count(*) FROM audit WHERE {where}", (since, caller))  # noqa: S608 - constants
+    # Multiples of the golden ratio are spread evenly, also those of every n-th record. Of every second record there would be
+    # one tool alone, where a client calls two in turns.
+    chosen = "seq * 40503 % 65536 < CAST(?3 AS BIGINT)"
+    columns = f"substr(at_utc, 1, 16), source, tool, {_IS_FAILED}, duration_ms"
+    sql = f"SELECT {columns} FROM audit WHERE {where} AND {chosen}"  # noqa: S608 - constants
+    share = min(65536, -(-65536 * SAMPLE // max(1, int(total))))
+    return int(total), (yield Statement(sql, (since, caller, share)))
+
+
+def _count_outcomes(since: str, after: int) -> Script[list[Row]]:
+    columns = f"source, tool, code, {_IS_FAILED}"
+    sql = f"SELECT {columns}, count(*) FROM audit WHERE at_utc >= ?1 AND seq > ?2 GROUP BY {columns}"  # noqa: S608 - constants
+    return (yield Statement(sql, (since, after)))
 
 
 def _read_usage(since: str, caller: str | None, after: int) -> Script[tuple[list[Row], bool]]:

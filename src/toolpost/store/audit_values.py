@@ -93,17 +93,36 @@ class AuditFilter:
     """Only so many of the newest."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Activity:
-    """The calls of one minute to one plugin or server."""
+SampledCall = tuple[str, str, str, int, float]
+"""One of the calls that figures are made of: its minute, as in `at_utc`; the source; the tool; whether it ended with an error, or
+was refused or lost, as 1 or 0; and its duration in milliseconds. A plain tuple: there are thousands.
+"""
 
-    minute: str
-    """As in `at_utc`, up to the minute."""
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallSample:
+    """Calls since a time: all of them, or as many as figures need."""
+
+    calls: list[SampledCall]
+    total: int
+    """How many there are."""
+
+    @property
+    def weight(self) -> float:
+        """How many calls each of the sample stands for."""
+        return self.total / len(self.calls) if self.calls else 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutcomeCount:
+    """How many calls of one tool had one outcome since a time."""
+
     source: str
+    tool: str
+    code: str | None
+    """The `ErrorCode`, if there is one."""
+    is_failed: bool
     calls: int
-    failed: int
-    """Those that ended with an error, or were refused or lost."""
-    mean_ms: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

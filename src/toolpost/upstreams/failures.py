@@ -6,6 +6,7 @@ calls alone the process had, and to those who may see all calls.
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
@@ -18,6 +19,8 @@ from toolpost.upstreams.transport import ServerRefused
 FIRST_S: Final = 1.0
 LIMIT_S: Final = 30.0
 FAILURES_LIMIT: Final = 5
+
+LOSSES_KEPT: Final = 20
 
 _SHOWN_LINES: Final = 10
 
@@ -82,6 +85,8 @@ class LastFailure:
         self.stderr_tail: tuple[str, ...] = ()
         """The last lines of stderr that any failed process left."""
         self.hint: str | None = None
+        self.losses: deque[float] = deque(maxlen=LOSSES_KEPT)
+        """When running instances ended unasked, in seconds since 1970, the last ones."""
 
     def note(
         self,

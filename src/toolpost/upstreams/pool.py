@@ -432,6 +432,7 @@ class InstancePool:
         instance.stop()
         if instance.is_lost:
             self._failure.note(reason, lines=instance.stderr_tail, served=instance.callers)
+            self._failure.losses.append(time.time())
             is_young = instance.ready_at is not None and time.monotonic() - instance.ready_at < YOUNG_S
             if is_young and not instance.has_served:
                 self.backoff.note_failure(began_at=instance.began_at)

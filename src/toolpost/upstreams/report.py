@@ -39,6 +39,8 @@ class ServerReport:
     """What can be done about the last error."""
     protocol_errors: int = 0
     """How many of its messages on stdio made no sense."""
+    losses: tuple[float, ...] = ()
+    """When its processes or connections last ended unasked, in seconds since 1970."""
     degraded: str | None = None
     """Why some of its tools are left out; None if none are."""
 

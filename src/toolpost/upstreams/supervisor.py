@@ -541,6 +541,7 @@ class Supervisor:
             last_error_at=self._failure.last_error_at,
             stderr_tail=next((i.stderr_tail for i in known if i.stderr_tail), self._failure.stderr_tail),
             hint=self._failure.hint,
+            losses=tuple(self._failure.losses),
             protocol_errors=self._pool.past_protocol_errors + sum(i.protocol_errors for i in known),
         )
 

@@ -1,6 +1,7 @@
 """The overview of the console: figures by minute, and what needs attention."""
 
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from tests.parts.console.test_calls import call, desk
 from tests.parts.console.test_contracts import bank, change_tool
 from tests.parts.console.test_servers import SECRET, server
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
-from toolpost.parts.console.api.overview import _list_minutes
+from tests.waiting import until
+from toolpost.parts.console.api.overview import list_minutes
+from toolpost.parts.console.definitions import DefinitionHistory
 from toolpost.providers.contract_watch import ContractWatch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
@@ -29,15 +32,25 @@ async def test_figures_are_of_the_last_hour_and_of_the_callers_own_calls(
         own = (await opened.http.get("/api/console/overview", headers=bob)).json()
 
     assert [sum(everything["total"][name]) for name in ("calls", "failed")] == [2, 1]
+    assert [everything["total"]["now"][name] for name in ("calls", "failed")] == [2, 1]
+    assert everything["total"]["now"]["p50Ms"] > 0
+    assert everything["total"]["before"] == {"calls": 0, "failed": 0, "p50Ms": None, "p95Ms": None, "p99Ms": None}
     assert len(everything["total"]["calls"]) == 60
-    assert sum(everything["total"]["meanMs"]) > 0
+    assert [(tool["tool"], tool["now"]["failed"]) for tool in everything["topTools"]] == [
+        ("desk__fail", 1),
+        ("desk__add", 0),
+    ]
     assert [sum(own["total"][name]) for name in ("calls", "failed")] == [1, 1]
+    assert [tool["tool"] for tool in own["topTools"]] == ["desk__fail"]
     assert (everything["inFlight"], own["inFlight"]) == (0, None)
 
 
 async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite, tmp_path: Path) -> None:
     text = f'contracts = "enforce"\n{bank(tmp_path)}\n{server("dead", "dies")}'
     async with site(text, log_in=True) as opened:
+        # The console has seen the tool before it changes.
+        history = DefinitionHistory(opened.app.store)
+        await until(lambda: history.of_tool("bank__pay"))
         await change_tool(opened)
         found = (await opened.get("/overview"))["actionItems"]
 
@@ -48,6 +61,8 @@ async def test_what_needs_attention_says_what_to_do_and_no_secret(site: OpenSite
     assert (failed["path"], failed["command"]) == ("/servers/dead", "toolpost doctor dead")
     assert changed["title"] == "bank__pay has changed and is quarantined"
     assert changed["command"] == "toolpost lock --accept bank__pay"
+    assert [(item["kind"], bool(item["action"])) for item in found] == [("server", True), ("quarantine", True)]
+    assert all(abs(datetime.fromisoformat(item["since"]).timestamp() - time.time()) < 60 for item in found)
     assert SECRET not in str(found)
 
 
@@ -78,11 +93,13 @@ async def test_parts_say_what_waits_for_whom(
         after = (await opened.get("/overview"))["actionItems"]
 
     assert [(item["title"], item["path"]) for item in waiting] == [("bob waits for your vote", "/approvals")]
+    assert [(item["kind"], item["action"], bool(item["since"])) for item in waiting] == [("approval", "Vote", True)]
     assert (others, after) == ([], [])
 
 
 def test_minutes_end_with_this_one() -> None:
-    minutes = _list_minutes(time.mktime((2026, 1, 1, 0, 5, 59, 0, 0, 0)) - time.timezone)
+    minutes = list_minutes(time.mktime((2026, 1, 1, 0, 5, 59, 0, 0, 0)) - time.timezone, 120)
 
-    assert len(set(minutes)) == 60
+    assert len(set(minutes)) == 120
+    assert minutes[-1] == "2026-01-01T00:05"
     assert minutes == sorted(minutes)

@@ -8,6 +8,7 @@ POST /api/approvals/gossip     what a peer sends; answered with what we have for
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from anyio import to_thread
@@ -95,8 +96,11 @@ async def find_waiting(approvals: Approvals, principal: Principal) -> Sequence[A
     waiting = [view for view in found if all(vote.voter != caller.id for vote in view.votes)]
     return [
         ActionItem(
+            kind="approval",
             title=f"{view.round.caller} waits for your vote",
-            text=f"round {view.round.id}",
+            text=f"round {view.round.id}: {view.round.tool or 'a proposal'}",
+            since=datetime.fromisoformat(approvals.wall(view.round.created_at)).timestamp(),
+            action="Vote",
             path=VOTE_PATH,
             command=f"toolpost approvals show {view.round.id}",
         )

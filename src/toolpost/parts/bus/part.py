@@ -72,8 +72,11 @@ async def _find_dead(bus: "Bus", principal: "Principal") -> "Sequence[ActionItem
     )
     return [
         ActionItem(
+            kind="task",
             title=title,
             text="`toolpost bus retry TASK` hands one to a worker again.",
+            since=bus.wall(since) if (since := bus.depth.dead_since) is not None else None,
+            action="Look at them",
             path="/bus?state=dead",
             command="toolpost bus",
         )

@@ -89,6 +89,8 @@ class Depth:
     waiting: int = 0
     held: int = 0
     dead: int = 0
+    dead_since: float | None = None
+    """When the first of those that are dead became so, on the clock of the store."""
     oldest_s: float = 0.0
     """Age of the oldest task that is queued or waiting."""
 
@@ -98,12 +100,13 @@ def depth() -> Script[Depth]:
     rows = yield Statement("SELECT state, count(*), min(submitted_at) FROM bus_tasks GROUP BY state")
     counts = {state: int(number) for state, number, _ in rows}
     since = [at for state, _, at in rows if state in ("queued", "waiting")]
-    dead = yield Statement("SELECT count(*) FROM bus_archive WHERE state = 'dead' AND state <> 'done'")
+    dead = yield Statement("SELECT count(*), min(changed_at) FROM bus_archive WHERE state = 'dead' AND state <> 'done'")
     return Depth(
         queued=counts.get("queued", 0),
         waiting=counts.get("waiting", 0),
         held=counts.get("offered", 0) + counts.get("running", 0),
         dead=int(dead[0][0]),
+        dead_since=dead[0][1],
         oldest_s=max(0.0, now - min(since)) if since else 0.0,
     )
 

@@ -20,7 +20,7 @@ from anyio import to_thread
 from toolpost.base import event
 from toolpost.contracts import Contract, Definition, Judgement, judge
 from toolpost.discovery import SEPARATOR
-from toolpost.store import NOW, Many, Row, Script, Statement, Store
+from toolpost.store import NOW, Many, Row, Script, Statement, Store, marks
 
 if TYPE_CHECKING:
     from toolpost.gateway import Gateway
@@ -150,6 +150,11 @@ class DefinitionHistory:
             await self._store.scripts.run(lambda: _forget(forgotten), durable=False)
         return len(fresh)
 
+    async def changed_at(self, tools: Sequence[str]) -> dict[str, float]:
+        """Return when these tools got their latest definitions, in seconds since 1970; not of those that are not known."""
+        rows = await self._store.scripts.read(lambda: _read_changes(tools))
+        return {tool: self._store.scripts.wall(seen_at) for tool, seen_at in rows}
+
     async def of_tool(self, name: str) -> list[Version]:
         """Return the definitions of a tool, the newest first, each judged against the one before it."""
         rows = await self._store.scripts.read(lambda: _read_tool(name))
@@ -199,6 +204,11 @@ def _read_sizes() -> Script[list[Row]]:
 
 def _forget(tools: Sequence[str]) -> Script[None]:
     yield Many("DELETE FROM console_definitions WHERE tool = ?1", [(tool,) for tool in tools])
+
+
+def _read_changes(tools: Sequence[str]) -> Script[list[Row]]:
+    sql = f"SELECT tool, max(seen_at) FROM console_definitions WHERE tool IN ({marks(len(tools))}) GROUP BY tool"
+    return (yield Statement(sql, tuple(tools))) if tools else []
 
 
 def _read_tool(name: str) -> Script[list[Row]]:

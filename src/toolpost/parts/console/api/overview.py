@@ -5,81 +5,87 @@ An administrator is told about all servers and calls; another caller about the s
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from toolpost.base import Json, JsonObject, PluginName
+from anyio import to_thread
+
+from toolpost.base import Json, JsonObject
 from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts import ActionItem
 from toolpost.parts.console.context import Console
+from toolpost.parts.console.definitions import DefinitionHistory
+from toolpost.parts.console.figures import MINUTES, summarize
 
-MINUTES: Final = 60
-
-
-class Timeline:
-    """Calls, failures and mean durations of some minutes."""
-
-    def __init__(self, minutes: Sequence[str]) -> None:
-        self._calls, self._failed = dict.fromkeys(minutes, 0), dict.fromkeys(minutes, 0)
-        self._spent_ms = dict.fromkeys(minutes, 0.0)
-
-    def add(self, minute: str, calls: int, failed: int, mean_ms: float) -> None:
-        """Add the calls of a minute; those of another minute are left out."""
-        if minute in self._calls:
-            self._calls[minute] += calls
-            self._failed[minute] += failed
-            self._spent_ms[minute] += mean_ms * calls
-
-    def render(self) -> JsonObject:
-        """Return a number for each minute, the oldest first."""
-        means = [
-            round(spent_ms / calls, 3) if calls else 0.0
-            for spent_ms, calls in zip(self._spent_ms.values(), self._calls.values(), strict=True)
-        ]
-        return {"calls": [*self._calls.values()], "failed": [*self._failed.values()], "meanMs": [*means]}
+_CONTRACT: Final = "/contracts/"
+"""Begins the paths of items about one tool."""
 
 
 def routes_of(console: Console) -> list[Route]:
     """Make the path."""
+    history = DefinitionHistory(console.host.store)
 
     async def show(request: RouteRequest) -> Json:
         admission = request.admission
-        minutes = _list_minutes(time.time())
-        only = None if admission.is_admin else admission.caller.id
         seen = [
             one
             for one in console.http.servers.providers.values()
             if admission.is_admin or admission.view.shows(one.name, one.spec.tags)
         ]
-        total, by_server = Timeline(minutes), {one.name: Timeline(minutes) for one in seen}
-        for each in await console.host.store.audit.activity(minutes[0], caller=only):
-            for timeline in (total, by_server.get(PluginName(each.source))):
-                if timeline is not None:
-                    timeline.add(each.minute, each.calls, each.failed, each.mean_ms)
+        minutes = list_minutes(time.time(), 2 * MINUTES)
+        only = None if admission.is_admin else admission.caller.id
+        sample = await console.host.store.audit.sample(minutes[0], caller=only)
+        # In a thread: thousands of durations are sorted.
+        figures = await to_thread.run_sync(
+            lambda: summarize(
+                sample.calls, sample.weight, minutes=minutes[MINUTES:], servers=[one.name for one in seen]
+            )
+        )
+        by_server = figures.pop("servers")
+        items = await console.http.find_action_items(request.principal)
         return {
             "tools": len(console.http.gateway.catalog.narrow(admission.view)),
             "inFlight": console.http.gateway.in_flight if admission.is_admin else None,
-            "total": total.render(),
-            "servers": [{"name": one.name, "state": one.state.value, **by_server[one.name].render()} for one in seen],
-            "actionItems": [_render(item) for item in await console.http.find_action_items(request.principal)],
+            "servers": [{"name": one.name, "state": one.state.value, **by_server[one.name]} for one in seen],
+            "actionItems": [_render(item) for item in await _add_changes(history, items)],
+            "topTools": figures.pop("tools"),
+            **figures,
         }
 
     return [console.read("/overview", show)]
 
 
-def _list_minutes(now: float) -> list[str]:
+def list_minutes(now: float, count: int) -> list[str]:
     """Return the last minutes as the audit writes them, the oldest first."""
     last = int(now // 60)
     return [
         datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%M")
-        for minute in range(last - MINUTES + 1, last + 1)
+        for minute in range(last - count + 1, last + 1)
     ]
+
+
+async def _add_changes(history: DefinitionHistory, items: Sequence[ActionItem]) -> list[ActionItem]:
+    """Add since when tools have changed: only the console keeps that."""
+    tools = [_find_tool(item) for item in items]
+    changed_at = await history.changed_at([tool for tool in tools if tool])
+    return [
+        replace(item, since=changed_at.get(tool)) if tool else item for item, tool in zip(items, tools, strict=True)
+    ]
+
+
+def _find_tool(item: ActionItem) -> str:
+    """Return the tool whose contract an item is about; empty if it is about something else."""
+    return item.path.removeprefix(_CONTRACT) if item.path and item.path.startswith(_CONTRACT) else ""
 
 
 def _render(item: ActionItem) -> JsonObject:
     return {
+        "kind": item.kind,
         "title": item.title,
         "text": item.text,
+        "since": datetime.fromtimestamp(item.since, UTC).isoformat(timespec="seconds") if item.since else None,
+        "action": item.action,
         "path": item.path,
         "command": item.command,
         "isUrgent": item.is_urgent,
