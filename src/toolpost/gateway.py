@@ -13,10 +13,11 @@ import msgspec
 from toolpost.authoring.context import Context
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.events import event
-from toolpost.base.ids import JsonObject, ThreadId, ToolName, TraceId, new_call_id
+from toolpost.base.ids import JsonObject, ThreadId, ToolName, TraceId, call_prefix, new_call_id
 from toolpost.base.trace_context import TraceContext, read_trace_context
 from toolpost.contracts.envelope import ResultStyle, failure_payload, success_payload
 from toolpost.contracts.errors import (
+    MESSAGE_LIMIT,
     CallerError,
     ErrorCode,
     GatewayError,
@@ -26,6 +27,7 @@ from toolpost.contracts.errors import (
     UnknownTool,
     UpstreamRefused,
 )
+from toolpost.contracts.issues import list_issues_for_log
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES, AutomaticMcp, refuse_arguments, resolve_call
 from toolpost.discovery.catalog import Catalog
@@ -47,10 +49,20 @@ _log = logging.getLogger("toolpost.gateway")
 FORMER_NAMES_LIMIT: Final = 10_000
 """How many former names of tools are logged, each once."""
 
+MESSAGE_READ_BYTES: Final = 64 * 1024
+"""The content of a failed result up to which its text is logged."""
+
 _CLOSING = "the server is shutting down"
 
 _CALLER_CODES: Final[frozenset[ErrorCode]] = frozenset(kind.code for kind in CallerError.__subclasses__())
 """Codes of failures that the caller caused and can correct."""
+
+
+class _TextBlock(msgspec.Struct):
+    text: str = ""
+
+
+_text_blocks: Final = msgspec.json.Decoder(list[_TextBlock])
 
 
 class Answer:
@@ -273,7 +285,7 @@ class Gateway:
         self._release(call)
         self._count(call, "HANDLER_ERROR" if result.is_error else "OK")
         if result.is_error:
-            _log_failure(call, ErrorCode.HANDLER_ERROR)
+            _log_failure(call, ErrorCode.HANDLER_ERROR, _read_message(result))
         if call.caller.thread is not None and self._conversations is not None:
             self._conversations.note_call(Answer(call, result))
 
@@ -332,7 +344,8 @@ class Gateway:
             call.is_logged = True
             self.note_unknown_tool(answer.error, call.caller, call=call.id, trace=call.trace_id)
         elif answer.is_error:
-            _log_failure(call, ErrorCode(answer.code or ErrorCode.HANDLER_ERROR))
+            code = ErrorCode(answer.code or ErrorCode.HANDLER_ERROR)
+            _log_failure(call, code, answer.error or _read_message(answer.result))
         if call.caller.thread is not None and self._conversations is not None:
             self._conversations.note_call(answer)
         return answer
@@ -342,6 +355,11 @@ class Gateway:
         self.metrics.durations.observe(tool.provider, tool.contract.name, code, time.monotonic() - call.started)
         if call.has_entered:
             self._uses[tool.contract.name] += 1
+
+    @property
+    def call_prefix(self) -> str:
+        """What the ids of its calls begin with: the record of a call has nothing else that names its gateway."""
+        return call_prefix()
 
     @property
     def in_flight(self) -> int:
@@ -474,7 +492,20 @@ async def _limit_content(call: Call, error: InvalidResult, limiter: ResultLimite
     error.content, error.facts = msgspec.json.decode(limited), result.facts
 
 
-def _log_failure(call: Call, code: ErrorCode) -> None:
+def _read_message(result: CheckedResult | None) -> str | None:
+    """Return the first text of a result that says `isError`, as far as a log line has room for it."""
+    fields = result.upstream_fields if result is not None else None
+    content = (fields or {}).get("content")
+    if content is None or len(memoryview(content)) > MESSAGE_READ_BYTES:
+        return None
+    try:
+        blocks = _text_blocks.decode(content)
+    except msgspec.DecodeError:
+        return None
+    return next((block.text[:MESSAGE_LIMIT] for block in blocks if block.text), None)
+
+
+def _log_failure(call: Call, code: ErrorCode, error: ToolpostError | str | None) -> None:
     """Log a failed call once: a client may swallow the answer, and then the log is the only place that shows it.
 
     A failure that the caller can correct is INFO, any other a WARNING. What the tool raised, and bugs, are in the log
@@ -489,4 +520,6 @@ def _log_failure(call: Call, code: ErrorCode) -> None:
         "call failed",
         **call.log_fields,
         code=code.value,
+        message=error.message if isinstance(error, ToolpostError) else error,
+        issues=list_issues_for_log(error) if isinstance(error, ToolpostError) else None,
     )

@@ -14,8 +14,10 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import Run, Server
+from toolpost.admin import LogFiles
+from toolpost.admin.log_files import Position
 from toolpost.base.events import SERVER_OUTPUT, event
-from toolpost.cli.logs.files import FILES, LogReader, write_log_files
+from toolpost.cli.logs.files import FILES, write_log_files
 
 SMALL = Path(__file__).parent / "servers" / "small.py"
 TOML = f"""
@@ -46,32 +48,37 @@ def test_events_are_kept_for_their_owner_alone_and_read_once(tmp_path: Path) -> 
     event(_log, logging.WARNING, "tool failed", call="c-1", server=None)
     event(SERVER_OUTPUT, logging.INFO, "output", server="noisy", line="a \x1b[31mline")
 
-    reader = LogReader(tmp_path / "log")
-    first, second = reader.read_new()
+    files = LogFiles(tmp_path / "log")
+    page = files.read_on({}, {})
+    first, second = page.events
     assert (first["event"], first["call"], first["level"]) == ("tool failed", "c-1", "warning")
     assert "server" not in first
     assert second["line"] == "a \x1b[31mline"
     (path,) = (tmp_path / "log").iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert reader.read_new() == []
+    assert files.read_on({}, page.before).events == []
     with path.open("a") as file:
         file.write('{"event": "not finished')
-    assert reader.read_new() == []
+    page = files.read_on({}, page.before)
+    assert page.events == []
     with path.open("a") as file:
         file.write(' yet"}\n')
-    assert [each["event"] for each in reader.read_new()] == ["not finished yet"]
+    assert [each["event"] for each in files.read_on({}, page.before).events] == ["not finished yet"]
 
 
 @pytest.mark.usefixtures("handlers")
 def test_a_reader_follows_a_file_that_is_rotated(tmp_path: Path) -> None:
     write_log_files(tmp_path, keep_mb=1)
-    reader = LogReader(tmp_path)
+    files = LogFiles(tmp_path)
+    at: Position = {}
     seen: list[int] = []
     for number in range(1_200):
         event(_log, logging.WARNING, "counted", number=number, filling="x" * 500)
         if number % 100 == 0:
-            seen += [each["number"] for each in reader.read_new()]
-    seen += [each["number"] for each in reader.read_new()]
+            page = files.read_on({}, at)
+            at = page.before
+            seen += [each["number"] for each in page.events]
+    seen += [each["number"] for each in files.read_on({}, at).events]
     assert seen == list(range(1_200))
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 500_000
 

@@ -95,6 +95,11 @@ class Caller:
     """The client program, as it introduced itself in a handshake; one of the stateless era does so with each request."""
 
     @property
+    def recorded_as(self) -> CallerId:
+        """Its name in audit and log: both names, if an administrator calls with its rights."""
+        return self.id if self.acted_by is None else CallerId(f"{self.acted_by} as {self.id}")
+
+    @property
     def is_agent(self) -> bool:
         """Whether an agent calls on someone's behalf, in a conversation or outside of one."""
         return self.transport == "agent" or self.thread is not None

@@ -50,6 +50,11 @@ def new_call_id() -> CallId:
     return CallId(f"{_process}-{next(_calls):x}")
 
 
+def call_prefix() -> str:
+    """Return what the ids of all calls of this process begin with, and those of no other process."""
+    return f"{_process}-"
+
+
 def new_trace_id() -> TraceId:
     """Return a W3C trace id, for a call that came without one."""
     # Only uniqueness matters here: `os.urandom` would cost every call a system call.

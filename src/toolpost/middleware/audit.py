@@ -9,7 +9,7 @@ from typing import Final
 
 from toolpost.audit import AuditEntry, Outcome
 from toolpost.base import format_time, redact
-from toolpost.base.ids import CallerId, Digest
+from toolpost.base.ids import Digest
 from toolpost.contracts.digest import digest_of_bytes, quick_digest
 from toolpost.contracts.errors import (
     CallCancelled,
@@ -222,7 +222,7 @@ def prepare_entry(call: Call) -> None:
         call_id=call.id,
         trace_id=call.trace_id,
         # An administrator who calls with the rights of another is named too.
-        caller=caller.id if caller.acted_by is None else CallerId(f"{caller.acted_by} as {caller.id}"),
+        caller=caller.recorded_as,
         tool=contract.name,
         source=call.tool.provider,
         contract=contract.digest,

@@ -155,7 +155,7 @@ class Call:
             "server" if self.tool.is_remote else "plugin": self.tool.provider,
             "call": self.id,
             "trace": self.trace_id,
-            "caller": self.caller.id,
+            "caller": self.caller.recorded_as,
             "thread": self.caller.thread,
         }
 

@@ -15,6 +15,7 @@ from toolpost.contracts.errors import (
     UnknownTool,
     UpstreamRefused,
 )
+from toolpost.contracts.issues import list_issues_for_log
 from toolpost.middleware.call import Call
 from toolpost.middleware.custom_result import check_own_result
 from toolpost.middleware.interface import CheckedResult
@@ -106,6 +107,7 @@ def _log_failure(call: Call, error: ToolpostError) -> None:
         **call.log_fields,
         code=error.code.value,
         message=error.message,
+        issues=list_issues_for_log(error),
         # Errors of callers contain their values, which must not get into the log.
         exception=None if is_callers_error else error.__cause__ or error,
     )

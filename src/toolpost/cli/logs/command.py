@@ -1,7 +1,6 @@
 """`toolpost logs`: the logs of this project's gateways, and the stderr of their servers."""
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,8 +8,8 @@ from typing import Any, Final
 import anyio
 import click
 
+from toolpost.admin.log_files import LogFiles, Position
 from toolpost.base.events import OUTPUT_EVENT
-from toolpost.cli.logs.files import LogReader
 from toolpost.contracts.errors import NotFound
 from toolpost.terminal import examples, on_signals, printable, run_async
 from toolpost.terminal.logging import LEVELS, format_event
@@ -19,8 +18,6 @@ from toolpost.terminal.options import TimeParameter, config_option, json_option,
 POLL_S: Final = 0.3
 
 _NO_FIELDS: Final = frozenset({"ts", "level", "logger", "event", "exception"})
-
-Matches = Callable[[Mapping[str, Any]], bool]
 
 
 @click.command(
@@ -75,37 +72,35 @@ def logs(
     if not follow and not folder.is_dir():
         raise NotFound(f"There is no log in {folder} yet.", hint="`toolpost serve` writes it")
     show = _print_json if as_json else _print_text
-    matches = _matcher(level, since, {name: value for name, value in ids.items() if value is not None})
-    reader = LogReader(folder)
-    found = [event for event in reader.read_new() if matches(event)]
-    show(found[-last:] if last else [])
+    wanted = {name: value for name, value in {**ids, "level": level, "since": since}.items() if value is not None}
+    files = LogFiles(folder)
+    # Before they are read: what is added meanwhile is followed.
+    ends = files.find_ends()
+    show(_read_last(files, wanted, ends, last))
     if follow:
-        run_async(_follow, reader, matches, show)
+        run_async(_follow, files, wanted, ends, show)
 
 
-async def _follow(reader: LogReader, matches: Matches, show: Callable[[Iterable[Mapping[str, Any]]], None]) -> None:
+def _read_last(files: LogFiles, wanted: Mapping[str, str], ends: Position, count: int) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    before = ends
+    while before and len(found) < count:
+        page = files.read_back(wanted, limit=count - len(found), before=before)
+        found, before = [*found, *page.events], page.before
+    return found[::-1]
+
+
+async def _follow(
+    files: LogFiles, wanted: Mapping[str, str], ends: Position, show: Callable[[Iterable[Mapping[str, Any]]], None]
+) -> None:
     stop = anyio.Event()
     with on_signals(stop.set):
         while not stop.is_set():
-            show([event for event in reader.read_new() if matches(event)])
+            page = files.read_on(wanted, ends)
+            ends = page.before
+            show(page.events)
             with anyio.move_on_after(POLL_S):
                 await stop.wait()
-
-
-def _matcher(level: str, since: str | None, ids: Mapping[str, str]) -> Matches:
-    lowest = logging.getLevelNamesMapping()[level.upper()]
-    numbers = logging.getLevelNamesMapping()
-    # The log writes `+00:00`, `--since` gives `Z`: both compare without.
-    start = (since or "").removesuffix("Z")
-
-    def matches(event: Mapping[str, Any]) -> bool:
-        return (
-            numbers.get(str(event.get("level", "")).upper(), 0) >= lowest
-            and str(event.get("ts", "")) >= start
-            and all(event.get(name) == value for name, value in ids.items())
-        )
-
-    return matches
 
 
 def _print_json(events: Iterable[Mapping[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from toolpost.base.ids import Json, JsonObject
 from toolpost.base.values import ABSENT, Path
 from toolpost.contracts.display import display_pointer
+from toolpost.contracts.errors import ToolpostError
 from toolpost.contracts.issues.explanation import Explainer, Explanation
 from toolpost.contracts.schema import Schema, ValidationError
 
@@ -47,6 +48,13 @@ class Issue:
 def parse_issue(issue: JsonObject) -> Issue:
     """Read what `Issue.as_object` wrote."""
     return Issue(**issue)
+
+
+def list_issues_for_log(error: ToolpostError) -> list[JsonObject] | None:
+    """Return the issues of an error, None without any. What was received, and what is suggested, have values of the caller."""
+    issues: list[JsonObject] = error.details.get("issues") or []
+    known = ("path", "keyword", "message", "expected")
+    return [{name: issue[name] for name in known if name in issue} for issue in issues] or None
 
 
 def find_issues_quickly(schema: Schema, value: Json, size_bytes: int) -> list[Issue] | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 VIEWS: Final[tuple[tuple[str, str, str, Literal["observe", "tools", "administration"]], ...]] = (
     ("Overview", "/", "overview.js", "observe"),
     ("Calls", "/calls", "calls.js", "observe"),
+    ("Logs", "/logs", "logs.js", "observe"),
     ("Tools", "/tools", "tools.js", "tools"),
     ("Servers", "/servers", "servers.js", "tools"),
     ("Contracts", "/contracts", "contracts.js", "tools"),
@@ -60,9 +61,11 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
         import anyio
 
         from toolpost.parts.console.definitions import DefinitionHistory
+        from toolpost.parts.console.gateways import register_gateway
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
+            tasks.start_soon(register_gateway, host.store, host.gateway.call_prefix)
             yield
             tasks.cancel_scope.cancel()
 

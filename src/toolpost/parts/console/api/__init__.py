@@ -8,6 +8,7 @@ overview   what needs attention
 servers    states, output, start and stop; changes of `toolpost.toml`
 contracts  tools that are not as promised
 calls      the audit
+logs       the log on disk
 callers    who may call, and how much each has
 events     what has changed, as it changes
 """
@@ -17,12 +18,24 @@ from typing import Final
 
 from toolpost.endpoints.http import HttpContext, JsonApi, Routes
 from toolpost.parts import Host
-from toolpost.parts.console.api import callers, calls, contracts, events, frame, overview, run, servers, session, tools
+from toolpost.parts.console.api import (
+    callers,
+    calls,
+    contracts,
+    events,
+    frame,
+    logs,
+    overview,
+    run,
+    servers,
+    session,
+    tools,
+)
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.timings import CallTimings
 
-_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, callers, events)
+_MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, logs, callers, events)
 
 
 def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:

@@ -1,9 +1,11 @@
 """`/api/console/calls`: the audit. An administrator sees the calls of all callers, another caller its own.
 
 GET  /calls?tool=&caller=&code=&outcome=&since=&until=   calls, the newest first; `next` of an answer is `&before=` for the next
-GET  /call?id=                                           one call, how long each of its steps took (null if that is not kept),
-                                                         and the others of its trace; what was kept of its contents for who
-                                                         may change something
+GET  /call?id=                                           one call: message and issues of its error, and its lines of the log
+                                                         (null where the log has none); how long each of its steps took
+                                                         (null if that is not kept); the others of its trace; the gateway
+                                                         that it ran in; what was kept of its contents for who may change
+                                                         something
 POST /calls/verify                                       verify the whole chain
 """
 
@@ -19,6 +21,8 @@ from toolpost.base import Json, JsonObject
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Route, RouteRequest
 from toolpost.parts.console.context import Console, text_of
+from toolpost.parts.console.gateways import find_gateway
+from toolpost.parts.console.log_view import LogView, find_error
 
 PAGE: Final = 200
 PAGE_LIMIT: Final = 1_000
@@ -53,14 +57,24 @@ def routes_of(console: Console) -> list[Route]:
             )
         (record,) = records
         trace = await audit.entries(AuditFilter(trace_id=record.entry.trace_id, caller=caller, last=100), limit=100)
-        content = None
-        if console.may_write(request):
+        content, lines = None, []
+        log = LogView.of(console, request.admission)
+        if log is not None:
+            lines = await log.read_call(record.entry.call_id, record.entry.at_utc, record.entry.duration_ms)
+        may_read = console.may_write(request)
+        if may_read:
             contents = await console.host.store.audit_contents.find([record.entry.call_id])
             content = contents.get(record.entry.call_id)
         return {
             **render_call(record),
             "steps": console.timings.find(record.entry.call_id),
             "trace": [render_call(other) for other in trace],
+            "error": find_error(lines),
+            "lines": lines if may_read else None,
+            "isServer": record.entry.source in console.http.servers.providers,
+            "thread": next((line["thread"] for line in lines if line.get("thread")), None),
+            "logIsKept": log is not None,
+            "gateway": await find_gateway(console.host.store, record.entry.call_id, console.http.gateway.call_prefix),
             "content": {"arguments": content.arguments, "result": content.result} if content is not None else None,
         }
 

@@ -4,6 +4,8 @@ Each event is a JSON object with a `kind`:
 
 servers   the states of all servers that the caller sees, first and whenever one has changed
 calls     calls that have ended since the last event, oldest first (`?calls=1`); an administrator's are those of all callers
+logs      events of the log since the last event, oldest first (`?logs=1`, with the filters of `/logs` under their names with
+          `log.` before them, such as `log.server`); an administrator's are all, another caller's those of its own calls
 server    the state and processes of one server with its last output (`?server=NAME`), in the keys of `/api/servers/NAME`;
           only for administrators
 
@@ -13,14 +15,17 @@ Everything is read from the running state and the audit, once a second for each 
 from typing import Any, Final
 
 import anyio
+from anyio import to_thread
 
 from toolpost import Forbidden
 from toolpost.admin import report_process
 from toolpost.audit import AuditFilter
 from toolpost.base import Json, JsonObject
-from toolpost.endpoints.http import SSE_HEADERS, STREAMED, Admission, EventSchema, Route, RouteRequest
+from toolpost.endpoints.http import SSE_HEADERS, STREAMED, EventSchema, Route, RouteRequest
 from toolpost.parts.console.api.calls import render_call
+from toolpost.parts.console.api.logs import read_filters
 from toolpost.parts.console.context import Console
+from toolpost.parts.console.log_view import LogView, Position
 from toolpost.parts.console.sessions import API_PATH
 from toolpost.protocol import encode
 
@@ -29,6 +34,9 @@ KEEP_ALIVE_LOOKS: Final = 15
 CALLS_LIMIT: Final = 200
 """Calls in one event; of more, the newest, and the page loads the rest when it is looked at."""
 
+LINES_LIMIT: Final = 500
+"""Lines of the log in one event; of more, the newest."""
+
 
 def routes_of(console: Console, *, look_s: float = LOOK_S) -> list[Route]:
     """Make the path."""
@@ -36,6 +44,7 @@ def routes_of(console: Console, *, look_s: float = LOOK_S) -> list[Route]:
     async def follow(request: RouteRequest) -> Json:
         if "server" in request.query and not request.admission.is_admin:
             raise Forbidden("Only a caller with `admin = true` may see what servers write.")
+        _read_log_filters(request.query)  # raises, before the answer begins
         with console.http.streams.held(request.admission.caller.id):
             await _serve(console, request, look_s)
         return STREAMED
@@ -58,7 +67,7 @@ async def _serve(console: Console, asked: RouteRequest, look_s: float) -> None:
 
         tasks.start_soon(watch)
         await request.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
-        look = _Look(console, asked.admission, asked.query)
+        look = _Look(console, asked)
         await look.begin()
         quiet = 0
         while True:
@@ -77,12 +86,21 @@ async def _serve(console: Console, asked: RouteRequest, look_s: float) -> None:
             await anyio.sleep(look_s)
 
 
+def _read_log_filters(query: dict[str, str]) -> dict[str, str]:
+    return read_filters({name.removeprefix("log."): value for name, value in query.items() if name.startswith("log.")})
+
+
 class _Look:
     """What one page has been sent, and what is new since."""
 
-    def __init__(self, console: Console, admission: Admission, query: dict[str, str]) -> None:
+    def __init__(self, console: Console, asked: RouteRequest) -> None:
+        query, admission = asked.query, asked.admission
         self._console = console
         self._admission = admission
+        follows_logs = "logs" in query and console.may_write(asked)
+        self._log = LogView.of(console, admission) if follows_logs else None
+        self._wanted = _read_log_filters(query)
+        self._log_at: Position = {}
         self._server = query.get("server")
         self._follows_calls = "calls" in query
         caller = None if admission.is_admin else admission.caller.id
@@ -94,6 +112,8 @@ class _Look:
     async def begin(self) -> None:
         if self._follows_calls:
             self._seen = await self._console.host.store.audit.newest()
+        if self._log is not None:
+            self._log_at = await to_thread.run_sync(self._log.files.find_ends)
 
     async def collect(self) -> list[JsonObject]:
         """Return the events since the last time."""
@@ -113,6 +133,11 @@ class _Look:
                 events.append(output)
         if self._follows_calls:
             events += await self._collect_calls()
+        if self._log is not None:
+            found, self._log_at, is_cut = await self._log.read_on(self._wanted, self._log_at)
+            if found:
+                is_cut = is_cut or len(found) > LINES_LIMIT
+                events.append({"kind": "logs", "events": found[-LINES_LIMIT:], "isCut": is_cut})
         return events
 
     async def _collect_calls(self) -> list[JsonObject]:

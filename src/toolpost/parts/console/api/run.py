@@ -78,7 +78,7 @@ def routes_of(console: Console) -> list[Route]:
             caller=caller, name=name, arguments=arguments, view=view, on_progress=stream.put, client_channel=channel
         )
         if caller.acted_by is not None:
-            event(_log, logging.WARNING, "run as another caller", call=made.id, caller=caller.id, by=caller.acted_by)
+            event(_log, logging.WARNING, "run as another caller", call=made.id, caller=caller.recorded_as)
         with console.http.streams.held(request.admission.caller.id):
             open_calls[made.id] = (request.admission.caller.id, channel)
             try:

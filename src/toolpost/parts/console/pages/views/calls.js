@@ -3,8 +3,8 @@
 import { get, post } from "/console/api.js";
 import { number } from "/console/format.js";
 import { useEvents } from "/console/live.js";
-import { ask } from "/console/gateway.js";
-import { Badge, Code, Empty, Failure, html, Link, ms, Table, Time, time, useEffect, useLoaded, useRef, useState } from "/console/parts.js";
+import { Badge, Empty, Failure, html, Link, ms, Table, Time, useEffect, useRef, useState } from "/console/parts.js";
+import { Call } from "/console/views/call.js";
 
 const PAGE = 200;
 const AGES = { "": "Any time", "15m": "Last 15 minutes", "1h": "Last hour", "24h": "Last day", "7d": "Last week" };
@@ -123,89 +123,4 @@ function Verify() {
         : html`<${Badge} text="broken" /> <strong class="bad">record ${verdict.broken_seq}: ${verdict.reason}</strong>; compare with a backup `}` : null}
   </span>
   <button type="button" disabled=${Boolean(state.isBusy)} onClick=${verify}>${state.isBusy ? "Verifying…" : "Verify the chain"}</button>`;
-}
-
-function Call({ id, go }) {
-  const [call, error] = useLoaded((signal) => get("/call", { id }, signal), [id]);
-  // Where there is no decision trail, or it has not recorded this call, there is no proof.
-  const [proof] = useLoaded(() => ask("GET", `/api/trail/prove?call=${encodeURIComponent(id)}`).catch(() => null), [id]);
-  if (error) return html`<p><${Link} to="/calls" go=${go}>All calls<//></p><h1>Call</h1><${Failure} error=${error} />`;
-  if (!call) return html`<h1>Call</h1>`;
-  return html`
-    <p><${Link} to="/calls" go=${go}>All calls<//></p>
-    <div class="row"><h1>${call.tool}</h1><${Badge} text=${call.outcome} />${call.code ? html`<code>${call.code}</code>` : null}</div>
-    <p><${Link} to=${`/tools/${encodeURIComponent(call.tool)}`} go=${go}>Open the tool<//></p>
-    <h2>Timeline</h2>
-    ${call.steps
-      ? html`<${Steps} call=${call} />`
-      : html`<p class="dim">How long each step took is not known: it is kept for the latest 2,000 calls of a running gateway. The record has when the call arrived, and its duration.</p>`}
-    ${call.trace.length > 1 || !call.steps ? html`<h2>Calls of this trace</h2><${Trace} calls=${call.trace} id=${id} go=${go} />` : null}
-    <dl class="facts">
-      <dt>Arrived</dt><dd>${time(call.at_utc)} <span class="dim">${call.at_utc}</span></dd>
-      <dt>Duration</dt><dd>${ms(call.duration_ms)}, until its record began to be written</dd>
-      <dt>Caller</dt><dd>${call.caller}</dd>
-      <dt>Server or plugin</dt><dd>${call.source}</dd>
-      <dt>Trace id</dt><dd><code>${call.trace_id}</code></dd>
-      <dt>Call id</dt><dd><code>${call.call_id}</code></dd>
-      <dt>Contract</dt><dd><code>${call.contract || "none"}</code>, version ${call.schema_version}${call.tooling_version ? `, tooling ${call.tooling_version}` : ""}</dd>
-      <dt>Arguments</dt><dd><code>${call.arguments}</code></dd>
-      <dt>Result</dt><dd><code>${call.result ?? "none"}</code></dd>
-      <dt>Record</dt><dd>no. ${call.seq} of the chain, <code>${call.hash}</code></dd>
-      <dt>Record before</dt><dd><code>${call.previous}</code></dd>
-    </dl>
-    ${proof ? html`<p><button type="button" onClick=${() => save(`proof-${id}.json`, proof)}>Download a proof</button>
-      <span class="dim"> that this call is in the decision trail: <code>toolpost trail verify --file proof-${id}.json</code> checks it, without this gateway.</span></p>` : null}
-    ${call.content
-      ? html`<h2>Kept for review</h2><${Code} label="Arguments" text=${call.content.arguments} /><${Code} label="Result" text=${call.content.result ?? "the call did not end"} />`
-      : html`<p class="dim">Arguments and results are recorded as digests. <code>audit.sample</code> in toolpost.toml keeps some of them for review.</p>`}
-  `;
-}
-
-function save(name, value) {
-  const address = URL.createObjectURL(new Blob([JSON.stringify(value, null, 2)], { type: "application/json" }));
-  const link = Object.assign(document.createElement("a"), { href: address, download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 1000);
-}
-
-const STEPS = {
-  admission: ["Before the queue", "middleware and approvals, if there are any"],
-  queue: ["Queue", "until the tool was free"],
-  validation: ["Validation", "arguments against the schema"],
-  server: ["Server", "the request and its answer"],
-  function: ["Function", "the tool at work"],
-  audit: ["Audit", "until the record was written; the answer waits for it"],
-};
-
-// The steps of one call, one after the other.
-function Steps({ call }) {
-  const end = Math.max(...call.steps.map((step) => step.startMs + step.durationMs), 0.001);
-  return html`<ol class="timeline plain" aria-label="Steps of this call">
-    ${call.steps.map(({ step, startMs, durationMs }) => html`<li key=${step}>
-      <span class="step"><strong>${STEPS[step][0]}</strong> <small class="dim">${step === "server" ? `${call.source}: ` : ""}${STEPS[step][1]}</small></span>
-      <${Bar} start=${startMs / end} length=${durationMs / end} isBad=${false} />
-      <span class="number">${durationMs < 1 ? `${Math.round(durationMs * 1000)} µs` : ms(durationMs)}</span>
-    </li>`)}
-  </ol>`;
-}
-
-const Bar = ({ start, length, isBad }) => {
-  const from = Math.min(99, start * 100);
-  const style = { marginLeft: `${from}%`, width: `${Math.max(1, Math.min(100 - from, length * 100))}%` };
-  return html`<span class="track" aria-hidden="true"><span class=${`bar-of ${isBad ? "bad-bar" : ""}`} style=${style}></span></span>`;
-};
-
-// The calls of one trace, each from its arrival to its end.
-function Trace({ calls, id, go }) {
-  const starts = calls.map((call) => Date.parse(call.at_utc));
-  const first = Math.min(...starts);
-  const last = Math.max(...calls.map((call, at) => starts[at] + call.duration_ms), first + 1);
-  const scale = 1 / (last - first);
-  return html`<ol class="timeline plain" aria-label="Calls of this trace">
-    ${calls.map((call, at) => html`<li key=${call.seq} class=${call.call_id === id ? "chosen" : ""}>
-      <${Link} to=${`/calls/${encodeURIComponent(call.call_id)}`} go=${go}>${call.tool}<//>
-      <${Bar} start=${(starts[at] - first) * scale} length=${call.duration_ms * scale} isBad=${call.outcome !== "ok"} />
-      <span class="number">${ms(call.duration_ms)}</span>
-    </li>`)}
-  </ol>`;
 }

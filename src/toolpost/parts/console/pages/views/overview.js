@@ -1,12 +1,14 @@
 // Overview: what needs attention first, then the last hour against the hour before, in all, by server and by tool.
 
 import { get } from "/console/api.js";
+import { ms, number, percent } from "/console/format.js";
 import { useEvents } from "/console/live.js";
-import { Badge, Code, count, Empty, Failure, html, Link, Message, ms, Sparkline, time, useEffect, useLoaded, useState } from "/console/parts.js";
+import { address, Badge, Code, Empty, Failure, html, Link, Message, Sparkline, Table, Time, useEffect, useLoaded, useState, useStyle } from "/console/parts.js";
 
 const AGAIN_MS = 10000; // figures change without events: minutes pass
 
 export function View({ go, session }) {
+  const isStyled = useStyle("/console/views/incident.css");
   const [count, setCount] = useState(0);
   const again = () => setCount((before) => before + 1);
   useEvents({ calls: 1 }, again);
@@ -16,7 +18,7 @@ export function View({ go, session }) {
   }, []);
   const [found, error] = useLoaded((signal) => get("/overview", {}, signal), [count]);
   if (error && !found) return html`<h1>Overview</h1><${Failure} error=${error} />`;
-  if (!found) return html`<h1>Overview</h1>`;
+  if (!found || !isStyled) return html`<h1>Overview</h1>`;
   const { total, servers, topTools, actionItems } = found;
   const isNew = !servers.length && !total.now.calls && !total.before.calls;
   return html`
@@ -34,55 +36,71 @@ export function View({ go, session }) {
         note=${`${number(total.calls.at(-1))} in this minute${found.inFlight === null ? "" : ` · ${number(found.inFlight)} in flight`}`} values=${total.calls} label="Calls per minute" />
       <${Card} title="Failed" value=${rate(total.now)} before=${rate(total.before)} isBad=${isWorse(total)}
         note=${html`<${Link} to="/calls?outcome=error&age=1h" go=${go}>${number(total.now.failed)} calls<//>`} values=${total.failed} label="Failed calls per minute" />
-      <${Card} title="95 % are answered within" value=${duration(total.now.p95Ms)} before=${duration(total.before.p95Ms)}
-        note=${`half within ${duration(total.now.p50Ms)} · 99 % within ${duration(total.now.p99Ms)}`} values=${total.p95Ms} label="95th percentile of durations per minute" />
+      <${Card} title="95 of 100 calls took at most" value=${ms(total.now.p95Ms)} before=${ms(total.before.p95Ms)}
+        note=${`half: ${ms(total.now.p50Ms)} · 99 of 100: ${ms(total.now.p99Ms)}`} values=${total.p95Ms} format=${ms} label="Time of 95 of 100 calls, per minute" />
       <${Card} title="Tools" value=${number(found.tools)} note=${html`<${Link} to="/tools" go=${go}>Search and try them<//>`} />
     </div>
-    ${servers.length ? html`<h2>Servers</h2><${Hours} label="Servers" go=${go} rows=${servers.map((server) => ({ ...server, to: `/servers/${encodeURIComponent(server.name)}` }))} />` : null}
+    ${servers.length ? html`<h2>Servers</h2>
+      <${Table} label="Servers" columns=${[SERVER(go), ...HOURS]} rows=${servers} keyOf=${(row) => row.name} />` : null}
     ${topTools.length ? html`<h2>Tools <small class="dim">${found.toolsCalled > topTools.length ? `the ${topTools.length} of ${number(found.toolsCalled)} that failed most, or took longest` : "called in this hour"}</small></h2>
-      <${Hours} label="Tools" go=${go} rows=${topTools.map((tool) => ({ ...tool, name: tool.tool, to: `/calls?tool=${encodeURIComponent(tool.tool)}` }))} />` : null}
+      <${Table} label="Tools" columns=${[TOOL(go), ...HOURS]} rows=${topTools} keyOf=${(row) => row.tool} />` : null}
   `;
 }
 
-const number = (value) => value.toLocaleString("en-US");
-const duration = (value) => (value === null ? "–" : ms(value));
 const share = ({ calls, failed }) => (calls ? failed / calls : 0);
-const rate = (hour) => (hour.calls ? `${(share(hour) * 100).toFixed(share(hour) && share(hour) < 0.1 ? 1 : 0)} %` : "–");
-const isWorse = ({ now, before }) => now.failed > 0 && share(now) > 2 * share(before);
+const rate = (hour) => percent(hour.failed, hour.calls);
+const isWorse = ({ now, before }) => now.failed > 0 && share(now) > 1.5 * share(before);
 
-function Card({ title, value, before, note, values, label, isBad }) {
+function Card({ title, value, before, note, values, label, isBad, format = number }) {
   return html`<div class="card">
     <h3>${title}</h3>
-    <p><span class=${isBad ? "figure bad" : "figure"}>${value}</span> ${before === undefined ? null : html`<span class="dim">before: ${before}</span>`}</p>
+    <p><span class=${isBad ? "figure bad" : "figure"}>${isBad ? html`<span aria-hidden="true">▲ </span>` : null}${value}</span> ${before === undefined ? null : html`<span class="dim before">before: ${before}</span>`}</p>
     <p class="dim">${note}</p>
-    ${values ? html`<${Sparkline} values=${values} label=${`${label}: now ${values.at(-1)}`} />` : null}
+    ${values ? html`<${Sparkline} values=${values} label=${`${label}: now ${format(values.at(-1))}`} format=${format} kind=${isBad ? "bad" : ""} from="1 h ago" />` : null}
   </div>`;
 }
 
-// The figures of some servers or tools, of both hours.
-function Hours({ rows, label, go }) {
-  return html`<div class="table" tabindex="0" role="region" aria-label=${label}><table>
-    <thead><tr><th scope="col">Name</th><th scope="col" class="number">Calls</th><th scope="col" class="number">Before</th><th scope="col" class="number">Failed</th><th scope="col" class="number">Before</th>
-      <th scope="col" class="number">p50</th><th scope="col" class="number">p95</th><th scope="col" class="number">Before</th><th scope="col" class="number">p99</th></tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${row.name}>
-      <td><${Link} to=${row.to} go=${go}>${row.name}<//> ${row.state ? html`<${Badge} text=${row.state} />` : null}</td>
-      <td class="number">${number(row.now.calls)}</td><td class="number dim">${number(row.before.calls)}</td>
-      <td class=${`number ${isWorse(row) ? "bad" : ""}`}>${isWorse(row) ? "▲ " : ""}${number(row.now.failed)} (${rate(row.now)})</td><td class="number dim">${rate(row.before)}</td>
-      <td class="number">${duration(row.now.p50Ms)}</td><td class="number">${duration(row.now.p95Ms)}</td><td class="number dim">${duration(row.before.p95Ms)}</td><td class="number">${duration(row.now.p99Ms)}</td>
-    </tr>`)}</tbody>
-  </table></div>`;
+const SERVER = (go) => ({
+  name: "main",
+  title: "Server",
+  sort: (row) => row.name,
+  cell: (row) => html`<${Link} to=${`/servers/${encodeURIComponent(row.name)}`} go=${go}>${row.name}<//> <${Badge} text=${row.state} />`,
+});
+const TOOL = (go) => ({
+  name: "main",
+  title: "Tool",
+  sort: (row) => row.tool,
+  cell: (row) => html`<${Link} to=${address("/calls", { tool: row.tool })} go=${go}>${row.tool}<//>`,
+});
+const HOURS = [
+  { name: "number", title: "Calls", sort: (row) => row.now.calls, cell: (row) => number(row.now.calls) },
+  { name: "number wide dim", title: "before", sort: (row) => row.before.calls, cell: (row) => number(row.before.calls) },
+  { name: "number", title: "Failed", sort: (row) => share(row.now), cell: (row) => html`<${Rate} row=${row} />` },
+  { name: "number wide dim", title: "before", sort: (row) => share(row.before), cell: (row) => rate(row.before) },
+  { name: "number", title: "p50", sort: (row) => row.now.p50Ms, cell: (row) => ms(row.now.p50Ms) },
+  { name: "number", title: "p95", sort: (row) => row.now.p95Ms, cell: (row) => ms(row.now.p95Ms) },
+  { name: "number wide dim", title: "before", sort: (row) => row.before.p95Ms, cell: (row) => ms(row.before.p95Ms) },
+  { name: "number", title: "p99", sort: (row) => row.now.p99Ms, cell: (row) => ms(row.now.p99Ms) },
+];
+
+function Rate({ row }) {
+  const { failed } = row.now;
+  if (!failed) return html`<span class="dim">0</span>`;
+  return html`<span class="bad failing"><span aria-hidden="true">${isWorse(row) ? "▲" : "✕"} </span>${rate(row.now)}</span> <span class="dim">${number(failed)}</span>`;
 }
 
-// Views of the console are opened without loading the page again; pages of parts are pages of their own.
-const isView = (path) => /^\/(tools|servers|contracts|calls|callers|logs)([/?]|$)/.test(path);
+// Views of the console are opened without loading the page again; a login is a page of its own.
+const isView = (path) => !path.startsWith("/login/");
 
 function Item({ item, go }) {
-  const open = (text) => (isView(item.path) ? html`<${Link} to=${item.path} go=${go}>${text}<//>` : html`<a href=${item.path}>${text}</a>`);
+  const action = item.action || "Open";
+  const kind = item.isUrgent ? "button primary" : "button";
   return html`<li class=${item.isUrgent ? "bad-item" : ""}>
-    <p><strong>${item.title}</strong>${item.since ? html` <span class="dim">since ${time(item.since)}</span>` : null}</p>
+    <p class="head"><strong>${item.title}</strong>${item.since ? html`<span class="dim">since <${Time} at=${item.since} /></span>` : null}</p>
     ${item.text ? html`<p><${Message} text=${item.text} /></p>` : null}
-    ${item.lines.length ? html`<${Code} label="Last output" text=${item.lines.join("\n")} />` : null}
-    <p>${item.path ? open(item.action || "Open") : null}${item.command ? html` <span class="dim">or in a terminal: <code>${item.command}</code></span>` : null}</p>
+    ${item.lines.length ? html`<${Code} label="Last output" text=${item.lines.join("\n")} isLog />` : null}
+    <p class="do">${item.path ? (isView(item.path) ? html`<${Link} class=${kind} to=${item.path} go=${go}>${action}<//>` : html`<a class=${kind} href=${item.path}>${action}</a>`) : null}
+      ${item.command ? html`<span class="dim">in a terminal: <code>${item.command}</code></span>` : null}</p>
   </li>`;
 }
 
