@@ -14,9 +14,8 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import Run, Server
-from toolpost.admin import LogFiles
-from toolpost.admin.log_files import Position
 from toolpost.base.events import SERVER_OUTPUT, event
+from toolpost.base.log_files import LogFiles, Position
 from toolpost.cli.logs.files import FILES, write_log_files
 
 SMALL = Path(__file__).parent / "servers" / "small.py"

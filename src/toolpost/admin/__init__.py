@@ -6,7 +6,6 @@ monitor       the health of a gateway, and its metrics
 action_items  what waits for the operator
 contracts     tools that are not as promised; accepts their changes
 disks         the disks that are nearly full
-log_files     the log on disk, as it is read
 lock_file     the lock as it is read and written, and the tools as they would be written to it
 config_file   a change of `toolpost.toml`: planned, shown without secrets, tried out, written
 toml_file     a TOML file of a person, to which entries are added

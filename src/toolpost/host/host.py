@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolpost.base.caller import Caller, GatewayAccess, Principal, Scope
+from toolpost.base.log_files import LogFiles
 from toolpost.credentials.caller_credentials import CallerCredentials
 from toolpost.credentials.oauth import Authorizations
 from toolpost.credentials.pending_logins import PendingLogins
@@ -87,6 +88,12 @@ class Host:
         """Set the gateway, once. It is made with what parts contribute, so parts cannot have it when they open."""
         assert self._gateway is None
         self._gateway, self._logins = gateway, logins
+
+    @property
+    def log_files(self) -> LogFiles | None:
+        """The log on disk of all gateways of this project; None if none is kept."""
+        folder = self.config.log_path if self.config.log.keep_mb else None
+        return LogFiles(folder) if folder is not None else None
 
     def wants_plugin(self, name: str, *, is_needed: bool = False) -> bool:
         """Whether a bundled plugin is among those to load: named by `plugins.bundled`, or perhaps to be served alone.

@@ -44,6 +44,7 @@ async def test_every_part_brings_its_view_with_its_files(site: OpenSite) -> None
     assert {view["title"]: (view["path"], view["group"]) for view in views} == {
         "Overview": ("/", "observe"),
         "Calls": ("/calls", "observe"),
+        "Logs": ("/logs", "observe"),
         "Tools": ("/tools", "tools"),
         "Servers": ("/servers", "tools"),
         "Contracts": ("/contracts", "tools"),

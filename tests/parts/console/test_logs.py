@@ -22,10 +22,11 @@ from tests.parts.console.test_servers import SECRET, server
 from tests.parts.console.test_sessions import ANN, BOB, callers  # noqa: F401 (a fixture)
 from tests.waiting import until
 from toolpost import Plugin
-from toolpost.admin import LogFiles, log_files
 from toolpost.audit import AuditEntry
+from toolpost.base import log_files
 from toolpost.base.events import OUTPUT_EVENT, SERVER_OUTPUT, event
 from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
+from toolpost.base.log_files import LogFiles
 from toolpost.base.redaction import forget_secrets, remember_secrets
 from toolpost.cli.logs.files import write_log_files
 from toolpost.parts.console.gateways import register_gateway
@@ -99,6 +100,17 @@ async def test_the_error_of_a_server_is_shown(site: OpenSite, tmp_path: Path) ->
 
     assert failed["outcome"] == "error"
     assert (failed["error"]["message"], failed["error"]["code"]) == ("before", "HANDLER_ERROR")
+
+
+async def test_the_overview_names_the_cause_of_failures(site: OpenSite, tmp_path: Path) -> None:
+    async with site(server("small", "pictures"), store=f"sqlite:{tmp_path / 's.db'}") as opened:
+        keep_log(opened)
+        for _ in range(10):
+            await call(opened, "small__spoil", {})
+        (item,) = (await opened.get("/overview"))["actionItems"]
+
+    assert item["title"] == "10 of 10 calls of small__spoil failed within 5 minutes"
+    assert item["text"] == "All with HANDLER_ERROR: before"
 
 
 async def test_a_caller_sees_the_errors_of_its_own_calls_and_nothing_of_the_gateway(

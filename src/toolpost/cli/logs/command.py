@@ -8,8 +8,8 @@ from typing import Any, Final
 import anyio
 import click
 
-from toolpost.admin.log_files import LogFiles, Position
 from toolpost.base.events import OUTPUT_EVENT
+from toolpost.base.log_files import LogFiles, Position
 from toolpost.contracts.errors import NotFound
 from toolpost.terminal import examples, on_signals, printable, run_async
 from toolpost.terminal.logging import LEVELS, format_event

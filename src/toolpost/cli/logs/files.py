@@ -1,4 +1,4 @@
-"""Writes the log on disk: what `toolpost serve` logs and what its servers write to stderr. `admin/log_files.py` reads it.
+"""Writes the log on disk: what `toolpost serve` logs and what its servers write to stderr. `base/log_files.py` reads it.
 
 Each process has its own file, one JSON object a line, in the folder `…-log` beside the store: two processes that rotate one file
 would lose lines. A client that starts the gateway on stdio often does not show its stderr, and then the file is the only log.
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import psutil
 
-from toolpost.admin.log_files import ENDINGS, PREFIX, list_log_files
 from toolpost.base.events import SERVER_OUTPUT
+from toolpost.base.log_files import ENDINGS, PREFIX, list_log_files
 from toolpost.base.state_folder import make_folder
 from toolpost.terminal.failures import warn
 from toolpost.terminal.logging import JsonFormatter

@@ -11,9 +11,9 @@ from typing import Final
 
 from anyio import to_thread
 
-from toolpost.admin import LogFiles
 from toolpost.base import JsonObject
 from toolpost.endpoints.http import Admission
+from toolpost.parts import Host
 from toolpost.parts.console.context import Console
 
 OWN_FIELDS: Final = (
@@ -35,31 +35,39 @@ Position = Mapping[int, int]
 class LogView:
     """The log as one caller sees it."""
 
-    files: LogFiles
+    host: Host
     caller: str | None
     """The only caller whose lines are shown; None shows all."""
 
     @classmethod
     def of(cls, console: Console, admission: Admission) -> "LogView | None":
         """Return the log as a caller sees it; None if none is kept."""
-        config = console.host.config
-        if config.log_path is None or config.log.keep_mb == 0:
+        if console.host.log_files is None:
             return None
-        return cls(LogFiles(config.log_path), None if admission.is_admin else admission.caller.id)
+        return cls(console.host, None if admission.is_admin else admission.caller.id)
+
+    async def find_end(self) -> Position:
+        """Return where the log ends now."""
+        files = self.host.log_files
+        return await to_thread.run_sync(files.find_ends) if files is not None else {}
 
     async def read_back(
         self, wanted: Mapping[str, str], *, limit: int, before: Position | None = None
     ) -> tuple[list[JsonObject], Position, bool]:
         """Return events, newest first; where those before them begin; and whether reading ended before there were enough."""
-        if not self._may_see(wanted):
+        files = self.host.log_files
+        if files is None or not self._may_see(wanted):
             return [], {}, False
-        page = await to_thread.run_sync(lambda: self.files.read_back(self._limit(wanted), limit=limit, before=before))
+        page = await to_thread.run_sync(lambda: files.read_back(self._limit(wanted), limit=limit, before=before))
         return self._show(page.events), page.before, page.is_cut
 
     async def read_on(self, wanted: Mapping[str, str], position: Position) -> tuple[list[JsonObject], Position, bool]:
         """Return the events past a position, oldest first; where the next ones begin; and whether some were left out."""
-        page = await to_thread.run_sync(lambda: self.files.read_on(self._limit(wanted), position))
-        return self._show(page.events) if self._may_see(wanted) else [], page.before, page.is_cut
+        files = self.host.log_files
+        if files is None or not self._may_see(wanted):
+            return [], position, False
+        page = await to_thread.run_sync(lambda: files.read_on(self._limit(wanted), position))
+        return self._show(page.events), page.before, page.is_cut
 
     async def read_call(self, call_id: str, at_utc: str, duration_ms: float) -> list[JsonObject]:
         """Return the lines of a call, oldest first."""

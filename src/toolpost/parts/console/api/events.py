@@ -15,7 +15,6 @@ Everything is read from the running state and the audit, once a second for each 
 from typing import Any, Final
 
 import anyio
-from anyio import to_thread
 
 from toolpost import Forbidden
 from toolpost.admin import report_process
@@ -113,7 +112,7 @@ class _Look:
         if self._follows_calls:
             self._seen = await self._console.host.store.audit.newest()
         if self._log is not None:
-            self._log_at = await to_thread.run_sync(self._log.files.find_ends)
+            self._log_at = await self._log.find_end()
 
     async def collect(self) -> list[JsonObject]:
         """Return the events since the last time."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from anyio import to_thread
 
@@ -17,6 +18,12 @@ from toolpost.parts import ActionItem
 from toolpost.parts.console.context import Console
 from toolpost.parts.console.definitions import DefinitionHistory
 from toolpost.parts.console.figures import MINUTES, summarize
+from toolpost.parts.console.log_view import LogView, find_error
+
+CAUSES: Final = 3
+"""Items about failures whose cause is looked up in the log."""
+CAUSE_S: Final = 300.0
+CAUSE_CHARS: Final = 300
 
 _CONTRACT: Final = "/contracts/"
 """Begins the paths of items about one tool."""
@@ -48,7 +55,9 @@ def routes_of(console: Console) -> list[Route]:
             "tools": len(console.http.gateway.catalog.narrow(admission.view)),
             "inFlight": console.http.gateway.in_flight if admission.is_admin else None,
             "servers": [{"name": one.name, "state": one.state.value, **by_server[one.name]} for one in seen],
-            "actionItems": [_render(item) for item in await _add_changes(history, items)],
+            "actionItems": [
+                _render(item) for item in await _add_changes(history, await _add_causes(console, request, items))
+            ],
             "topTools": figures.pop("tools"),
             **figures,
         }
@@ -63,6 +72,24 @@ def list_minutes(now: float, count: int) -> list[str]:
         datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%M")
         for minute in range(last - count + 1, last + 1)
     ]
+
+
+async def _add_causes(console: Console, request: RouteRequest, items: Sequence[ActionItem]) -> list[ActionItem]:
+    """Add the message of the last failed call to items about failures: the audit has codes alone."""
+    log = LogView.of(console, request.admission)
+    since = datetime.fromtimestamp(time.time() - CAUSE_S, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    found = [*items]
+    about_failures = [at for at, item in enumerate(items) if item.kind == "failures"]
+    for at in about_failures[:CAUSES] if log is not None else ():
+        item = items[at]
+        asked = parse_qs(urlsplit(item.path or "").query)
+        (tool,), code = asked["tool"], asked.get("code", [""])[0]
+        owner = {"server": tool.removesuffix("__*")} if tool.endswith("__*") else {"tool": tool}
+        assert log is not None
+        lines, _, _ = await log.read_back({**owner, "code": code, "since": since}, limit=1)
+        if (error := find_error(lines)) is not None and error["message"]:
+            found[at] = replace(item, text=f"{item.text.removesuffix('.')}: {error['message'][:CAUSE_CHARS]}")
+    return found
 
 
 async def _add_changes(history: DefinitionHistory, items: Sequence[ActionItem]) -> list[ActionItem]:

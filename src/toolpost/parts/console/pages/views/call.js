@@ -24,16 +24,19 @@ export function Call({ id, go }) {
         <button type="button" onClick=${() => copy(command(call))}>Copy as command</button>
       </span>
     </div>
-    <p class="dim"><${Time} at=${call.at_utc} /> by <${Link} to=${address("/calls", { caller: call.caller })} go=${go}>${call.caller}<//>
-      · ${call.isServer ? "server" : "plugin"} ${source} · ${ms(call.duration_ms)}
-      · <${Link} to=${address("/calls", call.code ? { tool: call.tool, code: call.code } : { tool: call.tool })} go=${go}>${call.code ? "calls that failed alike" : "all calls of this tool"}<//></p>
+    <p class="dim meta">
+      <span><${Time} at=${call.at_utc} /> by <${Link} to=${address("/calls", { caller: call.caller })} go=${go}>${call.caller}<//></span>
+      <span>${call.isServer ? "server" : "plugin"} ${source}</span>
+      <span>${ms(call.duration_ms)}</span>
+      <${Link} to=${address("/calls", call.code ? { tool: call.tool, code: call.code } : { tool: call.tool })} go=${go}>${call.code ? "Calls that failed alike" : "All calls of this tool"}<//>
+    </p>
     ${["error", "refused", "lost"].includes(call.outcome) ? html`<${Reason} call=${call} />` : null}
     <h2>Timeline</h2>
     ${call.steps
       ? html`<${Steps} call=${call} />`
       : html`<p class="dim">How long each step took is not known: it is kept for the latest 2,000 calls of a running gateway.</p>`}
     ${call.trace.length > 1 ? html`<h2>Calls of this trace</h2><${Trace} calls=${call.trace} id=${id} go=${go} />` : null}
-    ${call.lines?.length ? html`<h2>Log <small><${Link} to=${address("/logs", { call: id })} go=${go}>open in Logs<//></small></h2><${Lines} events=${call.lines} go=${go} isOfCall />` : null}
+    ${call.lines?.length ? html`<h2>Log <small class="beside"><${Link} to=${address("/logs", { call: id })} go=${go}>open in Logs<//></small></h2><${Lines} events=${call.lines} go=${go} isOfCall />` : null}
     ${call.content ? html`<h2>Kept for review</h2>
       <h3>Arguments</h3><${Code} label="Arguments" text=${pretty(call.content.arguments)} />
       <h3>Result</h3><${Code} label="Result" text=${call.content.result === null ? "the call did not end" : pretty(call.content.result)} />` : null}

@@ -8,7 +8,7 @@ const SHOWN = ["ts", "level", "logger", "event", "exception", "message", "line",
 
 // `isOfCall`: all lines are of one call, whose ids need not be repeated.
 export function Lines({ events, go, isOfCall = false, label = "Log" }) {
-  return html`<ol class="plain lines" aria-label=${label}>
+  return html`<ol class=${`plain lines ${isOfCall ? "of-call" : ""}`} aria-label=${label}>
     ${events.map((event) => html`<${Line} key=${keyOf(event)} event=${event} go=${go} isOfCall=${isOfCall} />`)}
   </ol>`;
 }
@@ -25,7 +25,7 @@ function Line({ event, go, isOfCall }) {
     <button type="button" class="line" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
       <time datetime=${event.ts} title=${event.ts}>${moment(event.ts)}</time>
       <span class="level">${event.level === "info" || !event.level ? html`<span class="dim">${event.level ?? ""}</span>` : html`<${Badge} text=${event.level} kind=${KINDS[event.level] ?? ""} />`}</span>
-      <span class="owner dim">${isOfCall ? "" : visible(owner ?? "")}</span>
+      ${isOfCall ? null : html`<span class="owner dim">${visible(owner ?? "")}</span>`}
       <span class="what">${isOutput ? html`<code>${visible(event.line ?? "")}</code>` : html`<strong>${visible(event.event ?? "")}</strong>
         ${event.message ?? event.reason ? html` ${visible(String(event.message ?? event.reason))}` : null}
         ${rest.length ? html` <span class="dim">${visible(rest.filter(([name]) => name !== "reason" && name !== "issues").map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join(" "))}</span>` : null}`}</span>

@@ -34,10 +34,10 @@ export function View({ go, session }) {
     <div class="cards figures">
       <${Card} title="Calls" value=${number(total.now.calls)} before=${number(total.before.calls)}
         note=${`${number(total.calls.at(-1))} in this minute${found.inFlight === null ? "" : ` · ${number(found.inFlight)} in flight`}`} values=${total.calls} label="Calls per minute" />
-      <${Card} title="Failed" value=${rate(total.now)} before=${rate(total.before)} isBad=${isWorse(total)}
+      <${Card} title="Failed" value=${rate(total.now)} before=${rate(total.before)} isBad=${total.now.failed > 0} sign=${isWorse(total) ? "▲" : "✕"}
         note=${html`<${Link} to="/calls?outcome=error&age=1h" go=${go}>${number(total.now.failed)} calls<//>`} values=${total.failed} label="Failed calls per minute" />
-      <${Card} title="95 of 100 calls took at most" value=${ms(total.now.p95Ms)} before=${ms(total.before.p95Ms)}
-        note=${`half: ${ms(total.now.p50Ms)} · 99 of 100: ${ms(total.now.p99Ms)}`} values=${total.p95Ms} format=${ms} label="Time of 95 of 100 calls, per minute" />
+      <${Card} title="Duration, p95" value=${ms(total.now.p95Ms)} before=${ms(total.before.p95Ms)}
+        note=${`p50 ${ms(total.now.p50Ms)} · p99 ${ms(total.now.p99Ms)}`} values=${total.p95Ms} format=${ms} label="p95 of durations per minute" />
       <${Card} title="Tools" value=${number(found.tools)} note=${html`<${Link} to="/tools" go=${go}>Search and try them<//>`} />
     </div>
     ${servers.length ? html`<h2>Servers</h2>
@@ -49,12 +49,13 @@ export function View({ go, session }) {
 
 const share = ({ calls, failed }) => (calls ? failed / calls : 0);
 const rate = (hour) => percent(hour.failed, hour.calls);
-const isWorse = ({ now, before }) => now.failed > 0 && share(now) > 1.5 * share(before);
+// Without calls before, there is nothing to be worse than.
+const isWorse = ({ now, before }) => now.failed > 0 && before.calls > 0 && share(now) > 1.5 * share(before);
 
-function Card({ title, value, before, note, values, label, isBad, format = number }) {
+function Card({ title, value, before, note, values, label, isBad, sign, format = number }) {
   return html`<div class="card">
     <h3>${title}</h3>
-    <p><span class=${isBad ? "figure bad" : "figure"}>${isBad ? html`<span aria-hidden="true">▲ </span>` : null}${value}</span> ${before === undefined ? null : html`<span class="dim before">before: ${before}</span>`}</p>
+    <p><span class=${isBad ? "figure bad" : "figure"}>${isBad ? html`<span aria-hidden="true">${sign} </span>` : null}${value}</span> ${before === undefined ? null : html`<span class="dim before">before: ${before}</span>`}</p>
     <p class="dim">${note}</p>
     ${values ? html`<${Sparkline} values=${values} label=${`${label}: now ${format(values.at(-1))}`} format=${format} kind=${isBad ? "bad" : ""} from="1 h ago" />` : null}
   </div>`;

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolpost.admin import LogFiles, log_files
-from toolpost.admin.log_files import BLOCK_BYTES, LINE_LIMIT_BYTES, LogPage, Position
+from toolpost.base import log_files
+from toolpost.base.log_files import BLOCK_BYTES, LINE_LIMIT_BYTES, LogFiles, LogPage, Position
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

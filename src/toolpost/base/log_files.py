@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from toolpost.base import JsonObject
+from toolpost.base.ids import JsonObject
 
 PREFIX: Final = "gateway-"
 ENDINGS: Final = (".jsonl.1", ".jsonl")
@@ -41,7 +41,7 @@ _QUOTED: Final = re.compile(r'["\\]')
 """Written in another way in JSON."""
 _LEVELS: Final = logging.getLevelNamesMapping()
 
-_IDS: Final = ("caller", "call", "trace")
+_IDS: Final = ("caller", "call", "trace", "tool", "code")
 
 Position = Mapping[int, int]
 """Up to where each file counts, by inode: a file that is rotated gets another name."""
@@ -76,7 +76,7 @@ class LogFiles:
     def read_back(self, wanted: Mapping[str, str], *, limit: int, before: Position | None = None) -> LogPage:
         """Return the newest events that are wanted, newest first; with `before`, of those before a position.
 
-        `wanted` has any of `level` (the lowest), `server`, `caller`, `call`, `trace`, `since` and `until`, two times in UTC.
+        `wanted` has any of `level` (the lowest), `server`, `caller`, `call`, `trace`, `tool`, `code`, `since` and `until`, two times in UTC.
         """
         matching, budget = _Matching.of(wanted), _Budget()
         found: list[JsonObject] = []
