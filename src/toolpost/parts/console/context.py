@@ -6,6 +6,7 @@ from toolpost.admin import ConfigFile
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
 from toolpost.parts import Host
+from toolpost.parts.console.memory import MemoryHistory
 from toolpost.parts.console.sessions import API_PATH, ConsoleSessions, check_browser_write, may_write
 from toolpost.parts.console.timings import CallTimings
 
@@ -18,6 +19,7 @@ class Console:
     http: HttpContext
     sessions: ConsoleSessions
     timings: CallTimings
+    memory: MemoryHistory
 
     @property
     def config_file(self) -> ConfigFile:

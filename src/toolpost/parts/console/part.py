@@ -33,17 +33,19 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
         return
     from toolpost.parts import Api, Background, ConsoleView, RecordListener, StartupLine, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
+    from toolpost.parts.console.memory import MemoryHistory
     from toolpost.parts.console.sessions import ConsoleSessions, check_browser
     from toolpost.parts.console.timings import CallTimings
 
-    timings = CallTimings()
+    timings, memory = CallTimings(), MemoryHistory()
     sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
     await sessions.open()
 
     def make(http: "HttpContext") -> "Sequence[Routes]":
         from toolpost.parts.console.api import make_routes
 
-        return make_routes(host, http, sessions, timings)
+        memory.http = http
+        return make_routes(host, http, sessions, timings, memory)
 
     def check_browser_write(request: "HttpRequest", admission: "Admission") -> None:
         if admission.is_anonymous:
@@ -65,6 +67,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
+            tasks.start_soon(memory.run)
             tasks.start_soon(register_gateway, host.store, host.gateway.call_prefix)
             yield
             tasks.cancel_scope.cancel()

@@ -32,15 +32,18 @@ from toolpost.parts.console.api import (
     tools,
 )
 from toolpost.parts.console.context import Console
+from toolpost.parts.console.memory import MemoryHistory
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.timings import CallTimings
 
 _MODULES: Final = (session, frame, overview, tools, run, servers, contracts, calls, logs, callers, events)
 
 
-def make_routes(host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings) -> Sequence[Routes]:
+def make_routes(
+    host: Host, http: HttpContext, sessions: ConsoleSessions, timings: CallTimings, memory: MemoryHistory
+) -> Sequence[Routes]:
     """Make all paths of the console."""
-    console = Console(host=host, http=http, sessions=sessions, timings=timings)
+    console = Console(host=host, http=http, sessions=sessions, timings=timings, memory=memory)
     return [
         JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),
         *frame.make_pages(http),
