@@ -7,6 +7,7 @@ destinations   a file, a signed webhook, OTLP logs
 retention      seals and removes the oldest records
 file           records as JSON lines; a file that is appended to
 archive        the records of a sealed segment as a file
+failures       servers and tools whose calls fail
 verification   the verdict on a store, and on the archives of what was removed
 sqlite_file    verifies the audit in a SQLite file without changing it
 
