@@ -10,6 +10,7 @@ import hashlib
 import logging
 import shlex
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from toolpost.admin.toml_text import (
     non_default_values,
     parse_servers,
     remove_server,
+    remove_server_key,
     render_server,
     set_server_key,
 )
@@ -48,6 +50,10 @@ from toolpost.upstreams.failures import RETRY_HINT
 
 _log = logging.getLogger("toolpost.admin")
 
+EDITABLE: Final = ("command", "args", "cwd", "url", "tags", "allow", "deny", "timeout_s", "contracts")
+"""Settings of a server that `plan_settings` changes: others have secrets, or tables of their own."""
+RUN_BY: Final = frozenset({"command", "args", "cwd", "url"})
+
 PASTED: Final = "the pasted text"
 
 
@@ -69,6 +75,12 @@ class ConfigChange:
     def base(self) -> str:
         """Identify the file that the change was planned on, so that it is applied to no other."""
         return hashlib.sha256((self.before or "").encode()).hexdigest()
+
+    @property
+    def decides_what_runs(self) -> bool:
+        """Whether another command or address is used after it."""
+        keys = self.action.removeprefix("set ").split(", ")
+        return self.action == "add" or not RUN_BY.isdisjoint(keys)
 
     def conceal(self) -> tuple[str, str]:
         """Return the file as it is and as it would be, both without secrets."""
@@ -152,6 +164,30 @@ class ConfigFile:
         after = set_server_key(before or "", path, name, key, value, section)
         return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {key}")
 
+    def plan_settings(self, name: str, settings: Mapping[str, Json]) -> ConfigChange:
+        """Plan to set some keys of a server; None takes one back. Raises `InvalidRequest` for a value that it cannot have."""
+        path, before = self._read()
+        _check_entry(before or "", path, name, "servers")
+        after = before or ""
+        for key, value in settings.items():
+            if key not in EDITABLE:
+                raise InvalidRequest(f"`{key[:64]}` is not changed from here.", hint=f"edit it in {path.name}")
+            if MASK in str(value):
+                raise InvalidRequest(
+                    f"`{key}` has a secret, which is not shown here, and would be lost.", hint=f"edit it in {path.name}"
+                )
+            is_taken_back = value is None
+            after = (
+                remove_server_key(after, path, name, key)
+                if is_taken_back
+                else set_server_key(after, path, name, key, value)
+            )
+        try:
+            _parse(after, path)
+        except BadConfiguration as error:
+            raise InvalidRequest(error.message, hint=error.hint) from error
+        return ConfigChange(path=path, before=before, after=after, servers=(name,), action=f"set {', '.join(settings)}")
+
     async def apply(self, change: ConfigChange, *, base: str, caller: str) -> None:
         """Try the new servers out, then write the file; raises, with nothing changed, if one of both is not possible.
 
@@ -164,7 +200,7 @@ class ConfigFile:
         config = _parse(change.after, change.path)
         # Before anything is started: a command that ends at once has run, and the file does not tell of it.
         facts: JsonObject = {"caller": caller, "action": change.action, "servers": list(change.servers)}
-        if change.action == "add":
+        if change.decides_what_runs:
             added = [redact_server(config.servers[name]) for name in change.servers if name in config.servers]
             facts["runs"] = [shlex.join([one.command, *one.args]) if one.command else one.url or "" for one in added]
         event(_log, logging.INFO, "change of servers asked for", **facts)

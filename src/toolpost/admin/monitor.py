@@ -1,11 +1,7 @@
 """The health of a gateway and its metrics: plain values, and the text format of Prometheus."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-
-import psutil
-from anyio import to_thread
 
 from toolpost.base.ids import JsonObject
 from toolpost.base.version import __version__
@@ -33,12 +29,8 @@ class Monitor:
 
     async def scrape(self, connections: Connections | None = None) -> str:
         """Return what `metrics` does, with the memory of servers, which takes a while to read."""
-        pids: dict[tuple[str, ...], list[int]] = {
-            (name,): [pid for supervisor in provider.supervisors for pid in supervisor.pids]
-            for name, provider in self.servers.providers.items()
-        }
-        used = await to_thread.run_sync(_read_memory, pids)
-        return self.metrics(connections, memory=used)
+        used = await self.servers.measure_memory()
+        return self.metrics(connections, memory={(name,): float(size) for name, size in used.items()})
 
     def metrics(
         self, connections: Connections | None = None, *, memory: Mapping[tuple[str, ...], float] | None = None
@@ -126,20 +118,3 @@ class Monitor:
             "plugins": plugins,
             "servers": servers,
         }
-
-
-def _read_memory(pids: dict[tuple[str, ...], list[int]]) -> dict[tuple[str, ...], float]:
-    """Return the resident memory of processes and their descendants. One pass over all processes, in a thread."""
-    children: dict[int, list[psutil.Process]] = {}
-    if any(pids.values()):
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                children.setdefault(process.ppid(), []).append(process)
-
-    def read(pid: int) -> float:
-        with suppress(psutil.Error):
-            own = float(psutil.Process(pid).memory_info().rss)
-            return own + sum(read(child.pid) for child in children.get(pid, ()))
-        return 0.0
-
-    return {key: sum(map(read, of)) for key, of in pids.items() if of}

@@ -121,6 +121,29 @@ def set_server_key(text: str, path: Path, name: str, key: str, value: Json, sect
     return new
 
 
+def remove_server_key(text: str, path: Path, name: str, key: str) -> str:
+    """Remove one key of a server, which may be absent; raises `BadConfiguration` where that is not possible."""
+    before, present = _parse(text, path), parse_servers(text, path)
+    server = {other: value for other, value in present.get(name, {}).items() if other != key}
+    new = text
+    table = re.compile(rf"^[ \t]*\[[ \t]*servers[ \t]*\.[ \t]*{_quoted(name)}[ \t]*\][^\n]*(?:\n|\Z)", re.MULTILINE)
+    if key in present.get(name, {}) and (found := table.search(text)):
+        following = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
+        end = following.start() if following else len(text)
+        given = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=[^\n]*(?:\n|\Z)", re.MULTILINE)
+        new = text[: found.end()] + given.sub("", text[found.end() : end], count=1) + text[end:]
+    try:
+        is_as_expected = tomllib.loads(new) == before | {"servers": present | {name: server}}
+    except (ValueError, RecursionError):
+        is_as_expected = False
+    if not is_as_expected:
+        raise BadConfiguration(
+            f"{path} has servers.{name} in a form that cannot be edited automatically.",
+            hint=f"remove {key} there by hand",
+        )
+    return new
+
+
 def _quoted(name: str) -> str:
     return rf"(?:{re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')"
 

@@ -25,7 +25,7 @@ BEFORE_S: Final = 7_200.0
 
 
 @dataclass
-class FailureTally:
+class CallTally:
     """The calls of a server or a tool."""
 
     calls: int = 0
@@ -52,7 +52,7 @@ class Failing:
     tool: str | None
     tools: int
     """How many of its tools fail."""
-    tally: FailureTally
+    tally: CallTally
 
 
 async def list_failures(audit: AuditLog, now: float) -> list[ActionItem]:
@@ -68,8 +68,8 @@ async def list_failures(audit: AuditLog, now: float) -> list[ActionItem]:
 
 def find_failing(counts: Iterable[OutcomeCount]) -> list[Failing]:
     """Return the servers whose calls fail; with the tool, if nearly all failures are its."""
-    by_server: dict[str, FailureTally] = defaultdict(FailureTally)
-    by_tool: dict[str, dict[str, FailureTally]] = defaultdict(lambda: defaultdict(FailureTally))
+    by_server: dict[str, CallTally] = defaultdict(CallTally)
+    by_tool: dict[str, dict[str, CallTally]] = defaultdict(lambda: defaultdict(CallTally))
     for count in counts:
         by_server[count.source].add(count)
         by_tool[count.source][count.tool].add(count)
@@ -91,7 +91,7 @@ def find_failing(counts: Iterable[OutcomeCount]) -> list[Failing]:
 
 def find_beginning(failing: Failing, calls: Iterable[SampledCall], now: float) -> float:
     """Return when the calls began to fail: the first minute from which on each five minutes had too many failures."""
-    by_minute: dict[str, FailureTally] = defaultdict(FailureTally)
+    by_minute: dict[str, CallTally] = defaultdict(CallTally)
     for stamp, source, tool, is_failed, _ in calls:
         if source == failing.server and failing.tool in (None, tool):
             tally = by_minute[stamp]

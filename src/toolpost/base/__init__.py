@@ -3,6 +3,7 @@
 ids             names and ids, each with a type
 caller          who is calling, and which tools they may see
 events          log lines as events with fields; `log_limit` limits those that strangers can cause
+log_files       the log on disk, read from its end
 redaction       names that hold secrets, and values without them
 trace_context   `traceparent`
 

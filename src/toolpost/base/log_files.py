@@ -76,7 +76,8 @@ class LogFiles:
     def read_back(self, wanted: Mapping[str, str], *, limit: int, before: Position | None = None) -> LogPage:
         """Return the newest events that are wanted, newest first; with `before`, of those before a position.
 
-        `wanted` has any of `level` (the lowest), `server`, `caller`, `call`, `trace`, `tool`, `code`, `since`, `until` (UTC).
+        `wanted` has any of `level` (the lowest), `server`, `caller`, `call`, `trace`, `tool`, `code`, `since` and `until`, which
+        are times in UTC.
         """
         matching, budget = _Matching.of(wanted), _Budget()
         found: list[JsonObject] = []

@@ -10,6 +10,7 @@ grant       tokens and the client registration that got them, as they are stored
 login_flow  one login: the URL that a person opens, and the redirect that comes back
 device      the same on another device, with a code
 pending_logins  logins through the gateway: whose they are, their address, and the calls that wait for them
+expiring    the logins that a person has to renew
 subjects    the tokens with which callers came, for servers whose tokens are got in exchange for them
 expiring    logins that a person has to renew
 probe       asks a server as a stranger, to find its `challenge`

@@ -222,7 +222,7 @@ def prepare_entry(call: Call) -> None:
         call_id=call.id,
         trace_id=call.trace_id,
         # An administrator who calls with the rights of another is named too.
-        caller=caller.recorded_as,
+        caller=caller.id if caller.acted_by is None else caller.recorded_as,
         tool=contract.name,
         source=call.tool.provider,
         contract=contract.digest,

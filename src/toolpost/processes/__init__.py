@@ -1,4 +1,4 @@
-"""Starts processes and ends them with everything that they started. Other packages import `tree`, `lines` and `limits` alone."""
+"""Starts processes and ends them with all that they started. Others import `tree`, `lines`, `limits` and `memory` alone."""
 
 from toolpost.base.lazy_names import lazy_names
 

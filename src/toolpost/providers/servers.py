@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
+from anyio import to_thread
 
 from toolpost.base.action_items import ActionItem
 from toolpost.contracts.errors import CredentialRequired, LoginRequired
 from toolpost.credentials.expiring import list_expiring
 from toolpost.credentials.pending_logins import PendingLogins
+from toolpost.processes.memory import read_memory
 from toolpost.providers.caller_providers import CallerProviders, CallerServers
 from toolpost.providers.credential_changes import CredentialChanges
 from toolpost.providers.learning import Learning, StartWait
@@ -220,6 +222,11 @@ class Servers:
     def count_logins(self) -> dict[str, int]:
         """Count the logins at servers, by state."""
         return self._access.authorizations.count()
+
+    async def measure_memory(self) -> dict[str, int]:
+        """Return the memory of each server that runs, with its descendants, in bytes. Takes a while, in a thread."""
+        pids = {name: [pid for one in each.supervisors for pid in one.pids] for name, each in self.providers.items()}
+        return await to_thread.run_sync(read_memory, pids)
 
     def list_expiring_logins(self, now: float) -> list[ActionItem]:
         """Return an item for each login at a server that needs a person by now, or soon."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,71 @@ async def test_a_token_is_not_the_right_to_run_commands(
     assert "'ann'" in told
     assert "exit 1" in told, "a command that ended at once is told of"
     assert "sk-1234567890abcdef" not in told
+
+
+async def test_settings_of_a_server_are_changed_after_a_look_at_the_difference(site: OpenSite, tmp_path: Path) -> None:
+    text = f"# ours\n{server('small', more='timeout_s = 5.0 # quick')}\n"
+    async with site(text, log_in=True) as opened:
+        body = {"name": "small", "settings": {"deny": ["echo"], "timeout_s": None, "tags": ["a b", "c"]}}
+        plan = await opened.change("/servers/plan", **body)
+        unchanged = (tmp_path / "toolpost.toml").read_text()
+        await opened.change("/servers/change", **body, base=plan["base"])
+        provider = opened.app.servers.providers["small"]
+        await until(lambda: not provider.tools)
+        shown = (await opened.get("/server", name="small"))["settings"]
+        stale = await opened.post("/servers/change", **body, base=plan["base"])
+
+    written = (tmp_path / "toolpost.toml").read_text()
+    assert unchanged.endswith(text)
+    assert {row["new"].strip() for row in plan["diff"] if row["kind"] in ("new", "changed")} >= {
+        'deny = ["echo"]',
+        'tags = ["a b", "c"]',
+    }
+    assert any("timeout_s" in (row["old"] or "") for row in plan["diff"] if row["kind"] == "gone")
+    assert (shown["deny"], shown["tags"]) == (["echo"], ["a b", "c"])
+    assert "timeout_s" not in written
+    assert "# ours" in written
+    assert SECRET in written
+    assert stale.status_code == 400
+
+
+async def test_settings_that_a_server_cannot_have_change_nothing(
+    site: OpenSite, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolpost.admin")
+    async with site(server("small"), log_in=True) as opened:
+        refused = [
+            await opened.post("/servers/plan", name="small", settings=settings)
+            for settings in ({"env": {"A": "b"}}, {"timeout_s": "soon"}, {"command": "…"}, {"contracts": "maybe"})
+        ]
+        unknown = await opened.post("/servers/plan", name="nobody", settings={"tags": []})
+        body = {"name": "small", "settings": {"args": ["-c", "raise SystemExit(3)"]}}
+        plan = await opened.change("/servers/plan", **body)
+        caplog.clear()
+        failed = await opened.post("/servers/change", **body, base=plan["base"])
+        state = (await opened.get("/server", name="small"))["state"]
+    async with site(server("small")) as without:
+        forbidden = await without.post("/servers/plan", name="small", settings={"tags": []})
+
+    assert [answer.status_code for answer in refused] == [400] * 4
+    assert unknown.status_code == 404
+    assert failed.status_code == 503
+    assert state == "ready"
+    assert "raise SystemExit" not in (tmp_path / "toolpost.toml").read_text()
+    (asked,) = [each for each in caplog.records if each.message == "change of servers asked for"]
+    assert "raise SystemExit(3)" in asked.__dict__["fields"]["runs"][0], "a command is logged before it is run"
+    assert forbidden.status_code == 403
+
+
+async def test_the_memory_of_a_server_is_shown_over_time(site: OpenSite) -> None:
+    async with site(f"{server('small')}\n{server('dead', 'dies')}") as opened:
+        measured = await until(lambda: measure_all(opened))
+        shown = await opened.get("/server", name="small")
+
+    assert shown["memory"] == measured
+    assert shown["memory"][-1] > 1_000_000
+
+
+async def measure_all(site: Site) -> list[int]:
+    found: list[int] = (await site.get("/server", name="small"))["memory"]
+    return found

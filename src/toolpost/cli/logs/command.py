@@ -74,7 +74,7 @@ def logs(
     show = _print_json if as_json else _print_text
     wanted = {name: value for name, value in {**ids, "level": level, "since": since}.items() if value is not None}
     files = LogFiles(folder)
-    # Before they are read: what is added meanwhile is followed.
+    # Before they are read: what is added from now on is followed.
     ends = files.find_ends()
     show(_read_last(files, wanted, ends, last))
     if follow:

@@ -9,6 +9,7 @@ from toolpost.admin import ConfigFile
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Admission, EventSchema, Handler, HttpContext, HttpRequest, Route, RouteRequest
 from toolpost.parts import Host
+from toolpost.parts.console.memory import MemoryHistory
 from toolpost.parts.console.sessions import (
     API_PATH,
     ConsoleSessions,
@@ -30,6 +31,7 @@ class Console:
     sessions: ConsoleSessions
     people: People
     timings: CallTimings
+    memory: MemoryHistory
 
     @property
     def config_file(self) -> ConfigFile:

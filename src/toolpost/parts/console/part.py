@@ -33,12 +33,13 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
         return
     from toolpost.parts import Api, Background, ConsoleView, RecordListener, StartupLine, WriteCheck
     from toolpost.parts.console.gateway_id import make_gateway_id, port_of
+    from toolpost.parts.console.memory import MemoryHistory
     from toolpost.parts.console.people import PeopleSessions
     from toolpost.parts.console.sessions import ConsoleSessions, check_browser, check_same_origin
     from toolpost.parts.console.sign_in import SIGN_IN_KEY, People
     from toolpost.parts.console.timings import CallTimings
 
-    timings = CallTimings()
+    timings, memory = CallTimings(), MemoryHistory()
     sessions = ConsoleSessions(host.store, make_gateway_id(host.config))
     await sessions.open()
     key = await host.store.keys.of(SIGN_IN_KEY)
@@ -47,7 +48,8 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
     def make(http: "HttpContext") -> "Sequence[Routes]":
         from toolpost.parts.console.api import make_routes
 
-        return make_routes(host, http, sessions, people, timings)
+        memory.http = http
+        return make_routes(host, http, sessions, people, timings, memory)
 
     def check_browser_write(request: "HttpRequest", admission: "Admission") -> None:
         if admission.is_anonymous:
@@ -71,6 +73,7 @@ async def open_console(host: "Host") -> AsyncIterator[Sequence[object]]:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(DefinitionHistory(host.store).run, host.gateway)
+            tasks.start_soon(memory.run)
             tasks.start_soon(register_gateway, host.store, host.gateway.call_prefix)
             yield
             tasks.cancel_scope.cancel()

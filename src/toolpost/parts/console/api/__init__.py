@@ -34,6 +34,7 @@ from toolpost.parts.console.api import (
     tools,
 )
 from toolpost.parts.console.context import Console
+from toolpost.parts.console.memory import MemoryHistory
 from toolpost.parts.console.sessions import ConsoleSessions
 from toolpost.parts.console.sign_in import People, SignInRoutes
 from toolpost.parts.console.timings import CallTimings
@@ -55,11 +56,16 @@ _MODULES: Final = (
 
 
 def make_routes(
-    host: Host, http: HttpContext, sessions: ConsoleSessions, people: People, timings: CallTimings
+    host: Host,
+    http: HttpContext,
+    sessions: ConsoleSessions,
+    people: People,
+    timings: CallTimings,
+    memory: MemoryHistory,
 ) -> Sequence[Routes]:
     """Make all paths of the console."""
     people.serve(http)
-    console = Console(host=host, http=http, sessions=sessions, people=people, timings=timings)
+    console = Console(host=host, http=http, sessions=sessions, people=people, timings=timings, memory=memory)
     return [
         SignInRoutes(http, people),
         JsonApi(http, [route for module in _MODULES for route in module.routes_of(console)]),

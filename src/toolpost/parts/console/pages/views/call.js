@@ -72,7 +72,7 @@ function Reason({ call }) {
     <p><strong>${error.message ? html`<${Message} text=${error.message} />` : call.code ?? "It failed"}</strong></p>
     ${call.code ? html`<p class="why"><code>${call.code}</code></p>` : null}
     ${error.issues.length ? html`<ul class="issues">${error.issues.map((issue) => html`<li>
-      <code>${issue.path || "(the whole value)"}</code> <${Message} text=${issue.message} />${issue.expected === undefined ? "" : html` <span class="why">expected: <code>${text(issue.expected)}</code></span>`}
+      <code>${issue.path || "(the whole value)"}</code> ${error.message?.includes(issue.message) && error.issues.length === 1 ? "" : html`<${Message} text=${issue.message} />`}${issue.expected === undefined ? "" : html` <span class="why">expected: <code>${text(issue.expected)}</code></span>`}
     </li>`)}</ul>` : null}
   </section>`;
 }

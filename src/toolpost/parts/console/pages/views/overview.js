@@ -97,7 +97,7 @@ function Item({ item, go }) {
   const action = item.action || "Open";
   const kind = item.isUrgent ? "button primary" : "button";
   return html`<li class=${item.isUrgent ? "bad-item" : ""}>
-    <p class="head"><strong>${item.title}</strong>${item.since ? html`<span class="dim">since <${Time} at=${item.since} /></span>` : null}</p>
+    <p class="head"><strong>${item.title}</strong>${item.since ? html`<span class="dim">began <${Time} at=${item.since} /></span>` : null}</p>
     ${item.text ? html`<p><${Message} text=${item.text} /></p>` : null}
     ${item.lines.length ? html`<${Code} label="Last output" text=${item.lines.join("\n")} isLog />` : null}
     <p class="do">${item.path ? (isView(item.path) ? html`<${Link} class=${kind} to=${item.path} go=${go}>${action}<//>` : html`<a class=${kind} href=${item.path}>${action}</a>`) : null}

@@ -3,7 +3,7 @@
 import { get, post } from "/console/api.js";
 import { Change } from "/console/change.js";
 import { useEvents } from "/console/live.js";
-import { address, Badge, bytes, Code, count, Dialog, Empty, Failure, Hint, html, Link, Message, number, Table, Time, useLoaded, useState } from "/console/parts.js";
+import { address, Badge, bytes, Code, count, Dialog, Empty, Failure, Hint, html, Link, Message, number, Sparkline, Table, Time, useLoaded, useState, useStyle } from "/console/parts.js";
 import { matches } from "/console/table.js";
 
 export function View({ params, query, go, session }) {
@@ -19,19 +19,29 @@ function List({ query, go, session }) {
   const [loaded, error, reload] = useLoaded((signal) => get("/servers", {}, signal), [JSON.stringify(states)]);
   const servers = loaded?.servers ?? [];
   const put = (changes) => go(address("/servers", { ...query, ...changes }), { replace: true });
+  const [busy, setBusy] = useState({}); // by server: what is being done with it
+  const [failure, setFailure] = useState(null);
+  const act = async (name, action) => {
+    setBusy((before) => ({ ...before, [name]: action }));
+    setFailure(null);
+    await post("/server/act", { name, action }).catch(setFailure);
+    setBusy(({ [name]: _, ...others }) => others);
+    reload();
+  };
   const shown = servers.filter((server) => matches(query.q ?? "", server.name, server.state, server.transport ?? ""));
   return html`
     <div class="row"><h1>Servers</h1>
       ${session.isAdmin ? html`<button type="button" class="primary end" onClick=${() => setAdding(true)}>Add a server</button>` : null}
     </div>
     ${error ? html`<${Failure} error=${error} />` : null}
+    ${failure ? html`<${Failure} error=${failure} onClose=${() => setFailure(null)} />` : null}
     ${loaded && !servers.length ? html`<${FirstSteps} isAdmin=${session.isAdmin} />` : null}
     ${servers.length ? html`
       <div class="row filters" role="search">
         <input type="search" aria-label="Filter" placeholder="Name, state, transport ( / )" value=${query.q ?? ""} onInput=${(event) => put({ q: event.target.value })} />
         <span class="dim" role="status">${count(shown.length, "server")}</span>
       </div>
-      <${Table} label="Servers" columns=${session.isAdmin ? COLUMNS(go) : COLUMNS(go).slice(0, 2)} rows=${shown} keyOf=${(server) => server.name}
+      <${Table} label="Servers" columns=${session.isAdmin ? [...COLUMNS(go), ...(session.mayChange || !session.hasSession ? [actions(busy, act)] : [])] : COLUMNS(go).slice(0, 2)} rows=${shown} keyOf=${(server) => server.name}
         sort=${query.sort ?? ""} onSort=${(sort) => put({ sort })} />` : null}
     ${isAdding ? html`<${Add} onClose=${(isDone) => (setAdding(false), isDone && reload())} />` : null}
   `;
@@ -47,6 +57,19 @@ const COLUMNS = (go) => [
   { name: "transport wide", title: "Transport", sort: (server) => server.transport, cell: (server) => server.transport },
   { name: "grow wrap", title: "Note", cell: (server) => noteOf(server) },
 ];
+
+// What can be done with a server, beside it.
+const actions = (busy, act) => ({
+  name: "acts",
+  title: "Actions",
+  cell: (server) => {
+    const isStopped = server.state === "stopped";
+    const button = (action, label) => html`<button type="button" class="small" disabled=${Boolean(busy[server.name])} aria-label=${`${label} ${server.name}`} onClick=${() => act(server.name, action)}>
+      ${busy[server.name] === action ? `${label}…` : label}
+    </button>`;
+    return isStopped || isDown(server.state) ? button("start", "Start") : html`${button("restart", "Restart")} ${button("stop", "Stop")}`;
+  },
+});
 
 function noteOf(server) {
   if (server.lastError && isDown(server.state)) return html`<span class="bad"><${Message} text=${server.lastError} /></span>`;
@@ -65,14 +88,16 @@ export function FirstSteps({ isAdmin }) {
 const isDown = (state) => state === "failed" || state === "suspended";
 
 function Server({ name, go, session }) {
+  const isStyled = useStyle("/console/views/incident.css");
   const [live, setLive] = useState(null);
   const [busy, setBusy] = useState("");
   const [failure, setFailure] = useState(null);
   const [isRemoving, setRemoving] = useState(false);
+  const [isEditing, setEditing] = useState(false);
   const [server, error, reload] = useLoaded((signal) => get("/server", { name }, signal), [name, live?.state, session.mayChange]);
   const isLive = useEvents({ server: name }, (event) => event.kind === "server" && setLive(event));
   if (error && !server) return html`<h1>${name}</h1><${Failure} error=${error} />`;
-  if (!server) return html`<h1>${name}</h1>`;
+  if (!server || !isStyled) return html`<h1>${name}</h1>`;
   const now = { ...server, ...live };
   const act = async (action) => {
     setBusy(action);
@@ -113,15 +138,60 @@ function Server({ name, go, session }) {
       ${server.tags.length ? html`<dt>Tags</dt><dd>${server.tags.join(", ")}</dd>` : null}
     </dl>
     ${server.refused.length ? html`<h2>Refused tools</h2><ul>${server.refused.map((one) => html`<li><code>${one.tool}</code> ${one.place}: ${one.reason}</li>`)}</ul>` : null}
-    <h2>Output <small class="dim">last lines of stderr${isLive === false ? ", not connected" : ""}</small></h2>
+    ${server.memory.some(Boolean) ? html`<h2>Memory</h2><${Sparkline} values=${[...server.memory, now.memoryBytes ?? 0]} format=${bytes}
+      label=${`Memory of ${name}: now ${bytes(now.memoryBytes ?? 0)}`} from=${`${server.memory.length} min ago`} />` : null}
+    <h2>Output <small class="beside dim">last lines of stderr${isLive === false ? ", not connected" : ""} · <${Link} to=${address("/logs", { server: name })} go=${go}>its log<//></small></h2>
     ${now.stderrTail.length
       ? html`<${Code} label="Output" text=${now.stderrTail.join("\n")} isLog />`
-      : html`<p class="dim">Nothing since it was last started. <code>toolpost logs --server ${name}</code> shows what it wrote before.</p>`}
-    ${server.settings ? html`<h2>Settings</h2><${Code} label="Settings" text=${server.settings} />` : session.mayChange ? null : html`<h2>Settings</h2><p class="dim">Shown to a browser that was opened with the secret.</p>`}
+      : html`<p class="dim">Nothing since it was last started.</p>`}
+    <div class="row part"><h2>Settings</h2>${server.settings ? html`<button type="button" class="small end" onClick=${() => setEditing(true)}>Edit settings</button>` : null}</div>
+    ${server.settings ? html`<${Code} label="Settings" text=${server.settings} />` : session.mayChange ? html`<p class="dim">It is not in toolpost.toml.</p>` : html`<p class="dim">Shown to a browser that was opened with the secret.</p>`}
+    ${isEditing ? html`<${Edit} name=${name} settings=${server.settings} onClose=${(isDone) => (setEditing(false), isDone && reload())} />` : null}
     ${isRemoving ? html`<${Change} title=${`Remove ${name}`} path="/servers" body=${{ remove: name }} verb="Remove it" isDangerous
       text="Its calls in flight still get their answers."
       onClose=${(isDone) => (setRemoving(false), isDone && go("/servers"))} />` : null}
   `;
+}
+
+const LISTS = ["args", "tags", "allow", "deny"];
+
+// The settings of a server in a form; then what would change. Those with secrets are edited in the file.
+function Edit({ name, settings, onClose }) {
+  const isRemote = Boolean(settings.url);
+  const [form, setForm] = useState(() => Object.fromEntries(EDITED.map((key) => [key, asText(key, settings[key])])));
+  const [planned, setPlanned] = useState(null);
+  const set = (key) => (event) => setForm({ ...form, [key]: event.target.value });
+  const changes = Object.fromEntries(EDITED.filter((key) => form[key] !== asText(key, settings[key])).map((key) => [key, fromText(key, form[key])]));
+  if (planned) {
+    const isStarted = Object.keys(planned).some((key) => ["command", "args", "cwd", "url"].includes(key));
+    return html`<${Change} title=${`Change ${name}`} path="/servers" body=${{ name, settings: planned }} verb="Change it" onClose=${onClose} onBack=${() => setPlanned(null)}
+      text=${isStarted ? "It is started with its new settings first: if it does not start, nothing is changed." : "Its processes go on."} />`;
+  }
+  const field = (key, label, options = {}) => html`<label><span>${label}</span><input value=${form[key]} onInput=${set(key)} spellcheck=${false} ...${options} /></label>`;
+  const area = (key, label, rows) => html`<label><span>${label}</span><textarea rows=${rows} value=${form[key]} onInput=${set(key)} spellcheck=${false}></textarea></label>`;
+  return html`<${Dialog} title=${`Settings of ${name}`} onClose=${() => onClose(false)}>
+    <form onSubmit=${(event) => (event.preventDefault(), setPlanned(changes))}>
+      ${isRemote ? field("url", "Address", { type: "url", required: true }) : html`${field("command", "Command", { required: true })} ${area("args", "Arguments, one in each line", 4)} ${field("cwd", "Working directory; the project, if empty")}`}
+      ${area("allow", "Tools to serve: a pattern in each line; all, if empty", 2)} ${area("deny", "Tools to leave out: a pattern in each line", 2)} ${area("tags", "Tags, one in each line", 2)}
+      ${field("timeout_s", "Time limit of a call in seconds; that of the gateway, if empty", { type: "number", min: "0", step: "any" })}
+      <label><span>Changed contracts</span><select value=${form.contracts} onChange=${set("contracts")}>
+        <option value="">As the gateway</option><option value="observe">Report them (observe)</option><option value="enforce">Quarantine them (enforce)</option>
+      </select></label>
+      <p class="dim">Environment, headers and logins are edited in toolpost.toml: they have secrets.</p>
+      <div class="row"><button type="submit" class="primary" disabled=${!Object.keys(changes).length}>Show what changes</button>
+        <button type="button" onClick=${() => onClose(false)}>Cancel</button></div>
+    </form>
+  <//>`;
+}
+
+const EDITED = ["command", "args", "cwd", "url", "allow", "deny", "tags", "timeout_s", "contracts"];
+const asText = (key, value) => (value === undefined || value === null ? "" : LISTS.includes(key) ? value.join("\n") : String(value));
+
+// An empty field takes a setting back; null says so.
+function fromText(key, text) {
+  if (text.trim() === "") return null;
+  if (LISTS.includes(key)) return lines(text);
+  return key === "timeout_s" ? Number(text) : text.trim();
 }
 
 // A form or a pasted file; then what would change.
