@@ -177,7 +177,7 @@ def read_sections(part: Part) -> tuple[Section[Any], ...]:
             raise BadManifest(f"`settings` names {describe(section)}, not a `Section`")
         if section.name in taken:
             raise BadManifest(
-                f"its section [{section.name}] is one of Toolpost: call part, entry point and section otherwise"
+                f"its section [{section.name}] is one of Toolpost: give part, entry point and section another name"
             )
         if section.name != part.name:
             raise BadManifest(f"its section is called [{section.name}]: it must be [{part.name}], like the part")
