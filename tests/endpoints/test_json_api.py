@@ -58,6 +58,10 @@ FAILURES: dict[str, ToolpostError] = {
     "absent": errors.CapabilityMissing("it is not installed"),
     "config": errors.BadConfiguration("it cannot be used"),
 }
+LOST: dict[str, ToolpostError] = {
+    "store": errors.StoreUnavailable("the store postgresql://db.example/toolpost cannot be reached"),
+    "value": errors.GatewayError("the store postgresql://db.example/toolpost failed: value 99 out of int64 range"),
+}
 EXPECTED = {
     "cancelled": 409,
     "stale": 409,
@@ -86,6 +90,12 @@ def routes_of(http: HttpContext) -> Sequence[Routes]:
     async def crash(_: RouteRequest) -> object:
         raise KeyError("a bug")
 
+    async def lose(request: RouteRequest) -> object:
+        raise LOST[request.path["kind"]]
+
+    async def answer_object(_: RouteRequest) -> object:
+        return object()
+
     async def count(request: RouteRequest) -> object:
         await request.http.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         await request.http.send({"type": "http.response.body", "body": b"data: 1\n\n"})
@@ -101,6 +111,8 @@ def routes_of(http: HttpContext) -> Sequence[Routes]:
                 Route(method="POST", path="/api/shelves/{shelf}", handler=fill, body=Shelf, response=Shelf, status=201),
                 Route(method="GET", path="/api/failures/{kind}", handler=fail),
                 Route(method="GET", path="/api/crash", handler=crash),
+                Route(method="GET", path="/api/lost/{kind}", handler=lose),
+                Route(method="GET", path="/api/object", handler=answer_object),
                 Route(method="GET", path="/api/count", handler=count, events=EventSchema("Count", int)),
             ],
         )
@@ -137,6 +149,24 @@ async def test_failures_are_sent_with_the_status_of_their_code() -> None:
     assert {name for name, answer in answers.items() if answer.headers.get("retry-after") == "2"} == {"full", "own"}
     assert (bug.status_code, bug.json()["error"]["code"]) == (500, "INTERNAL")
     assert "a bug" not in bug.text
+
+
+async def test_neither_the_store_nor_its_values_are_in_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with shelves() as http:
+        answers = {name: await http.get(f"/api/lost/{name}") for name in LOST}
+
+    assert [answer.status_code for answer in answers.values()] == [500, 500]
+    assert answers["store"].json() == {"error": {"code": "INTERNAL", "message": "The store cannot be reached."}}
+    assert "db.example" not in answers["value"].text
+    assert "99" not in answers["value"].text
+    assert "db.example/toolpost failed: value 99" in caplog.text
+
+
+async def test_what_json_does_not_have_is_an_error_of_the_handler() -> None:
+    async with shelves() as http:
+        answer = await http.get("/api/object")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "INTERNAL")
 
 
 async def test_names_in_a_path_stand_for_one_segment() -> None:

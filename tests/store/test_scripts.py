@@ -14,7 +14,7 @@ import pytest
 
 from toolpost.contracts.errors import GatewayError, InvalidRequest
 from toolpost.store import open_store
-from toolpost.store.scripts import NOW, Batch, Script, Statement, change, lock_name
+from toolpost.store.scripts import NOW, Batch, Many, Script, Statement, Step, change, lock_name
 from toolpost.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +52,18 @@ async def test_of_those_that_come_together_one_fails_alone(url: str) -> None:
     assert [one for one in said if isinstance(one, str)] == expected
     assert kept == expected
     assert commits <= 1
+
+
+@pytest.mark.parametrize("step", [Statement(_ADD, ("a", "x")), change(_ADD, ("a", "x")), Many(_ADD, [("a", "x")])])
+async def test_a_script_that_only_reads_writes_nothing(url: str, step: Step) -> None:
+    def script() -> Script[None]:
+        yield NOW
+        yield step
+
+    async with open_store(url) as store:
+        with pytest.raises(GatewayError):
+            await store.scripts.read(script)
+        assert await store.scripts.read(names) == []
 
 
 async def test_what_is_asked_together_is_done_together(url: str) -> None:
