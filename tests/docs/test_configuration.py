@@ -120,9 +120,6 @@ provider = {issuer = "https://sso.example.com", client_id = "toolpost", client_s
 enabled = false
 roles = {viewer = ["staff"], operator = ["ops"], administrator = ["sre"], claim = "groups", session_s = 3600}
 
-[console.roles]
-viewer = ["staff"]
-
 [results]
 limit_tokens = 5000
 blob_bytes = 1000000

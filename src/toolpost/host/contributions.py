@@ -162,8 +162,13 @@ def _find_missing(item: object, kind: type) -> list[str]:
     return sorted(
         name
         for name in names
-        if not hasattr(item, name) or (hasattr(kind, name) and getattr(type(item), name) is getattr(kind, name))
+        if not hasattr(item, name) or (_is_method(kind, name) and getattr(type(item), name) is getattr(kind, name))
     )
+
+
+def _is_method(kind: type, name: str) -> bool:
+    found = getattr(kind, name, None)
+    return callable(found) or isinstance(found, property)
 
 
 def _join(names: Sequence[str]) -> str:
