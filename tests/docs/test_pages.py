@@ -270,7 +270,9 @@ def _tools_of(page: Path) -> dict[str, set[str]]:
             for decorator, options in _decorators(node):
                 if decorator.rpartition(".")[2] == "tool":
                     aliases = ast.literal_eval(options["aliases"]) if "aliases" in options else []
-                    tools.setdefault(made[0], set()).update([node.name, *aliases])
+                    named = options.get("name")
+                    name = named.value if isinstance(named, ast.Constant) else node.name
+                    tools.setdefault(made[0], set()).update([name, *aliases])
     return tools
 
 

@@ -17,6 +17,7 @@ from mcp import Client
 
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.packages import install
+from tests.parts.test_front_doors import find_imports, is_allowed
 from tests.store.conftest import url_of
 from toolpost.testing import data_of, error_of
 
@@ -110,11 +111,10 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
             tools = {tool.name for tool in (await client.list_tools()).tools}
             count = data_of(await client.call_tool("notes__add", {"text": "green"}))
             guarded = await client.call_tool("notes__add", {"text": "my password"})
-        async with (
-            httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http,
-            Client(url, mode="legacy") as other,
-        ):
+        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http:
             posted = await http.post("/api/notes", json={"text": "red"})
+            refused = await http.post("/api/notes", json={"text": "my password"})
+            mistyped = await http.post("/api/notes", json={"txt": "red"})
             form = await http.post("/api/notes", data={"text": "forged"})
             rebound = await http.get("/api/notes", headers={"Host": "evil.example"})
             listed = await http.get("/api/notes")
@@ -123,32 +123,61 @@ async def test_a_part_brings_all_that_the_guide_says(kind: str, request: pytest.
             views = (await http.get("/api/console/views")).json()["views"]
             metrics = (await http.get("/metrics")).text
             conversations = await http.get("/api/threads")
-            failed = await other.call_tool("notes__list", {"wrong": 1})
-    again, shown = reader.answers("call notes__list --json", "notes")
+    async with reader.serving() as (url, _), httpx2.AsyncClient(base_url=url.removesuffix("/mcp")) as http:
+        metrics_again = (await http.get("/metrics")).text
+    again, shown, audit = reader.answers("call notes__list --json", "notes", "audit --json")
 
     assert facts["status"] == "ok"
     assert {"notes__add", "notes__list"} <= tools
-    # The refusal is a failure too, of which the middleware leaves a note.
-    assert (count, posted.json()) == (1, {"notes": 3})
+    assert (count, posted.status_code, posted.json()) == (1, 201, 2)
     assert error_of(guarded)["code"] == "FORBIDDEN"
+    # What the API does, it does by the tools: guard and audit hold for it.
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "FORBIDDEN")
+    assert "password" in refused.json()["error"]["message"]
+    assert audit.count('"notes__add"') == 4
+    assert audit.count('"FORBIDDEN"') == 2
+    assert (mistyped.status_code, mistyped.json()["error"]["hint"]) == (400, "did you mean `text`?")
     assert (form.status_code, rebound.status_code, wrong.status_code) == (415, 421, 405)
-    assert listed.json() == [{"caller": "local", "text": text} for text in ("green", "notes__add failed", "red")]
+    assert listed.json() == [{"caller": "local", "text": text} for text in ("green", "red")]
     assert "/console/app.js" in page.text
     assert {"title": "Notes", "path": "/notes", "group": "products", "module": "/views/notes/notes.js"} in views
     assert "script-src 'self'" in page.headers["content-security-policy"]
     assert script.headers["content-type"].startswith("text/javascript")
-    assert "toolpost_notes_added_total 3" in metrics
-    assert "toolpost_notes 3" in metrics
+    assert "toolpost_notes_added_total 2" in metrics
+    assert "toolpost_notes 2" in metrics
     assert conversations.status_code == 200
     # What was kept is there for the next gateway, whose migrations find nothing to do.
+    assert "toolpost_notes 2" in metrics_again
     assert "green" in again
-    assert failed.is_error
-    assert shown.splitlines()[:4] == [
-        "local: green",
-        "local: notes__add failed",
-        "local: red",
-        "local: notes__list failed",
-    ]
+    assert shown.splitlines()[:2] == ["local: green", "local: red"]
+
+
+async def test_an_api_that_calls_tools_lets_a_caller_do_what_its_tools_let_it(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, "sqlite:store.db")
+    with (tmp_path / "toolpost.toml").open("a") as file:
+        file.write(
+            '[callers.reader]\ntoken = "a-token-of-a-reader-0123456789"\nmode = "readonly"\n'
+            '[callers.other]\ntoken = "a-token-of-another-0123456789"\ntools = ["time__*"]\n'
+        )
+    async with reader.serving() as (url, _), httpx2.AsyncClient(base_url=url.removesuffix("/mcp")) as http:
+        as_reader = {"Authorization": "Bearer a-token-of-a-reader-0123456789"}
+        as_other = {"Authorization": "Bearer a-token-of-another-0123456789"}
+        written = await http.post("/api/notes", json={"text": "green"}, headers=as_reader)
+        read = await http.get("/api/notes", headers=as_reader)
+        hidden = await http.get("/api/notes", headers=as_other)
+
+    assert (written.status_code, written.json()["error"]["code"]) == (403, "FORBIDDEN")
+    assert (read.status_code, read.json()) == (200, [])
+    assert (hidden.status_code, hidden.json()["error"]["code"]) == (400, "INVALID_REQUEST")
+
+
+def test_the_part_of_the_guide_imports_doors_alone(tmp_path: Path) -> None:
+    """What the guide shows must be enough: `toolpost`, and packages that have a door."""
+    reader = Reader(tmp_path, "sqlite:store.db")
+    imports = {each for file in (reader.site / "toolpost_notes").rglob("*.py") for each in find_imports(file)}
+
+    assert ("toolpost.parts", "Guard") in imports
+    assert not {each for each in imports if not is_allowed("notes", *each)}
 
 
 def test_commands_settings_and_checks_of_a_part_are_known_without_a_gateway(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 class PartDoctor:
     """The checks that a part adds to `toolpost doctor`; without overrides there are none.
 
-    `toolpost.parts` has `ok`, `note`, `warning` and `problem`, which make a `Diagnosis`.
+    `toolpost.terminal` has `ok`, `note`, `warning` and `problem`, which make a `Diagnosis`. What a method raises, or returns by
+    mistake, is a problem that names the part; the other checks run.
     """
 
     def names(self, config: "Config") -> Sequence[str]:  # noqa: ARG002 (to be overridden)
