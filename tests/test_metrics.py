@@ -6,7 +6,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from toolpost.metrics import OTHER, CallDurations, Counter, Durations, Gauge, GaugeValues, Metrics
+from toolpost.metrics import OTHER, CallDurations, Counter, Durations, Gauge, Metrics, MetricValues
 
 
 def shown(durations: CallDurations) -> dict[tuple[str, str, str], int]:
@@ -62,7 +62,7 @@ def test_the_text_can_be_read_by_prometheus() -> None:
     metrics.add(Counter("toolpost_x_total", "A counter of a part.", label="why")).add(2, of='q"uo\\te\n')
     metrics.durations.observe("s", "t", "OK", 0.0025)
     metrics.durations.observe("s", "t", "OK", 1000)
-    gauges: GaugeValues = {
+    gauges: MetricValues = {
         "toolpost_y": ("One value.", 3.5),
         "toolpost_z": Gauge("Two.", ("a", "b"), {("1", "2"): 1.0}),
     }

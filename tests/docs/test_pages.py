@@ -271,7 +271,7 @@ def _tools_of(page: Path) -> dict[str, set[str]]:
                 if decorator.rpartition(".")[2] == "tool":
                     aliases = ast.literal_eval(options["aliases"]) if "aliases" in options else []
                     named = options.get("name")
-                    name = named.value if isinstance(named, ast.Constant) else node.name
+                    name = str(named.value) if isinstance(named, ast.Constant) else node.name
                     tools.setdefault(made[0], set()).update([name, *aliases])
     return tools
 
