@@ -7,7 +7,7 @@ import pytest
 
 HEAVY = (
     "toolpost.upstreams.supervisor",
-    "toolpost.credentials.oauth",
+    "toolpost.credentials.server_tokens",
     "toolpost.store.sqlite",
     "toolpost.endpoints.http",
 )

@@ -9,7 +9,7 @@ import pytest
 from toolpost import Audio, Content, File, Icon, Image, Link, Message, Plugin, Result, Text, tool
 from toolpost.authoring.content import as_icon
 from toolpost.contracts.errors import ContractRefused, ToolFailed
-from toolpost.providers.functions import FunctionProvider, to_tool_return
+from toolpost.providers.functions import FunctionProvider, to_raw_result
 
 
 def test_files_say_their_type_by_their_name(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_links_and_icons_leave_out_what_they_do_not_have() -> None:
 
 
 def test_content_in_a_list_is_content_and_data_in_a_list_is_data() -> None:
-    mixed = to_tool_return(["a", Text("b"), {"type": "text", "text": "c"}, 3])
-    data = to_tool_return(["a", 3])
+    mixed = to_raw_result(["a", Text("b"), {"type": "text", "text": "c"}, 3])
+    data = to_raw_result(["a", 3])
 
     assert mixed.value is msgspec.UNSET
     assert [block["text"] for block in mixed.content] == ["a", "b", "c", "3"]
@@ -66,7 +66,7 @@ def test_content_in_a_list_is_content_and_data_in_a_list_is_data() -> None:
 
 def test_content_inside_of_data_is_an_error() -> None:
     with pytest.raises(ToolFailed, match="not JSON"):
-        to_tool_return({"picture": Image(b"")})
+        to_raw_result({"picture": Image(b"")})
 
 
 def test_hints_of_content_list_no_output_schema() -> None:

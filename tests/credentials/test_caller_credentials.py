@@ -33,7 +33,7 @@ from toolpost.credentials.vault import Vault
 from toolpost.providers.credential_changes import SETTLE_S
 from toolpost.settings import Config, ServerSettings
 from toolpost.settings.callers import CallerSettings
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.settings.model import LimitSettings, StoreSettings
 from toolpost.terminal.running_gateway import RunningGateway
 
@@ -193,8 +193,8 @@ async def _see(peer: Peer, tool: str, key: str) -> None:
 
 def _has_call(app: App) -> bool:
     """Whether the server of some caller has a call."""
-    owned = app.servers.providers["up"].owned
-    return owned is not None and any(provider.supervisor.report().in_flight for provider in owned)
+    by_owner = app.servers.providers["up"].by_owner
+    return by_owner is not None and any(provider.supervisor.report().in_flight for provider in by_owner)
 
 
 async def _has(peer: Peer, tool: str) -> bool:
@@ -579,8 +579,8 @@ async def test_a_hundred_callers_never_get_the_credential_of_another(
                     await anyio.sleep(0.3)
                     most = max(most, len(processes()))
                     provider = here.app.servers.providers[rng.choice(("up", "web"))]
-                    assert provider.owned is not None
-                    rng.choice([*provider.owned]).supervisor.restart()
+                    assert provider.by_owner is not None
+                    rng.choice([*provider.by_owner]).supervisor.restart()
                     if is_soak and (running := processes()):
                         rng.choice(running).kill()
 

@@ -17,7 +17,7 @@ from toolpost.credentials.fetch import UnsafeUrl
 from toolpost.credentials.grant import NAME, decode_grant
 from toolpost.credentials.keys import KeyFile
 from toolpost.credentials.login_flow import LoginFailed
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.credentials.vault import Vault
 from toolpost.store import open_store
 from toolpost.upstreams.spec import ServerSpec
@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 
 
 @asynccontextmanager
-async def opened(server: OAuthServer, tmp_path: Path) -> AsyncIterator[tuple[Authorization, Vault]]:
+async def opened(server: OAuthServer, tmp_path: Path) -> AsyncIterator[tuple[ServerToken, Vault]]:
     async with serving_oauth(server) as url, open_store("sqlite::memory:") as store:
         vault = Vault(store, KeyFile(tmp_path / "credentials.key"))
-        yield Authorization(ServerSpec(name="up", url=url), vault), vault
+        yield ServerToken(ServerSpec(name="up", url=url), vault), vault
 
 
 def server_with(*errors: int | str, **answer: Any) -> OAuthServer:
@@ -47,16 +47,16 @@ async def test_slow_down_and_failures_make_it_ask_less_often(tmp_path: Path, mon
         await sleep(0)
 
     server = server_with("authorization_pending", "slow_down", "authorization_pending", 503, "slow_down", interval=2)
-    async with opened(server, tmp_path) as (authorization, vault):
-        login = await begin_device_login(authorization)
+    async with opened(server, tmp_path) as (server_token, vault):
+        login = await begin_device_login(server_token)
         with monkeypatch.context() as patched:
             patched.setattr(asyncio, "sleep", note)
-            grant = await finish_device_login(authorization, vault, login)
+            grant = await finish_device_login(server_token, vault, login)
         stored = decode_grant(await vault.get("up", "", NAME) or b"")
 
     assert [seconds for seconds in slept if seconds > 0.5] == [2, 2, 7, 7, 14, 19]
     assert stored == grant
-    assert authorization.header == f"Bearer {grant.access_token}"
+    assert server_token.header == f"Bearer {grant.access_token}"
     assert grant.registration.redirect_uri is None
 
 
@@ -64,10 +64,10 @@ async def test_a_second_refusal_is_final(tmp_path: Path) -> None:
     reasons = {}
     for error in ("access_denied", "expired_token", "invalid_client"):
         server = server_with("authorization_pending", error)
-        async with opened(server, tmp_path) as (authorization, vault):
-            login = await begin_device_login(authorization)
+        async with opened(server, tmp_path) as (server_token, vault):
+            login = await begin_device_login(server_token)
             with pytest.raises(ToolpostError) as raised:
-                await finish_device_login(authorization, vault, login)
+                await finish_device_login(server_token, vault, login)
             assert await vault.get("up", "", NAME) is None
         reasons[error] = raised.value.message
 
@@ -78,11 +78,11 @@ async def test_a_second_refusal_is_final(tmp_path: Path) -> None:
 
 async def test_a_code_is_not_used_after_its_end(tmp_path: Path) -> None:
     server = server_with(*["authorization_pending"] * 100, expires_in=1.5)
-    async with opened(server, tmp_path) as (authorization, vault):
-        login = await begin_device_login(authorization)
+    async with opened(server, tmp_path) as (server_token, vault):
+        login = await begin_device_login(server_token)
         began = time.monotonic()
         with pytest.raises(LoginFailed, match="has expired"):
-            await finish_device_login(authorization, vault, login)
+            await finish_device_login(server_token, vault, login)
 
     assert time.monotonic() - began < 30
     assert 2 <= len(server.forms) <= 15
@@ -102,14 +102,14 @@ async def test_a_code_is_not_used_after_its_end(tmp_path: Path) -> None:
 async def test_answers_that_lead_elsewhere_are_refused(
     answer: dict[str, Any], kind: type[Exception], tmp_path: Path
 ) -> None:
-    async with opened(server_with(**answer), tmp_path) as (authorization, _):
+    async with opened(server_with(**answer), tmp_path) as (server_token, _):
         with pytest.raises(kind):
-            await begin_device_login(authorization)
+            await begin_device_login(server_token)
 
 
 async def test_an_endpoint_inside_is_not_asked(tmp_path: Path) -> None:
     server = server_with()
     server.metadata["device_authorization_endpoint"] = "http://169.254.169.254/device"
-    async with opened(server, tmp_path) as (authorization, _):
+    async with opened(server, tmp_path) as (server_token, _):
         with pytest.raises(UnsafeUrl):
-            await begin_device_login(authorization)
+            await begin_device_login(server_token)

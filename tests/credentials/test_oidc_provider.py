@@ -30,12 +30,12 @@ from tests.ways import ENVELOPE, IN_MEMORY
 from toolpost.app import open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId
-from toolpost.credentials import tokens
+from toolpost.credentials import token_requests
 from toolpost.credentials.device import begin_device_login, finish_device_login
 from toolpost.credentials.grant import NAME, encode_grant
 from toolpost.credentials.keys import KeyFile
 from toolpost.credentials.login_flow import LoginFailed
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.credentials.vault import Vault
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.model import StoreSettings
@@ -111,9 +111,9 @@ async def test_a_login_on_another_device(confirms: bool, tmp_path: Path) -> None
         server.url = await stack.enter_async_context(serving(server))
         await stack.enter_async_context(provider_for(server, server.url.split(":")[2].removesuffix("/mcp")))
         vault = Vault(await stack.enter_async_context(open_store("sqlite::memory:")), KeyFile(tmp_path / "key"))
-        authorization = Authorization(ServerSpec(name="up", url=server.url), vault)
-        login = replace(await begin_device_login(authorization), interval_s=0.1)
-        finishing = asyncio.create_task(finish_device_login(authorization, vault, login))
+        server_token = ServerToken(ServerSpec(name="up", url=server.url), vault)
+        login = replace(await begin_device_login(server_token), interval_s=0.1)
+        finishing = asyncio.create_task(finish_device_login(server_token, vault, login))
         await asyncio.sleep(0.3)  # it has asked more than once
         assert not finishing.done()
         page = await type_code(login.complete_url or login.url, confirms=confirms)
@@ -125,14 +125,14 @@ async def test_a_login_on_another_device(confirms: bool, tmp_path: Path) -> None
         assert "was successful" in page.text, page.text
         async with httpx2.AsyncClient() as http:
             message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
-            headers = {"authorization": authorization.header or "", "mcp-protocol-version": "2026-07-28"}
+            headers = {"authorization": server_token.header or "", "mcp-protocol-version": "2026-07-28"}
             listed = await http.post(server.url, json=message, headers=headers | {"mcp-method": "tools/list"})
-        renewed = await tokens.renew(grant, authorization.auth, authorization.fetcher)
+        renewed = await token_requests.renew(grant, server_token.auth, server_token.fetcher)
         await vault.put("up", "", NAME, encode_grant(renewed))
         # This provider's access tokens are JWTs, which it cannot revoke.
-        is_revoked = await authorization.log_out()
-        with pytest.raises(tokens.TokenRefused) as refused:
-            await tokens.renew(renewed, authorization.auth, authorization.fetcher)
+        is_revoked = await server_token.log_out()
+        with pytest.raises(token_requests.TokenRefused) as refused:
+            await token_requests.renew(renewed, server_token.auth, server_token.fetcher)
 
     assert "tools" in listed.json()["result"], listed.text
     assert grant.refresh_token is not None

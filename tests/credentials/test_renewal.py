@@ -21,13 +21,13 @@ from tests.upstreams.servers.http_server import serving
 from tests.upstreams.servers.oauth_server import Issued, OAuthServer, serving_oauth
 from toolpost.base.redaction import REDACTED, conceal_known
 from toolpost.contracts.errors import LoginRequired, StoreUnavailable, UpstreamUnavailable
-from toolpost.credentials import fetch, oauth
+from toolpost.credentials import fetch, server_tokens
 from toolpost.credentials.grant import NAME, Grant, Registration, TokenTerms, decode_grant, encode_grant
 from toolpost.credentials.keys import KeyFile
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.credentials.vault import Vault
 from toolpost.settings import load_config
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.store import open_store
 from toolpost.upstreams.spec import ServerSpec
 
@@ -52,30 +52,30 @@ def make_grant(server: OAuthServer, url: str) -> Grant:
 
 
 @asynccontextmanager
-async def logged_in(server: OAuthServer, tmp_path: Path) -> AsyncIterator[tuple[Authorization, Vault]]:
+async def logged_in(server: OAuthServer, tmp_path: Path) -> AsyncIterator[tuple[ServerToken, Vault]]:
     """Serve it, and open an authorization for it with the tokens of a login."""
     async with serving_oauth(server) as url, open_store("sqlite::memory:") as store:
         vault = Vault(store, KeyFile(tmp_path / "credentials.key"))
         await vault.put("up", "", NAME, encode_grant(make_grant(server, url)))
-        authorization = Authorization(ServerSpec(name="up", url=url), vault)
-        await authorization.load()
-        yield authorization, vault
-        await authorization.close()
+        server_token = ServerToken(ServerSpec(name="up", url=url), vault)
+        await server_token.load()
+        yield server_token, vault
+        await server_token.close()
 
 
 async def test_secrets_stay_concealed_as_long_as_they_are_valid(tmp_path: Path) -> None:
     """Two callers have tokens of the same client, whose secret is in the settings, and one of them logs out."""
     secret = "s3cret/of the client"
-    async with logged_in(OAuthServer(), tmp_path) as (authorization, vault):
+    async with logged_in(OAuthServer(), tmp_path) as (server_token, vault):
         grant = await stored(vault)
         registration = msgspec.structs.replace(grant.registration, client_secret=secret)
         lasting = msgspec.structs.replace(grant, registration=registration, expires_at=time.time() + 60)
         expired = msgspec.structs.replace(lasting, access_token="acc3ss/expired", expires_at=time.time() - 1)
         for one in (expired, lasting):
             await vault.put("up", "", NAME, encode_grant(one))
-            await authorization.load()
+            await server_token.load()
         await vault.remove("up", "", NAME)
-        await authorization.load()
+        await server_token.load()
         text = f"{secret} {quote(secret, safe='')} {grant.access_token} {grant.refresh_token} {expired.access_token}"
         shown = conceal_known(text)
 
@@ -83,17 +83,17 @@ async def test_secrets_stay_concealed_as_long_as_they_are_valid(tmp_path: Path) 
 
 
 async def test_a_token_is_not_sent_to_another_server_on_the_same_host(tmp_path: Path) -> None:
-    async with logged_in(OAuthServer(), tmp_path) as (authorization, vault):
-        other = Authorization(ServerSpec(name="up", url=authorization.url.replace("/mcp", "/tenants/other/mcp")), vault)
+    async with logged_in(OAuthServer(), tmp_path) as (server_token, vault):
+        other = ServerToken(ServerSpec(name="up", url=server_token.url.replace("/mcp", "/tenants/other/mcp")), vault)
         await other.prepare()
 
-    assert authorization.header is not None
+    assert server_token.header is not None
     assert other.header is None
 
 
-async def renew(authorization: Authorization) -> None:
+async def renew(server_token: ServerToken) -> None:
     """Do what a transport does when the server refuses the token."""
-    assert await authorization.handle_refusal(401, "", used=authorization.header)
+    assert await server_token.handle_refusal(401, "", used=server_token.header)
 
 
 async def stored(vault: Vault) -> Grant:
@@ -113,10 +113,10 @@ def break_store(vault: Vault, broken: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_turn_that_comes_late_is_not_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oauth, "RENEWAL_S", 3)
+    monkeypatch.setattr(server_tokens, "RENEWAL_S", 3)
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, vault), anyio.create_task_group() as tasks:
-        before = authorization.header
+    async with logged_in(server, tmp_path) as (server_token, vault), anyio.create_task_group() as tasks:
+        before = server_token.header
         server.token_delay_s = 2
 
         is_held = anyio.Event()
@@ -128,25 +128,25 @@ async def test_a_turn_that_comes_late_is_not_cut_short(tmp_path: Path, monkeypat
 
         tasks.start_soon(hold)
         await is_held.wait()
-        await renew(authorization)
-        after = authorization.header
+        await renew(server_token)
+        after = server_token.header
 
     assert after != before
 
 
 async def test_answers_that_do_not_come_cost_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "FETCH_S", 0.05)
-    monkeypatch.setattr(oauth, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(server_tokens, "BACKOFF_S", 0.0)
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, vault):
+    async with logged_in(server, tmp_path) as (server_token, vault):
         server.rotates = False
         server.token_pause.clear()
         for _ in range(4):
             with pytest.raises(UpstreamUnavailable):
-                await renew(authorization)
+                await renew(server_token)
         server.token_pause.set()
         monkeypatch.undo()
-        await renew(authorization)
+        await renew(server_token)
         grant = await stored(vault)
 
     assert (grant.problem, grant.renewal_began_at) == (None, None)
@@ -154,12 +154,12 @@ async def test_answers_that_do_not_come_cost_no_login(tmp_path: Path, monkeypatc
 
 async def test_a_refused_client_keeps_its_refresh_token(tmp_path: Path) -> None:
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, vault):
+    async with logged_in(server, tmp_path) as (server_token, vault):
         before = await stored(vault)
         for code in ("invalid_client", "unauthorized_client"):
             server.token_error = 401, code
             with pytest.raises(LoginRequired, match=code):
-                await renew(authorization)
+                await renew(server_token)
         kept = await stored(vault)
 
     assert kept == before
@@ -168,20 +168,20 @@ async def test_a_refused_client_keeps_its_refresh_token(tmp_path: Path) -> None:
 async def test_new_tokens_are_used_and_stored_later_if_the_store_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oauth, "SAVE_S", 0.05)
+    monkeypatch.setattr(server_tokens, "SAVE_S", 0.05)
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, vault):
-        before = authorization.header
+    async with logged_in(server, tmp_path) as (server_token, vault):
+        before = server_token.header
         server.token_pause.clear()
         with pytest.MonkeyPatch.context() as broken:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(renew, authorization)
+                tasks.start_soon(renew, server_token)
                 while not server.forms:
                     await anyio.sleep(0.01)
                 break_store(vault, broken)
                 server.token_pause.set()
-            await authorization.load()
-            used = authorization.header
+            await server_token.load()
+            used = server_token.header
             await anyio.sleep(0.1)  # the time for storing is over
         with anyio.fail_after(30):
             while (grant := await stored(vault)).renewal_began_at is not None:
@@ -198,15 +198,15 @@ async def test_an_authorization_server_that_fails_gets_a_pause(
 ) -> None:
     server = OAuthServer()
     server.token_error, server.retry_after = (503, "temporarily_unavailable"), retry_after
-    async with logged_in(server, tmp_path) as (authorization, _):
+    async with logged_in(server, tmp_path) as (server_token, _):
         for _ in range(5):
             with pytest.raises(UpstreamUnavailable, match="HTTP 503"):
-                await renew(authorization)
+                await renew(server_token)
         during = server.counts["refresh_token"]
         server.token_error = None
-        later = time.monotonic() + oauth.RETRY_AFTER_LIMIT_S
+        later = time.monotonic() + server_tokens.RETRY_AFTER_LIMIT_S
         monkeypatch.setattr(time, "monotonic", lambda: later)
-        await renew(authorization)
+        await renew(server_token)
 
     assert during == requests
     assert server.counts["refresh_token"] == requests + 1
@@ -214,11 +214,11 @@ async def test_an_authorization_server_that_fails_gets_a_pause(
 
 async def test_a_server_that_refuses_every_token_does_not_use_up_refresh_tokens(tmp_path: Path) -> None:
     async def renew_in_vain() -> None:
-        await renew(authorization)
-        raise authorization.make_repeated_error()
+        await renew(server_token)
+        raise server_token.make_repeated_error()
 
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, _):
+    async with logged_in(server, tmp_path) as (server_token, _):
         for _ in range(5):
             with pytest.raises(LoginRequired, match="a new token, too"):
                 await renew_in_vain()
@@ -230,36 +230,36 @@ async def test_a_server_that_refuses_every_token_does_not_use_up_refresh_tokens(
 async def test_calls_go_on_while_the_store_cannot_be_reached(
     has_grant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with logged_in(OAuthServer(), tmp_path) as (authorization, vault):
+    async with logged_in(OAuthServer(), tmp_path) as (server_token, vault):
         if not has_grant:
             await vault.remove("up", "", NAME)
-            await authorization.load()
-        before = authorization.header
+            await server_token.load()
+        before = server_token.header
         break_store(vault, monkeypatch)
-        await authorization.prepare()
-        during = authorization.header
-        later = time.monotonic() + oauth.OUTAGE_S + 1
+        await server_token.prepare()
+        during = server_token.header
+        later = time.monotonic() + server_tokens.OUTAGE_S + 1
         monkeypatch.setattr(time, "monotonic", lambda: later)
         if has_grant:
             with pytest.raises(StoreUnavailable):
-                await authorization.prepare()
+                await server_token.prepare()
         else:
-            await authorization.prepare()
+            await server_token.prepare()
         monkeypatch.undo()
 
     assert during == before
-    assert authorization.fresh_until > time.time()
+    assert server_token.fresh_until > time.time()
 
 
 async def test_a_logout_during_a_renewal_revokes_the_new_tokens(tmp_path: Path) -> None:
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, vault), anyio.create_task_group() as tasks:
+    async with logged_in(server, tmp_path) as (server_token, vault), anyio.create_task_group() as tasks:
         server.token_delay_s = 0.2
-        tasks.start_soon(renew, authorization)
+        tasks.start_soon(renew, server_token)
         while len(server.access) == 1:
             await anyio.sleep(0.01)
         _, new = server.access
-        command = Authorization(authorization.spec, vault)
+        command = ServerToken(server_token.spec, vault)
         is_revoked = await command.log_out()
         again = await command.log_out()
 
@@ -333,9 +333,9 @@ async def test_a_gateway_that_is_killed_before_it_stores_new_tokens(
 
 QUICK = """
 from toolpost import Plugin
-from toolpost.credentials import oauth
+from toolpost.credentials import server_tokens
 
-oauth.RENEWAL_S = 1.5  # The next gateway waits for the lease of the one that was killed.
+server_tokens.RENEWAL_S = 1.5  # The next gateway waits for the lease of the one that was killed.
 plugin = Plugin("quick")
 """
 
@@ -350,13 +350,13 @@ async def test_an_error_that_is_raised_again_is_another_one(tmp_path: Path) -> N
         errors.append(raised.value)
 
     server = OAuthServer()
-    async with logged_in(server, tmp_path) as (authorization, _):
+    async with logged_in(server, tmp_path) as (server_token, _):
         server.token_error = 400, "invalid_grant"
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(note, partial(renew, authorization))
+                tasks.start_soon(note, partial(renew, server_token))
         for _ in range(2):
-            await note(authorization.check_start)
+            await note(server_token.check_start)
 
     assert len({id(error) for error in errors}) == 5
     assert len({error.message for error in errors}) == 1

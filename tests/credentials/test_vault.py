@@ -100,16 +100,16 @@ async def test_a_value_is_replaced_only_if_it_is_the_expected_one(url: str, keys
 async def test_one_renews_at_a_time_and_a_killed_one_is_forgotten(url: str, keys: KeyFile) -> None:
     async with open_store(url) as one, open_store(url) as other:
         first, second = Vault(one, keys), Vault(other, keys)
-        async with first.lease("s", "ann", "oauth", seconds=30) as is_ours:
-            assert is_ours
+        async with first.lease("s", "ann", "oauth", seconds=30) as has_lease:
+            assert has_lease
             async with second.lease("s", "ann", "oauth", seconds=30) as also:
                 assert not also
             async with first.lease("s", "ann", "oauth", seconds=30) as again:
                 assert not again  # another task of the same gateway
             async with second.lease("s", "bob", "oauth", seconds=30) as another:
                 assert another
-        async with second.lease("s", "ann", "oauth", seconds=30) as is_ours:
-            assert is_ours
+        async with second.lease("s", "ann", "oauth", seconds=30) as has_lease:
+            assert has_lease
         # A holder that was killed never gives it back.
         assert await one.credentials.lease("s", "cyd", "oauth", holder="killed", seconds=1)
         async with second.lease("s", "cyd", "oauth", seconds=30) as early:

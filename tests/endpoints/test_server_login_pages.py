@@ -21,7 +21,7 @@ from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, ThreadId
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials import pending_logins as logins_module
+from toolpost.credentials import gateway_logins as logins_module
 from toolpost.credentials.grant import NAME
 from toolpost.credentials.login_flow import PENDING_LIMIT, LoginAttempt
 from toolpost.providers import caller_providers as owned_module
@@ -107,14 +107,14 @@ async def test_a_redirect_works_once_and_in_the_browser_that_began_it() -> None:
 )
 async def test_a_forged_state_leaves_nothing_behind() -> None:
     async with opened(OAuthServer(), credentials="caller") as (app, base), httpx2.AsyncClient() as browser:
-        authorizations = app.servers._access.authorizations
-        assert authorizations is not None
-        before = len(authorizations._known)
+        server_tokens = app.servers._access.server_tokens
+        assert server_tokens is not None
+        before = len(server_tokens._known)
         pages = []
         for number in range(20):
             named = base64.urlsafe_b64encode(f"up\nowner-{number}".encode()).decode().rstrip("=")
             pages.append(await browser.get(f"{base}/login/callback/up?code=x&state=abc.{named}"))
-        after = len(authorizations._known)
+        after = len(server_tokens._known)
 
     assert {page.status_code for page in pages} == {400}
     assert after == before
@@ -123,12 +123,12 @@ async def test_a_forged_state_leaves_nothing_behind() -> None:
 async def test_owners_that_are_dropped_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_module, "OWNERS_LIMIT", 2)
     async with opened(OAuthServer(), credentials="caller") as (app, _):
-        authorizations, owned = app.servers._access.authorizations, app.servers.providers["up"].owned
-        assert authorizations is not None
-        assert owned is not None
+        server_tokens, by_owner = app.servers._access.server_tokens, app.servers.providers["up"].by_owner
+        assert server_tokens is not None
+        assert by_owner is not None
         for number in range(5):
-            await owned.of(f"owner-{number}")
-        known = {owner for _, owner in authorizations._known}
+            await by_owner.of(f"owner-{number}")
+        known = {owner for _, owner in server_tokens._known}
 
     assert known <= {"", "owner-3", "owner-4"}
 

@@ -27,7 +27,7 @@ from toolpost.base.ids import CallerId, JsonObject, ThreadId, TraceId
 from toolpost.endpoints.tasks import orphans, owners
 from toolpost.parts.agents import TurnId, recorder
 from toolpost.parts.agents.plugins import schedule
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 from toolpost.parts.agents.threads import Turn
 from toolpost.parts.bus import PART
 from toolpost.parts.bus.errors import StaleLease
@@ -76,7 +76,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 )
 @pytest.mark.parametrize("jump_s", JUMPS)
 async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: Jump) -> None:
-    policy = BusPolicy(run_s=30, stuck_s=30, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
+    policy = BusPolicy(lease_s=30, lease_without_renewal_s=30, retry_s=0.01, retry_limit_s=0.02, sweep_s=0.02)
     async with (
         open_part_store(url, PART.name, PART.migrations) as store,
         open_part_store(url, PART.name, PART.migrations) as second,
@@ -91,7 +91,7 @@ async def test_leases_of_the_bus_outlive_a_jump(url: str, jump_s: float, jump: J
                 await anyio.sleep(0.1)
                 await bus.acknowledge(names[0], kept.id, kept.token, by=ME, renews=True)
             ended = await other.complete(kept.id, kept.token, None, by=ME)
-            bus.policy = replace(bus.policy, run_s=0.5)
+            bus.policy = replace(bus.policy, lease_s=0.5)
             await bus.submit(wish("b"))
             lost = await worked(bus, names[0])
             with anyio.fail_after(30):

@@ -29,7 +29,7 @@ from toolpost.app import App, open_app, open_http
 from toolpost.base.caller import Caller
 from toolpost.base.ids import META_KEY, CallerId
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials.discovery import Discovery, OAuthFailed, discover, register
+from toolpost.credentials.authorization_servers import Discovery, OAuthFailed, discover, register
 from toolpost.credentials.fetch import BODY_LIMIT, Fetcher
 from toolpost.middleware import CheckedResult
 from toolpost.parts import ResultLimiter

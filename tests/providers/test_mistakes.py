@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from toolpost import Plugin
-from toolpost.cli.quiet_app import problems_of
+from toolpost.cli.open_app_problems import problems_of
 from toolpost.settings.model import PluginSettings
 from toolpost.testing import IN_MEMORY, client_of, error_of, open_test_app
 

@@ -21,7 +21,7 @@ from toolpost.audit import AuditFilter, AuditRecord
 from toolpost.contracts.errors import BadConfiguration
 from toolpost.middleware import fast_path
 from toolpost.middleware.audit import AuditExit
-from toolpost.middleware.lock import Lock
+from toolpost.middleware.tool_lock import ToolLock
 from toolpost.processes.tree import PipeReader
 from toolpost.settings import Config
 from toolpost.settings.model import LimitSettings, StoreSettings
@@ -478,7 +478,7 @@ async def test_whatever_the_fast_path_raises_goes_the_ordinary_way(
         holders: dict[str, Any] = {
             "try_send": app.servers.providers["up"].supervisor,
             "accepts_quickly": fast_path,
-            "is_open_to": Lock,
+            "is_open_to": ToolLock,
             "read_plain_result": fast_path,
             "append_now": AuditExit,
         }

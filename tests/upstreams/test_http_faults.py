@@ -298,7 +298,7 @@ async def test_the_event_stream_outlives_an_authorization_server_that_is_away(mo
             requested.set()
             await anyio.sleep_forever()
 
-    class Authorization:
+    class Token:
         header = None
         fresh_until = 0.0
         tries = 0
@@ -309,8 +309,8 @@ async def test_the_event_stream_outlives_an_authorization_server_that_is_away(mo
                 raise UpstreamUnavailable("the authorization server cannot be reached")
 
     client: Any = Client()
-    authorization: Any = Authorization()
-    transport = http_transport.HttpTransport("up", client, on_notification=lambda *_: None, authorization=authorization)
+    server_token: Any = Token()
+    transport = http_transport.HttpTransport("up", client, on_notification=lambda *_: None, server_token=server_token)
     transport._has_session.set()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(transport.listen, lambda _reason: None)

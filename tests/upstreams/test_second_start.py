@@ -19,7 +19,7 @@ from toolpost.base.ids import PluginName
 from toolpost.contracts import schema
 from toolpost.contracts.expansion import measure_expansion
 from toolpost.contracts.findings import scan_definition
-from toolpost.providers import findings, limits
+from toolpost.providers import findings, schema_limits
 from toolpost.settings import Config
 from toolpost.settings.model import StoreSettings
 from toolpost.testing import error_of
@@ -123,7 +123,7 @@ async def test_other_rules_judge_everything_again(
     maps = Changing(tmp_path)
     maps.lists(LOOKUP, *OTHERS)
     await start(maps, config, monkeypatch)
-    for module in (findings, limits):
+    for module in (findings, schema_limits):
         monkeypatch.setattr(module, "rules_digest", lambda: "sha256:of-a-later-release")
     second, _, _ = await start(maps, config, monkeypatch)
 

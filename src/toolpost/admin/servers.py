@@ -139,7 +139,7 @@ async def _act(provider: ServerProvider, action: str) -> None:
         else:
             supervisor.start()
     # A person who starts a server wants to know whether it starts. With credentials per caller, a caller's call starts it.
-    if action != "stop" and provider.owned is None:
+    if action != "stop" and provider.by_owner is None:
         with anyio.move_on_after(READY_S):
             await provider.supervisor.ensure_ready()
 

@@ -19,7 +19,7 @@ from toolpost.discovery.reranker import Reranker, RerankingModel
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Roster
 from toolpost.endpoints.calls import CallHandler, ObservedCallHandler, write_call_result
-from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.input_rounds import RoundsChannels
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.sdk.lazy import LazySdk, SdkParts
 from toolpost.endpoints.sdk.observed import ObservedRequests
@@ -143,7 +143,7 @@ def make_app(
     roster: Roster,
     tokens: DelegatedTokens,
     changes: CatalogRefresher,
-    rounds: MultiRoundRequests,
+    rounds: RoundsChannels,
     validators: Validators,
     upkeep: "AuditUpkeep | None",
 ) -> App:

@@ -18,14 +18,14 @@ from toolpost.app.refresh import CatalogRefresher
 from toolpost.authoring import Middleware, Plugin
 from toolpost.base.caller import Caller, owner_of
 from toolpost.base.state_folder import STATE_FOLDER
-from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials.server_tokens import ServerTokens
 from toolpost.credentials.subjects import SubjectTokens
 from toolpost.credentials.vault import Vault
 from toolpost.discovery.tool_groups import ToolGroup
 from toolpost.discovery.views import SEPARATOR
 from toolpost.endpoints.auth.delegated_tokens import DelegatedTokens
 from toolpost.endpoints.auth.roster import Claims, Roster
-from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.input_rounds import RoundsChannels
 from toolpost.endpoints.sdk.server_notifications import ServerNotifications
 from toolpost.fairness import Callers
 from toolpost.host.contributions import Background, Contributions
@@ -37,7 +37,7 @@ from toolpost.providers.learning import StartWait
 from toolpost.providers.plugins import Plugins
 from toolpost.providers.server_context import ServerAccess
 from toolpost.settings import Config
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.settings.lock import read_lock
 from toolpost.settings.model import check_bundled
 from toolpost.store import Store, open_store, store_exists
@@ -146,7 +146,7 @@ async def open_app(
             roster=roster,
             tokens=tokens,
             changes=changes,
-            rounds=MultiRoundRequests(await host.store.keys.of(STATE_KEY)),
+            rounds=RoundsChannels(await host.store.keys.of(STATE_KEY)),
             validators=validators,
             upkeep=(upkeep := _make_upkeep(host)),
         )
@@ -229,11 +229,11 @@ async def _open_access(
     if other is not None and is_needed and await store_exists(other.store_url):
         config, store = other, await stack.enter_async_context(open_store(other.store_url, pool=1))
     vault = Vault(store, key_place_of(config))
-    authorizations = Authorizations(vault, subjects)
-    stack.push_async_callback(authorizations.aclose)
+    server_tokens = ServerTokens(vault, subjects)
+    stack.push_async_callback(server_tokens.aclose)
     return ServerAccess(
         vault=vault,
-        authorizations=authorizations,
+        server_tokens=server_tokens,
         login_key=await host.store.keys.of(LOGIN_KEY),
         other_logins=partial(list_login_targets, contributions),
     )

@@ -41,13 +41,13 @@ class LiveTools:
     tools: LockedTools
     missing: Mapping[str, str]
     """Plugins and servers whose tools could not be listed, with the reason."""
-    loaded: frozenset[str] | None = None
+    known_sources: frozenset[str] | None = None
     """The sources that are known; None if all are. A plugin that does not load does not tell its name either: then tools of
     any other source may be its tools."""
 
     def is_comparable(self, tool: LockedTool) -> bool:
         """Whether it can be said what became of a locked tool."""
-        return tool.source not in self.missing and (self.loaded is None or tool.source in self.loaded)
+        return tool.source not in self.missing and (self.known_sources is None or tool.source in self.known_sources)
 
 
 async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveTools:
@@ -71,7 +71,7 @@ async def load_live_tools(config: Config, only: Collection[str] = ()) -> LiveToo
         return LiveTools(
             tools=filter_by_source(list_tools(app.config, providers), only),
             missing={name: reason for name, reason in missing.items() if not only or name in only},
-            loaded=frozenset(known) if is_nameless else None,
+            known_sources=frozenset(known) if is_nameless else None,
         )
 
 

@@ -39,7 +39,7 @@ class UntitledSchema(GenerateJsonSchema):
         return generated
 
 
-def schemas_of(function: Callable[..., Any], *, skip: str | None) -> HintedFunction:
+def read_hints(function: Callable[..., Any], *, skip: str | None) -> HintedFunction:
     """Generate the schemas of a function; `skip` is the parameter for the context."""
     hints = get_type_hints(function, include_extras=True)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != skip]

@@ -115,10 +115,10 @@ def _make_tool(function: Function, options: dict[str, Any]) -> Tool:
         run = _run_with_dict(function)
     else:
         # pydantic is imported only for tools whose schemas it generates.
-        from toolpost.authoring.hints import schemas_of
+        from toolpost.authoring.hints import read_hints
 
         try:
-            hinted = schemas_of(function, skip=context_parameter(function))
+            hinted = read_hints(function, skip=context_parameter(function))
         except TypeError as error:
             raise TypeError(f"tool `{name}`: {error}") from error
         run = hinted.run

@@ -24,6 +24,7 @@ action_items    what waits for a person
 author_code     where in an author's code an error came from
 method_caches   caches of an object's own methods
 lazy_names, late_import  names and packages that are loaded when first used
+timestamps      times as texts
 version         the version of Toolpost
 """
 

@@ -6,9 +6,9 @@ main                    the `toolpost` command: a table of lazily imported sub-c
 serve, plugin_reload    `serve`, and its `--reload`
 new, config, store, completion  commands of one module
 call/, tools/, servers/, login/, logs/, doctor/, auth/, audit/  commands of several modules
-lock/                   `lock`, `check` and `diff`
+contracts/              `lock`, `check` and `diff`
 clients/                `import` and `install`
-quiet_app               what commands tell of a gateway inside this process: its tools, and what failed
+open_app_problems       what commands tell of a gateway inside this process: its tools, and what failed
 local_gateway           a gateway that a command opens and serves over HTTP
 plugin_server           a plugin served alone
 reference               docs/reference/cli.md

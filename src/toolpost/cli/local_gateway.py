@@ -7,7 +7,7 @@ import msgspec
 from anyio.from_thread import start_blocking_portal
 
 from toolpost.app import open_app, open_http
-from toolpost.cli.quiet_app import warn_of_problems
+from toolpost.cli.open_app_problems import warn_of_problems
 from toolpost.settings import Config
 from toolpost.terminal.failures import is_debugging
 from toolpost.terminal.logging import set_up_logging

@@ -27,11 +27,15 @@ COMMANDS: Final = {
         heading="Start",
     ),
     "lock": Command(
-        "toolpost.cli.lock.command:lock", "Write the definitions of all tools to toolpost.lock.", heading="Contracts"
+        "toolpost.cli.contracts.command:lock",
+        "Write the definitions of all tools to toolpost.lock.",
+        heading="Contracts",
     ),
-    "check": Command("toolpost.cli.lock.check:check", "Compare every tool with toolpost.lock.", heading="Contracts"),
+    "check": Command(
+        "toolpost.cli.contracts.check:check", "Compare every tool with toolpost.lock.", heading="Contracts"
+    ),
     "diff": Command(
-        "toolpost.cli.lock.diff:diff", "Explain each change between two states of the tools.", heading="Contracts"
+        "toolpost.cli.contracts.diff:diff", "Explain each change between two states of the tools.", heading="Contracts"
     ),
     "servers": Command(
         "toolpost.cli.servers.command:servers",

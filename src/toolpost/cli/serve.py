@@ -19,7 +19,7 @@ from toolpost.app.reload import apply_config, follow_config, follow_lock
 from toolpost.base.events import event
 from toolpost.base.version import __version__
 from toolpost.cli.logs.files import write_log_files
-from toolpost.cli.quiet_app import problems_of, require_named_plugins
+from toolpost.cli.open_app_problems import problems_of, require_named_plugins
 from toolpost.endpoints.http.paths import MCP_PATH
 from toolpost.endpoints.http.routes import StartupLine
 from toolpost.endpoints.stdio import StdioStreams

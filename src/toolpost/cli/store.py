@@ -12,7 +12,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing, NotFound
 from toolpost.manifest import bundled_parts, installed_part
 from toolpost.settings import Config, expand_variables
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.store import Store, open_store, store_exists
 from toolpost.store.copying import CopyResult, Progress, copy_store
 from toolpost.store.part_migrations import find_part_tables, migrate_part, parts_with_tables

@@ -11,7 +11,7 @@ display      values and schemas shortened for messages
 envelope     the two styles of an answer, and their schemas
 apps         the `ui://` resources of MCP Apps in definitions
 compatibility/  whether callers notice that a definition changed: `judge`
-rules        the digest of this package's source, by which verdicts are remembered
+source_digest  the digest of this package's source, by which verdicts are remembered
 skills       the skills of servers: their URIs, and the rules for valid entries
 findings, injection, signals  texts of a definition that may address the model instead of the user
 lockfile     `toolpost.lock` as text, and how live tools differ from it

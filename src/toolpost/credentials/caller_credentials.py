@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from toolpost.base.caller import Caller, owner_of
 from toolpost.contracts.errors import LoginRequired
-from toolpost.credentials.oauth import Authorizations
-from toolpost.credentials.values import fill_in
+from toolpost.credentials.server_tokens import ServerTokens
+from toolpost.credentials.values import add_owner_values
 from toolpost.upstreams.mask import make_mask
 from toolpost.upstreams.spec import ServerSpec
 
 if TYPE_CHECKING:
-    from toolpost.credentials.pending_logins import PendingLogins
+    from toolpost.credentials.gateway_logins import GatewayLogins
     from toolpost.upstreams.server_requests import ClientChannel
 
 
@@ -45,9 +45,9 @@ Send = Callable[[str | None], Awaitable[AnswerT]]
 class CallerCredentials:
     """Adds credentials of callers to requests that are no server's."""
 
-    def __init__(self, authorizations: Authorizations, logins: "Callable[[], PendingLogins]") -> None:
+    def __init__(self, server_tokens: ServerTokens, logins: "Callable[[], GatewayLogins]") -> None:
         """`logins` returns where callers log in, while the gateway is open."""
-        self._authorizations = authorizations
+        self._server_tokens = server_tokens
         self._logins = logins
 
     async def fill(self, spec: ServerSpec, caller: Caller, *, names: Container[str]) -> ServerSpec:
@@ -57,7 +57,7 @@ class CallerCredentials:
         """
         own_env = {name: template for name, template in spec.own_env.items() if name in names}
         spec = replace(spec, owner=_owner_at(spec, caller), own_env=own_env)
-        return await fill_in(spec, self._authorizations.vault) if spec.caller_values else spec
+        return await add_owner_values(spec, self._server_tokens.vault) if spec.caller_values else spec
 
     async def send(
         self,
@@ -81,21 +81,21 @@ class CallerCredentials:
             return await self._send(spec, caller, send)
 
     async def _send(self, spec: ServerSpec, caller: Caller, send: Send[AnswerT]) -> AnswerT:
-        authorization = self._authorizations.of(replace(spec, owner=_owner_at(spec, caller)))
-        if authorization is None:
+        server_token = self._server_tokens.of(replace(spec, owner=_owner_at(spec, caller)))
+        if server_token is None:
             return await send(None)
-        if time.time() >= authorization.fresh_until:
-            await authorization.prepare()
-        used = authorization.header
+        if time.time() >= server_token.fresh_until:
+            await server_token.prepare()
+        used = server_token.header
         answer = await send(used)
         challenge = answer.headers.get("www-authenticate", "")
-        if answer.status not in (401, 403) or not await authorization.handle_refusal(
+        if answer.status not in (401, 403) or not await server_token.handle_refusal(
             answer.status, challenge, used=used
         ):
             return answer
-        answer = await send(authorization.header)
+        answer = await send(server_token.header)
         if answer.status == 401:
-            raise authorization.make_repeated_error()
+            raise server_token.make_repeated_error()
         return answer
 
     @staticmethod

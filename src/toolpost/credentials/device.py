@@ -15,11 +15,11 @@ from toolpost.base.redaction import remember_secrets
 from toolpost.contracts.errors import UpstreamUnavailable
 from toolpost.credentials.grant import NAME, Grant, Registration, TokenTerms, encode_grant
 from toolpost.credentials.login_flow import LoginFailed
-from toolpost.credentials.oauth import Authorization, load_protocol
+from toolpost.credentials.server_tokens import ServerToken, load_protocol
 from toolpost.credentials.vault import Vault
 
 if TYPE_CHECKING:
-    from toolpost.credentials.tokens import TokenRefused
+    from toolpost.credentials.token_requests import TokenRefused
 
 INTERVAL_S: Final = 5.0
 """How often the token endpoint is asked where the authorization server does not say; also what `slow_down` adds to it."""
@@ -48,7 +48,7 @@ class DeviceLogin:
     scope: str | None
 
 
-async def begin_device_login(authorization: Authorization, *, scopes: Sequence[str] = ()) -> DeviceLogin:
+async def begin_device_login(server_token: ServerToken, *, scopes: Sequence[str] = ()) -> DeviceLogin:
     """Find the authorization server, register there if need be, and ask it for a code.
 
     `scopes` are asked for in addition. Raises `LoginFailed` if it has no such logins, `OAuthFailed` or `UpstreamUnavailable`.
@@ -56,19 +56,19 @@ async def begin_device_login(authorization: Authorization, *, scopes: Sequence[s
     await load_protocol()
     from mcp.client.auth.utils import union_scopes
 
-    from toolpost.credentials.discovery import check_page, choose_scopes, discover, register
-    from toolpost.credentials.tokens import begin_on_device
+    from toolpost.credentials.authorization_servers import check_page, choose_scopes, discover, register
+    from toolpost.credentials.token_requests import begin_on_device
 
-    auth, fetcher = authorization.auth, authorization.fetcher
-    await authorization.load()
-    found = await discover(authorization.url, auth, authorization.challenge, fetcher)
+    auth, fetcher = server_token.auth, server_token.fetcher
+    await server_token.load()
+    found = await discover(server_token.url, auth, server_token.challenge, fetcher)
     if found.device_endpoint is None:
         raise LoginFailed(
             f"The authorization server {found.issuer[:200]} does not offer logins on another device",
-            hint=f"run `toolpost login {authorization.server} --no-browser`, and paste the URL at which the browser ends",
+            hint=f"run `toolpost login {server_token.server} --no-browser`, and paste the URL at which the browser ends",
         )
-    scope = union_scopes(choose_scopes(found, auth, authorization.challenge), " ".join(scopes) or None)
-    known = authorization.grant.registration if authorization.grant is not None else None
+    scope = union_scopes(choose_scopes(found, auth, server_token.challenge), " ".join(scopes) or None)
+    known = server_token.grant.registration if server_token.grant is not None else None
     registration = await register(found, auth, fetcher, redirect_uri=None, known=known, scope=scope)
     answer = await begin_on_device(found, auth, registration, fetcher, scope=scope)
     url, complete = _text_of(answer, "verification_uri"), _text_of(answer, "verification_uri_complete")
@@ -95,21 +95,21 @@ async def begin_device_login(authorization: Authorization, *, scopes: Sequence[s
     )
 
 
-async def finish_device_login(authorization: Authorization, vault: Vault, login: DeviceLogin) -> Grant:
+async def finish_device_login(server_token: ServerToken, vault: Vault, login: DeviceLogin) -> Grant:
     """Poll until the person has logged in, and store the tokens.
 
     Raises `LoginFailed` if the person refuses or the code expires, `OAuthFailed` if the authorization server refuses.
     """
     try:
         async with asyncio.timeout(login.expires_s):
-            return await _poll(authorization, vault, login)
+            return await _poll(server_token, vault, login)
     except TimeoutError:
         raise _make_expired_error() from None
 
 
-async def _poll(authorization: Authorization, vault: Vault, login: DeviceLogin) -> Grant:
-    from toolpost.credentials.discovery import OAuthFailed
-    from toolpost.credentials.tokens import TokenRefused, exchange_device_code
+async def _poll(server_token: ServerToken, vault: Vault, login: DeviceLogin) -> Grant:
+    from toolpost.credentials.authorization_servers import OAuthFailed
+    from toolpost.credentials.token_requests import TokenRefused, exchange_device_code
 
     interval_s = login.interval_s
     while True:
@@ -117,9 +117,9 @@ async def _poll(authorization: Authorization, vault: Vault, login: DeviceLogin) 
         try:
             grant = await exchange_device_code(
                 login.terms,
-                authorization.auth,
+                server_token.auth,
                 login.registration,
-                authorization.fetcher,
+                server_token.fetcher,
                 device_code=login.device_code,
                 scope=login.scope,
             )
@@ -133,8 +133,8 @@ async def _poll(authorization: Authorization, vault: Vault, login: DeviceLogin) 
         else:
             # Even if the command is interrupted now: this is the only copy of the tokens.
             with anyio.CancelScope(shield=True):
-                await vault.put(authorization.server, authorization.owner, NAME, encode_grant(grant))
-                await authorization.load()
+                await vault.put(server_token.server, server_token.owner, NAME, encode_grant(grant))
+                await server_token.load()
             return grant
 
 

@@ -5,22 +5,22 @@ from typing import Final
 from urllib.parse import quote
 
 from toolpost.base.action_items import ActionItem
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 
 SOON_S: Final = 3 * 86_400.0
 
 
-def list_expiring(authorizations: Iterable[Authorization], now: float) -> list[ActionItem]:
+def list_expiring(server_tokens: Iterable[ServerToken], now: float) -> list[ActionItem]:
     """Return an item for each of these logins that needs a person by now, or soon."""
-    return [item for each in authorizations if (item := _describe(each, now)) is not None]
+    return [item for each in server_tokens if (item := _describe(each, now)) is not None]
 
 
-def _describe(authorization: Authorization, now: float) -> ActionItem | None:
-    server, owner = authorization.server, authorization.owner
+def _describe(server_token: ServerToken, now: float) -> ActionItem | None:
+    server, owner = server_token.server, server_token.owner
     of = f"The login of {owner} at {server}" if owner else f"The login at {server}"
-    expires_at = authorization.expires_at
-    grant = authorization.grant
-    if authorization.describe() == "required":
+    expires_at = server_token.expires_at
+    grant = server_token.grant
+    if server_token.describe() == "required":
         title, text, since = f"{of} is required", "The server refuses calls until a person logs in.", None
     elif expires_at is None or expires_at > now + SOON_S:
         return None

@@ -18,7 +18,7 @@ import msgspec
 
 from toolpost.contracts.errors import InvalidRequest
 from toolpost.credentials.grant import NAME, Grant, Registration, TokenTerms, encode_grant
-from toolpost.credentials.oauth import Authorization, load_protocol
+from toolpost.credentials.server_tokens import ServerToken, load_protocol
 from toolpost.credentials.vault import Vault
 
 PENDING_S: Final = 600.0
@@ -38,7 +38,7 @@ _USED: Final = b"used"
 class LoginFailed(InvalidRequest):
     """The login failed."""
 
-    is_ours = True
+    is_known_login = True
     """Whether the redirect was that of a login that was begun here; any page can make one up."""
 
 
@@ -73,7 +73,7 @@ class _PendingLogin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def begin_login(
-    authorization: Authorization,
+    server_token: ServerToken,
     vault: Vault,
     *,
     redirect_uri: str,
@@ -90,18 +90,18 @@ async def begin_login(
     from mcp.client.auth.oauth2 import PKCEParameters
     from mcp.client.auth.utils import union_scopes
 
-    from toolpost.credentials.discovery import check_page, check_pkce, choose_scopes, discover, register
+    from toolpost.credentials.authorization_servers import check_page, check_pkce, choose_scopes, discover, register
 
-    auth, fetcher = authorization.auth, authorization.fetcher
-    await authorization.load()
-    found = await discover(authorization.url, auth, authorization.challenge, fetcher)
+    auth, fetcher = server_token.auth, server_token.fetcher
+    await server_token.load()
+    found = await discover(server_token.url, auth, server_token.challenge, fetcher)
     check_pkce(found, auth)
     await check_page(found.authorization_endpoint, fetcher)
-    scope = union_scopes(choose_scopes(found, auth, authorization.challenge), " ".join(scopes) or None)
-    known = await _find_registration(authorization, vault, redirect_uri)
+    scope = union_scopes(choose_scopes(found, auth, server_token.challenge), " ".join(scopes) or None)
+    known = await _find_registration(server_token, vault, redirect_uri)
     registration = await register(found, auth, fetcher, redirect_uri=redirect_uri, known=known, scope=scope)
     pkce = PKCEParameters.generate()
-    state = _make_state(authorization.server, authorization.owner)
+    state = _make_state(server_token.server, server_token.owner)
     pending = _PendingLogin(
         verifier=pkce.code_verifier,
         terms=found.terms,
@@ -112,7 +112,7 @@ async def begin_login(
         ticket=ticket,
         until=time.time() + PENDING_S,
     )
-    await vault.put(authorization.server, authorization.owner, _name_of(state), msgspec.json.encode(pending))
+    await vault.put(server_token.server, server_token.owner, _name_of(state), msgspec.json.encode(pending))
     parameters = {
         "response_type": "code",
         "client_id": registration.client_id,
@@ -145,16 +145,16 @@ def read_state(parameters: Mapping[str, str]) -> tuple[str, str]:
 
 
 async def finish_login(
-    authorization: Authorization, vault: Vault, parameters: Mapping[str, str], *, browser: str | None = None
+    server_token: ServerToken, vault: Vault, parameters: Mapping[str, str], *, browser: str | None = None
 ) -> Grant:
     """Take the parameters of the redirect, exchange the code and store the tokens.
 
     Raises `LoginFailed`, `OAuthFailed` or `UpstreamUnavailable`. Whatever happens, the same redirect cannot be used again.
     """
     await load_protocol()
-    from toolpost.credentials.tokens import exchange_code
+    from toolpost.credentials.token_requests import exchange_code
 
-    pending = await _take_pending(authorization, vault, parameters["state"])
+    pending = await _take_pending(server_token, vault, parameters["state"])
     if pending.browser is not None and (browser is None or not secrets.compare_digest(pending.browser, _hash(browser))):
         # Someone else's redirect: it would log this caller in with another person's account.
         raise LoginFailed("This login was begun in another browser", hint="begin the login again, in this one")
@@ -173,8 +173,8 @@ async def finish_login(
     if not (code := parameters.get("code")):
         raise LoginFailed("The redirect of the login has no code", hint="begin the login again")
     if pending.ticket is not None and not await vault.put(
-        authorization.server,
-        authorization.owner,
+        server_token.server,
+        server_token.owner,
         _name_of_ticket(pending.ticket),
         _USED,
         expect=_hash(browser or "").encode(),
@@ -182,15 +182,15 @@ async def finish_login(
         raise _make_ticket_error(is_used=True)
     grant = await exchange_code(
         pending.terms,
-        authorization.auth,
+        server_token.auth,
         pending.registration,
-        authorization.fetcher,
+        server_token.fetcher,
         code=code,
         verifier=pending.verifier,
         scope=pending.scope,
     )
-    await vault.put(authorization.server, authorization.owner, NAME, encode_grant(grant))
-    await authorization.load()
+    await vault.put(server_token.server, server_token.owner, NAME, encode_grant(grant))
+    await server_token.load()
     return grant
 
 
@@ -200,11 +200,11 @@ async def check_pending(vault: Vault, server: str, owner: str, state: str) -> No
         raise _make_unknown_error()
 
 
-async def _take_pending(authorization: Authorization, vault: Vault, state: str) -> _PendingLogin:
+async def _take_pending(server_token: ServerToken, vault: Vault, state: str) -> _PendingLogin:
     name = _name_of(state)
-    raw = await vault.get(authorization.server, authorization.owner, name)
-    is_ours = raw is not None and await vault.remove(authorization.server, authorization.owner, name) == 1
-    pending = msgspec.json.decode(raw, type=_PendingLogin) if raw is not None and is_ours else None
+    raw = await vault.get(server_token.server, server_token.owner, name)
+    is_taken = raw is not None and await vault.remove(server_token.server, server_token.owner, name) == 1
+    pending = msgspec.json.decode(raw, type=_PendingLogin) if raw is not None and is_taken else None
     if pending is None or pending.until < time.time():
         raise _make_unknown_error()
     return pending
@@ -212,7 +212,7 @@ async def _take_pending(authorization: Authorization, vault: Vault, state: str) 
 
 def _make_unknown_error() -> LoginFailed:
     failure = LoginFailed("This login has been completed already, or took too long", hint="begin the login again")
-    failure.is_ours = False
+    failure.is_known_login = False
     return failure
 
 
@@ -238,13 +238,13 @@ def _make_ticket_error(*, is_used: bool) -> LoginFailed:
     return LoginFailed(f"{what}: it is valid once", hint="make the call again for a new one")
 
 
-async def _find_registration(authorization: Authorization, vault: Vault, redirect_uri: str) -> Registration | None:
+async def _find_registration(server_token: ServerToken, vault: Vault, redirect_uri: str) -> Registration | None:
     """Return the client to go on with: of the last login, or of one that has begun, so that pages do not register many."""
-    server, owner = authorization.server, authorization.owner
+    server, owner = server_token.server, server_token.owner
     pending = [name for name in await _clean_up(vault, server, owner) if name.startswith(_PREFIX)]
     for name in pending[PENDING_LIMIT - 1 :]:
         await vault.remove(server, owner, name)
-    known = authorization.grant.registration if authorization.grant is not None else None
+    known = server_token.grant.registration if server_token.grant is not None else None
     if (known is None or known.redirect_uri != redirect_uri) and pending:
         raw = await vault.get(server, owner, pending[0])
         known = msgspec.json.decode(raw, type=_PendingLogin).registration if raw is not None else known

@@ -6,7 +6,7 @@ from typing import Final
 
 from toolpost.contracts.errors import LoginRequired, UpstreamUnavailable
 from toolpost.credentials.challenge import Challenge, parse_challenge
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.net.client import HttpClient, HttpFailed
 from toolpost.upstreams.failures import find_error
 from toolpost.upstreams.handshake import fetch_tools, negotiate
@@ -18,14 +18,14 @@ PROBE_S: Final = 15.0
 _STREAM_S: Final = 3.0
 
 
-class _Stranger(Authorization):
-    """An authorization without a token."""
+class _WithoutToken(ServerToken):
+    """No token, and nothing that would get one."""
 
     async def load(self) -> None:
         self.fresh_until = float("inf")
 
 
-async def find_challenge(spec: ServerSpec, authorization: Authorization) -> Challenge | None:
+async def find_challenge(spec: ServerSpec, server_token: ServerToken) -> Challenge | None:
     """Return the challenge of a server that refuses a stranger, None if it lets strangers list its tools.
 
     Raises `UpstreamUnavailable` if it cannot be reached at all.
@@ -33,7 +33,7 @@ async def find_challenge(spec: ServerSpec, authorization: Authorization) -> Chal
     assert spec.url is not None
     if not spec.is_mcp:
         return await _ask_by_get(spec)
-    stranger = _Stranger(replace(spec, auth=None), authorization.vault)
+    without_token = _WithoutToken(replace(spec, auth=None), server_token.vault)
     try:
         async with (
             asyncio.timeout(PROBE_S),
@@ -42,14 +42,14 @@ async def find_challenge(spec: ServerSpec, authorization: Authorization) -> Chal
                 ServerLimits(),
                 on_notification=lambda *_: None,
                 on_gone=lambda _: None,
-                authorization=stranger,
+                server_token=without_token,
             ) as transport,
         ):
             negotiation = await negotiate(transport, probe_first=spec.era != "handshake")
             await fetch_tools(transport, negotiation, spec.name)
     except (Exception, BaseExceptionGroup) as error:
         if find_error(error, LoginRequired) is not None:
-            return stranger.challenge
+            return without_token.challenge
         if find_error(error, ServerRefused) is not None:
             # It may be one of the older HTTP+SSE transport, which is asked for its stream.
             return await _ask_by_get(spec)

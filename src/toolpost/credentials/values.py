@@ -26,7 +26,7 @@ Template = tuple[str | CallerValue, ...]
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-async def fill_in(spec: "ServerSpec", vault: "Vault") -> "ServerSpec":
+async def add_owner_values(spec: "ServerSpec", vault: "Vault") -> "ServerSpec":
     """Return the specification with the owner's values in its headers and environment, which its `conceal` masks.
 
     Raises `CredentialRequired` if one is not set, `CredentialUnreadable` if one cannot be decrypted or used.

@@ -6,7 +6,7 @@ with (a second machine that has made its own key file) is refused before it stor
 
     vault = Vault(store, KeyFile(path))
     await vault.put("github", "ann", "TOKEN", b"ghp_…")
-    async with vault.lease("github", "ann", "oauth", seconds=30) as is_ours: ...
+    async with vault.lease("github", "ann", "oauth", seconds=30) as has_lease: ...
 """
 
 import secrets
@@ -129,11 +129,11 @@ class Vault:
         Does not wait. The lease ends with the block, or after `seconds` if this process is killed or stuck.
         """
         holder = holder or self._make_holder()
-        is_ours = await self._rows.lease(server, owner, name, holder=holder, seconds=seconds)
+        has_lease = await self._rows.lease(server, owner, name, holder=holder, seconds=seconds)
         try:
-            yield is_ours
+            yield has_lease
         finally:
-            if is_ours:
+            if has_lease:
                 # Otherwise a cancelled holder would make the others wait until the lease expires.
                 with anyio.CancelScope(shield=True):
                     await self._rows.end_lease(server, owner, name, holder=holder)
@@ -147,8 +147,8 @@ class Vault:
         decrypted; nothing is lost then, and what was encrypted with the old key is still readable.
         """
         holder = self._make_holder()
-        async with self.lease(*CHECK, seconds=_ROTATION_S, holder=holder) as is_ours:
-            if not is_ours:
+        async with self.lease(*CHECK, seconds=_ROTATION_S, holder=holder) as has_lease:
+            if not has_lease:
                 raise BadConfiguration("The key is being rotated by another process.", hint="wait a minute")
             extend = self._make_extension(holder)
             known = await to_thread.run_sync(self.keys.read)

@@ -20,7 +20,7 @@ from toolpost.contracts.errors import UnknownTool
 from toolpost.discovery import EVERYTHING, View
 from toolpost.discovery.automatic import AUTOMATIC_NAMES
 from toolpost.discovery.catalog import SCOPES_LIMIT, VIEWS_LIMIT
-from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
+from toolpost.endpoints.input_rounds import RoundsChannel, RoundsChannels
 from toolpost.endpoints.listing import SERVER_STAMP, Listing
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.endpoints.tasks.extension import declares_tasks
@@ -59,7 +59,7 @@ class CallHandler:
         self,
         gateway: Gateway,
         listing: Listing,
-        rounds: MultiRoundRequests,
+        rounds: RoundsChannels,
         tasks: TaskEndpoint,
         *,
         open_owner: Callable[[str], Awaitable[None]],
@@ -146,11 +146,11 @@ class CallHandler:
         elif notify is not None and token is not None:
             emit = lambda note: notify(_progress_notification(token, note))  # noqa: E731 (two lines, one use)
         if client_channel is None and (is_able or LOG_LEVEL in meta):
-            client_channel = MultiRoundRequest(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
+            client_channel = RoundsChannel(self.rounds, caller, meta, notify, bound_to=_bound_to(name, arguments))
         if resumption is not None:
             bound_to = _bound_to(name, arguments)
             found = self.rounds.resume(resumption, caller=caller, bound_to=bound_to, request_id=request_id)
-            if isinstance(found, MultiRoundRequest):
+            if isinstance(found, RoundsChannel):
                 return _continue(found, notify, emit)
             resumption = found
         try:
@@ -199,7 +199,7 @@ class CallHandler:
             return False
         client_channel = call.context.client_channel
         # A call that may outlive its request runs in a task of its own.
-        if client_channel is not None and (isinstance(client_channel, MultiRoundRequest) or self.tasks.keeps(call)):
+        if client_channel is not None and (isinstance(client_channel, RoundsChannel) or self.tasks.keeps(call)):
             return False
 
         def write(answer: Answer) -> bytes:
@@ -218,7 +218,7 @@ class CallHandler:
         elif client_channel is None or not client_channel.takes_input_required:
             answer = await self.gateway.call(call)
         else:
-            assert isinstance(client_channel, MultiRoundRequest)
+            assert isinstance(client_channel, RoundsChannel)
             outcome = await self.rounds.run_round(client_channel, call, lambda: self.gateway.call(call))
             if isinstance(outcome, bytes):
                 meta = b'"_meta":{"%b":{"callId":"%b"},%b}' % (META_KEY.encode(), call.id.encode(), SERVER_STAMP[1:-1])
@@ -241,7 +241,7 @@ class CallHandler:
     ) -> CheckedResult:
         """Sign the server's own state, so that only this caller can bring it back."""
         state = msgspec.json.decode(passed.get("requestState", b"null"))
-        if not isinstance(state, str) or not isinstance(request, MultiRoundRequest):
+        if not isinstance(state, str) or not isinstance(request, RoundsChannel):
             return result
         sealed = {**passed, "requestState": msgspec.Raw(encode(self.rounds.seal_server_state(state, request)))}
         return msgspec.structs.replace(result, upstream_fields=sealed, encoded=encode(sealed))
@@ -374,7 +374,7 @@ def _bound_to(name: str, arguments: JsonObject) -> str:
 
 
 def _continue(
-    request: MultiRoundRequest, notify: Notify | None, emit: Callable[[ProgressNotification], None] | None
+    request: RoundsChannel, notify: Notify | None, emit: Callable[[ProgressNotification], None] | None
 ) -> Call:
     """Attach a waiting call to the request of its next round."""
     call = request.operation

@@ -147,7 +147,7 @@ class ClientConnection:
         if not era.has_stateless_envelope(meta):
             return self._revision
         if self._revision is not None:
-            return None  # an envelope of the stateless era after a handshake
+            return None  # the `_meta` of the stateless era after a handshake
         era.check_stateless_envelope(meta, request_id=request_id)
         return era.STATELESS
 

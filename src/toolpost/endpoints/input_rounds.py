@@ -54,13 +54,13 @@ class PausableOperation(Protocol):
         ...
 
 
-class MultiRoundRequest:
+class RoundsChannel:
     """One request of the stateless era through all its rounds; the channel for requests of its server."""
 
     takes_input_required = True
 
     def __init__(
-        self, rounds: "MultiRoundRequests", caller: Caller, meta: JsonObject, tell: Send | None, *, bound_to: str
+        self, rounds: "RoundsChannels", caller: Caller, meta: JsonObject, tell: Send | None, *, bound_to: str
     ) -> None:
         """`bound_to` names the tool, prompt or resource that its state is valid for."""
         self.id = secrets.token_urlsafe(16)
@@ -139,17 +139,17 @@ class MultiRoundRequest:
         self._changed.set()
 
 
-class MultiRoundRequests:
+class RoundsChannels:
     """All requests that wait for responses."""
 
     def __init__(self, key: bytes) -> None:
         """`key` signs the states."""
         self._seal = StateSeal(key)
         self._process = secrets.token_hex(4)
-        self._waiting: dict[str, MultiRoundRequest] = {}
+        self._waiting: dict[str, RoundsChannel] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def check_capacity(self, request: MultiRoundRequest) -> None:
+    def check_capacity(self, request: RoundsChannel) -> None:
         """Raise `ServerRefused` if too many requests wait already."""
         others = [other for other in self._waiting.values() if other is not request]
         own = sum(other.caller.id == request.caller.id for other in others)
@@ -158,7 +158,7 @@ class MultiRoundRequests:
 
     def resume(
         self, resumption: Resumption, *, caller: Caller, bound_to: str, request_id: bytes
-    ) -> "MultiRoundRequest | Resumption":
+    ) -> "RoundsChannel | Resumption":
         """Return the waiting request that a client continues.
 
         For a server of the stateless era, which keeps nothing, return what to send it. Raises `ProtocolError` for a state
@@ -187,7 +187,7 @@ class MultiRoundRequests:
         return request
 
     async def run_round(
-        self, request: MultiRoundRequest, operation: PausableOperation, run: Callable[[], Awaitable[_T]]
+        self, request: RoundsChannel, operation: PausableOperation, run: Callable[[], Awaitable[_T]]
     ) -> _T | bytes:
         """Run a request until it ends or asks: return its answer, or the fields of an `input_required` result."""
         if request.task is None:
@@ -221,14 +221,14 @@ class MultiRoundRequests:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def seal_server_state(self, theirs: str, request: MultiRoundRequest) -> str:
+    def seal_server_state(self, theirs: str, request: RoundsChannel) -> str:
         """Sign a server's own state before a client carries it."""
         until = time.time() + PASSED_TTL_S
         return self._seal.seal(
             RequestState(caller=principal(request.caller), tool=request.bound_to, until=until, theirs=theirs)
         )
 
-    def _pause(self, request: MultiRoundRequest, operation: PausableOperation) -> bytes:
+    def _pause(self, request: RoundsChannel, operation: PausableOperation) -> bytes:
         loop = asyncio.get_running_loop()
         # A state is valid for one round: a replayed one finds another number.
         request.round += 1
@@ -254,7 +254,7 @@ class MultiRoundRequests:
             encode(self._seal.seal(state)),
         )
 
-    def _forget(self, request: MultiRoundRequest, number: int) -> None:
+    def _forget(self, request: RoundsChannel, number: int) -> None:
         if request.round == number:
             self._waiting.pop(request.id, None)
 

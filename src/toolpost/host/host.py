@@ -21,15 +21,15 @@ from pathlib import Path
 from toolpost.base.caller import Caller, GatewayAccess, Principal, Scope
 from toolpost.base.log_files import LogFiles
 from toolpost.credentials.caller_credentials import CallerCredentials
-from toolpost.credentials.oauth import Authorizations
-from toolpost.credentials.pending_logins import PendingLogins
+from toolpost.credentials.gateway_logins import GatewayLogins
+from toolpost.credentials.server_tokens import ServerTokens
 from toolpost.credentials.vault import Vault
 from toolpost.fairness import Callers
 from toolpost.gateway import Gateway
 from toolpost.metrics import Metrics
 from toolpost.providers.plugins import HookImplementation, Plugins
 from toolpost.settings import Config
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.store import Store
 
 
@@ -58,7 +58,7 @@ class Host:
     for_one_command: bool = False
     """Whether the gateway is open for a single command: nothing needs to be watched or prepared for later."""
     _gateway: Gateway | None = field(default=None, init=False)
-    _logins: PendingLogins | None = field(default=None, init=False)
+    _logins: GatewayLogins | None = field(default=None, init=False)
 
     @property
     def gateway(self) -> Gateway:
@@ -73,18 +73,18 @@ class Host:
 
         Only an open gateway can ask callers to log in. Leaving waits for renewals of tokens in flight, for seconds at most.
         """
-        authorizations = Authorizations(Vault(self.store, key_place_of(self.config)))
+        server_tokens = ServerTokens(Vault(self.store, key_place_of(self.config)))
         try:
-            yield CallerCredentials(authorizations, self._find_logins)
+            yield CallerCredentials(server_tokens, self._find_logins)
         finally:
-            await authorizations.aclose()
+            await server_tokens.aclose()
 
-    def _find_logins(self) -> PendingLogins:
+    def _find_logins(self) -> GatewayLogins:
         if self._logins is None:
             raise RuntimeError("The gateway is not open yet: send requests in a Background or a tool.")
         return self._logins
 
-    def set_gateway(self, gateway: Gateway, logins: PendingLogins) -> None:
+    def set_gateway(self, gateway: Gateway, logins: GatewayLogins) -> None:
         """Set the gateway, once. It is made with what parts contribute, so parts cannot have it when they open."""
         assert self._gateway is None
         self._gateway, self._logins = gateway, logins

@@ -9,7 +9,7 @@ and audit-enter are not steps. Each step is a module; the gateway makes the answ
 pipeline       the order of the steps, and the chain of each tool
 interface      the types of steps, checks and guards
 call           a call in progress
-audit, deadline, user, lock, validate, dispatch  the steps and checks, in this order
+audit, deadline, user, tool_lock, validate, dispatch  the steps and checks, in this order
 passthrough    a server's own result: checked and passed on unchanged
 custom_result  a result that a function made itself
 progress       progress notifications, limited

@@ -20,7 +20,7 @@ from toolpost.providers import RawResult
 _encode = msgspec.json.Encoder().encode
 
 
-async def check_own_result(call: Call, returned: RawResult, validation: Validation) -> CheckedResult:
+async def check_custom_result(call: Call, returned: RawResult, validation: Validation) -> CheckedResult:
     """Check the data of such a result, if it has any, and build the result; raises `InvalidResult` if the schema is broken."""
     contract = call.tool.contract
     has_data = returned.value is not msgspec.UNSET

@@ -17,7 +17,7 @@ from toolpost.contracts.errors import (
 )
 from toolpost.contracts.issues import list_issues_for_log
 from toolpost.middleware.call import Call
-from toolpost.middleware.custom_result import check_own_result
+from toolpost.middleware.custom_result import check_custom_result
 from toolpost.middleware.interface import CheckedResult
 from toolpost.middleware.passthrough import check_passthrough
 from toolpost.middleware.validate import Validation
@@ -39,7 +39,7 @@ async def dispatch(call: Call, *, validation: Validation) -> CheckedResult:
         if returned.upstream_fields is not None:
             return await check_passthrough(call, returned.upstream_fields, returned.results, validation)
         if returned.is_custom:
-            return await check_own_result(call, returned, validation)
+            return await check_custom_result(call, returned, validation)
         try:
             encoded = _encode(returned.value)
         except (TypeError, ValueError) as error:

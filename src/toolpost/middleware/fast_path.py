@@ -25,8 +25,8 @@ from toolpost.base.events import event
 from toolpost.middleware.audit import AuditEnter, AuditExit, prepare_entry
 from toolpost.middleware.call import Call
 from toolpost.middleware.interface import CheckedResult
-from toolpost.middleware.lock import Lock
 from toolpost.middleware.passthrough import read_plain_result
+from toolpost.middleware.tool_lock import ToolLock
 from toolpost.middleware.validate import accepts_quickly
 from toolpost.upstreams.transport import SentRequest
 
@@ -50,7 +50,7 @@ class Delivery(NamedTuple):
 class FastPath:
     """Sends and finishes calls that have no task."""
 
-    def __init__(self, audit_enter: AuditEnter, audit: AuditExit, lock: Lock, *, small_bytes: int) -> None:
+    def __init__(self, audit_enter: AuditEnter, audit: AuditExit, lock: ToolLock, *, small_bytes: int) -> None:
         """Results above `small_bytes` are left to tasks, because they may have to be limited."""
         self._audit_enter = audit_enter
         self.small_bytes = small_bytes

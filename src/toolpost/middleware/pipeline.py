@@ -22,7 +22,7 @@ from toolpost.middleware.interface import (
     NextStep,
     Step,
 )
-from toolpost.middleware.lock import Lock
+from toolpost.middleware.tool_lock import ToolLock
 from toolpost.middleware.user import UserMiddleware, applies_to
 from toolpost.middleware.validate import Validation
 from toolpost.providers import ProvidedTool
@@ -70,7 +70,7 @@ class Pipeline:
         self._audit_enter = AuditEnter(audit_log)
         self._audit = AuditExit(audit_log, on_recorded)
         self._deadline = Deadline()
-        self._lock = Lock(shares, callers, waiting_limit=waiting_limit)
+        self._lock = ToolLock(shares, callers, waiting_limit=waiting_limit)
         self._middleware = tuple(middleware)
         self._guards = tuple(guards)
         self._fast_path = FastPath(self._audit_enter, self._audit, self._lock, small_bytes=small_bytes)

@@ -22,7 +22,7 @@ from toolpost.middleware.dispatch import is_being_cancelled
 from toolpost.middleware.interface import CheckedResult, NextStep
 from toolpost.middleware.validate import Validation
 from toolpost.protocol.shape import BadShape, decode
-from toolpost.providers.functions import to_tool_return
+from toolpost.providers.functions import to_raw_result
 from toolpost.providers.input_required import is_input_required
 from toolpost.providers.tool import RawResult
 
@@ -70,7 +70,7 @@ class UserMiddleware:
         schema.
         """
         try:
-            returned = to_tool_return(result.data, result.content)
+            returned = to_raw_result(result.data, result.content)
             encoded = _encode(returned.value)
         except (ToolFailed, *_ERRORS) as error:
             raise GatewayError(f"A middleware's result for `{call.tool.contract.name}` is not JSON: {error}") from error

@@ -18,8 +18,8 @@ from toolpost.gateway import AgentCallObserver as AgentCallObserver
 from toolpost.host.contributions import Background as Background
 from toolpost.host.contributions import Reload as Reload
 from toolpost.host.contributions import Service as Service
+from toolpost.host.doctor import PartDoctor as PartDoctor
 from toolpost.host.host import Host as Host
-from toolpost.host.part import PartDoctor as PartDoctor
 from toolpost.manifest import Command as Command
 from toolpost.manifest import Part as Part
 from toolpost.metrics import Gauges as Gauges
@@ -32,5 +32,5 @@ from toolpost.providers.plugin_hooks import HookSpecs as HookSpecs
 from toolpost.providers.plugins import HookImplementation as HookImplementation
 from toolpost.providers.servers import LoginTargets as LoginTargets
 from toolpost.settings.section import Section as Section
-from toolpost.upstreams.observed import ServerRequest as ServerRequest
+from toolpost.upstreams.observed import ObservedRequest as ObservedRequest
 from toolpost.upstreams.server_requests import SamplingModel as SamplingModel

@@ -1,4 +1,4 @@
-"""Which revision of MCP a request speaks, and whether its envelope and headers agree with its body.
+"""Which revision of MCP a request speaks, and whether its `_meta` and headers agree with its body.
 
 The rules are those of the official SDK (`mcp.shared.inbound`), implemented again because importing it takes over a second of
 start-up; a test compares the two, rule by rule.
@@ -87,7 +87,7 @@ def has_stateless_envelope(meta: JsonObject) -> bool:
 
 
 def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
-    """Raise `ProtocolError` if the envelope lacks a required key."""
+    """Raise `ProtocolError` if the `_meta` of a request lacks a required key."""
     if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
         raise ProtocolError(
             INVALID_PARAMS, f"params._meta lacks the required {' and '.join(missing)}", request_id=request_id
@@ -95,7 +95,7 @@ def check_envelope_keys(meta: JsonObject, *, request_id: bytes) -> None:
 
 
 def check_stateless_envelope(meta: JsonObject, *, request_id: bytes) -> None:
-    """Raise `ProtocolError` if the envelope lacks a required key or names a revision that is not served."""
+    """Raise `ProtocolError` if the `_meta` of a request lacks a required key or names a revision that is not served."""
     check_envelope_keys(meta, request_id=request_id)
     version = meta[PROTOCOL_VERSION]
     if not isinstance(version, str):

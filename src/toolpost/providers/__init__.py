@@ -7,7 +7,8 @@ functions                the functions of a plugin, as tools
 configured_middleware    middleware that no plugin brings
 servers, supervisors     all servers of a gateway, also when the configuration changes; what runs them
 server_provider          the tools of a server; `server_context` is what all of them share
-learning, limits         tools remembered from an earlier start, or learned by starting a server
+learning                 tools remembered from an earlier start, or learned by starting a server
+schema_limits            the limits of their schemas, remembered in the store
 caller_providers         the providers of a server whose callers have credentials of their own
 credential_changes       servers that get other credentials, or a login
 watched                  servers and plugins whose tools are compared

@@ -48,16 +48,18 @@ class CallerServers:
     async def open_all(self, owner: str) -> None:
         """Open the providers of an owner that are not open yet; one that cannot be opened is logged, and tried by each call."""
 
-        async def open_one(owned: "CallerProviders") -> None:
+        async def open_one(by_owner: "CallerProviders") -> None:
             try:
-                await owned.of(owner)
+                await by_owner.of(owner)
             except Exception as error:  # noqa: BLE001 (the tools of all other servers are listed)
-                event(_log, logging.WARNING, "server not opened", server=owned.base.name, owner=owner, exception=error)
+                event(
+                    _log, logging.WARNING, "server not opened", server=by_owner.base.name, owner=owner, exception=error
+                )
 
         async with anyio.create_task_group() as tasks:
             for provider in tuple(self._providers.values()):
-                if provider.owned is not None and provider.owned.find(owner) is None:
-                    tasks.start_soon(open_one, provider.owned)
+                if provider.by_owner is not None and provider.by_owner.find(owner) is None:
+                    tasks.start_soon(open_one, provider.by_owner)
 
     async def open(self, base: ServerProvider, owner: str) -> ServerProvider:
         """Open the provider of an owner with the tools that it was last listed; if none are known, the server is started."""
@@ -65,7 +67,7 @@ class CallerServers:
         await self._supervisors.start(provider.supervisor)
         if base.supervisor.is_stopped:
             provider.supervisor.stop()
-        await self._context.watch.recall(provider.promise_name)
+        await self._context.watch.recall(provider.pin_name)
         if not await self._learning.recall(provider) or provider.is_unchecked:
             await self._learning.learn_for_owner(provider)
         return provider
@@ -73,8 +75,8 @@ class CallerServers:
     def drop(self, provider: ServerProvider) -> None:
         """End the server of an owner after the calls in flight, and forget what is known of it in memory."""
         self._supervisors.retire(provider.supervisor)
-        self._context.watch.forget(provider.promise_name)
-        self._context.access.authorizations.forget(provider.spec)
+        self._context.watch.forget(provider.pin_name)
+        self._context.access.server_tokens.forget(provider.spec)
 
     def note_change(self) -> None:
         """Note that the tools of an owner changed, and with them perhaps those that all have in common."""
@@ -87,9 +89,9 @@ class CallerServers:
             await anyio.sleep(SETTLE_S)
             self._has_common_changed = anyio.Event()
             for base in tuple(self._providers.values()):
-                if base.owned is None or (common := base.owned.find_common()) is None:
+                if base.by_owner is None or (common := base.by_owner.find_common()) is None:
                     continue
-                for provider in [*base.owned]:
+                for provider in [*base.by_owner]:
                     if not provider.has_own_definitions:
                         await provider.learn(*common)
 

@@ -36,7 +36,7 @@ class CredentialChanges:
     def follow(self) -> None:
         """Follow changes from now on, if a server uses credentials that may change; nothing to do if they are followed."""
         is_needed = any(
-            provider.spec.caller_values or provider.owned is not None for provider in self._providers.values()
+            provider.spec.caller_values or provider.by_owner is not None for provider in self._providers.values()
         )
         if is_needed and not self._is_following and self._supervisors.is_open:
             self._is_following = True
@@ -45,7 +45,7 @@ class CredentialChanges:
     def note_login(self, server: str, owner: str) -> None:
         """List the tools of a server to an owner at once, now that it lets us."""
         base = self._providers.get(server)
-        provider = base.owned.find(owner) if base is not None and base.owned is not None else base
+        provider = base.by_owner.find(owner) if base is not None and base.by_owner is not None else base
         if provider is not None:
             self._learning.start(provider)
 
@@ -55,10 +55,10 @@ class CredentialChanges:
                 with anyio.move_on_after(CREDENTIALS_S):
                     await listener.wait()
                     await anyio.sleep(SETTLE_S)
-                for provider in [one for each in self._providers.values() for one in each.of_all_owners]:
+                for provider in [one for each in self._providers.values() for one in each.all_owners]:
                     if provider.spec.caller_values:
                         await self._renew(provider)
-                    elif provider.owned is not None:
+                    elif provider.by_owner is not None:
                         # Its owner may have logged in at another gateway, or at the command line. What the empty owner is
                         # listed is shown to callers who have not logged in yet, so that a call can tell them to.
                         self._learning.start(provider)

@@ -34,7 +34,7 @@ def find_declared(provider: RelayProvider, owner: str) -> JsonObject:
         return select_extensions(provider.capabilities)
     if not provider.spec.extensions:
         return {}
-    own = provider.owned.find(owner) if provider.owned is not None else None
+    own = provider.by_owner.find(owner) if provider.by_owner is not None else None
     return (own or provider).profile.extensions
 
 
@@ -58,7 +58,7 @@ class Extensions:
         found: dict[str, str] = {}
         for name, provider in self._relay.providers.items():
             if isinstance(provider, ServerProvider):
-                own = provider.owned.find(self._owner) if provider.owned is not None else None
+                own = provider.by_owner.find(self._owner) if provider.by_owner is not None else None
                 found[name] = (own or provider).instructions.shown
         return {name: text for name, text in found.items() if text}
 

@@ -20,7 +20,7 @@ from toolpost.base.ids import Digest, PluginName, ToolName
 from toolpost.base.log_limit import TOOL_LINES, LogLimit
 from toolpost.contracts import Contract, Definition
 from toolpost.contracts.findings import DefinitionScan, Finding, NameIndex, scan_definition
-from toolpost.contracts.rules import rules_digest
+from toolpost.contracts.source_digest import rules_digest
 from toolpost.store.verdicts import Verdicts
 from toolpost.upstreams.lists import Slices
 

@@ -47,7 +47,7 @@ class FunctionProvider:
         self._services = services
         self.name: PluginName = check_plugin_name(name)
         self.description = description
-        self._held: dict[ToolName, ProvidedTool] = {}
+        self._listed: dict[ToolName, ProvidedTool] = {}
         self._refused: list[ContractRefused] = []
         self.refused_tools: list[Tool] = []
         """The tools that `refused` is about, in the same order."""
@@ -55,7 +55,7 @@ class FunctionProvider:
         """What was made of each tool, by its id: a contract is compiled once."""
         for tool in tools:
             try:
-                self._add(tool, self._held)
+                self._add(tool, self._listed)
             except ContractRefused as refusal:
                 self._refused.append(refusal)
                 self.refused_tools.append(tool)
@@ -63,16 +63,16 @@ class FunctionProvider:
     def replace(self, tools: Iterable[Tool]) -> None:
         """Serve these tools from now on; raise `ContractRefused`, and change nothing, if a new one cannot be served."""
         refused = {refusal.details.get("tool") for refusal in self._refused}
-        held: dict[ToolName, ProvidedTool] = {}
+        listed: dict[ToolName, ProvidedTool] = {}
         for tool in tools:
             if tool.terms.name not in refused:
-                self._add(tool, held)
-        self._held = held
+                self._add(tool, listed)
+        self._listed = listed
 
     @property
     def tools(self) -> Mapping[ToolName, ProvidedTool]:
         """The tools that can be called."""
-        return self._held
+        return self._listed
 
     @property
     def quarantined(self) -> Mapping[ToolName, ProvidedTool]:
@@ -83,10 +83,10 @@ class FunctionProvider:
     def refused(self) -> Sequence[ContractRefused]:
         return self._refused
 
-    def _add(self, tool: Tool, held: dict[ToolName, ProvidedTool]) -> None:
+    def _add(self, tool: Tool, listed: dict[ToolName, ProvidedTool]) -> None:
         provided = self._declared[id(tool)][1] if id(tool) in self._declared else self._provide(tool)
         contract, terms = provided.contract, provided.contract.terms
-        if contract.name in held:
+        if contract.name in listed:
             reason = "this plugin has a tool of that name already"
             raise ContractRefused(
                 f"plugin `{self.name}`, tool `{terms.name}`, name: {reason}",
@@ -95,7 +95,7 @@ class FunctionProvider:
                 place="name",
                 reason=reason,
             )
-        held[contract.name] = provided
+        listed[contract.name] = provided
         self._declared[id(tool)] = (tool, provided)
 
     def _provide(self, tool: Tool) -> ProvidedTool:
@@ -121,7 +121,7 @@ def _with_services(invoke: Any, services: PluginServices) -> Any:
 
 def _make_async_invoke(tool: Tool) -> Any:
     async def invoke(arguments: JsonObject, context: Context) -> RawResult:
-        return to_tool_return(await tool.run(arguments, context))
+        return to_raw_result(await tool.run(arguments, context))
 
     return invoke
 
@@ -135,7 +135,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
         before, thread.name = thread.name, f"{TOOL_THREAD}{tool.terms.name}"
         try:
             # Converted here, in the thread: content may be a file that has to be read.
-            return to_tool_return(tool.run(arguments, context))
+            return to_raw_result(tool.run(arguments, context))
         finally:
             thread.name = before
 
@@ -152,7 +152,7 @@ def _make_thread_invoke(tool: Tool, threads: FairQueue | None) -> Any:
     return invoke
 
 
-def to_tool_return(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> RawResult:
+def to_raw_result(value: Any, content: Sequence[Content | str | JsonObject] = ()) -> RawResult:
     """Turn what a function returned into plain JSON values and content blocks; raise `ToolFailed` if it is neither."""
     is_custom, is_error, meta = False, False, None
     if isinstance(value, Result):

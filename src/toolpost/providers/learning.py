@@ -16,7 +16,7 @@ import anyio
 
 from toolpost.base.events import event
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError
-from toolpost.providers.limits import RememberedLimits
+from toolpost.providers.schema_limits import RememberedLimits
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.providers.supervisors import Supervisors
 from toolpost.store.known_tools import KnownTools
@@ -112,7 +112,7 @@ class Learning:
         """Have a server list its tools to an owner; until it does, the owner has those that all others have."""
         with anyio.move_on_after(self._limit_s):
             await self._learn(provider)
-        common = provider.owned.find_common() if provider.owned is not None else None
+        common = provider.by_owner.find_common() if provider.by_owner is not None else None
         if provider.definitions is None and common is not None:
             await provider.learn(*common)
 
@@ -121,7 +121,7 @@ class Learning:
             await provider.supervisor.ensure_ready()
         except CredentialRequired as error:
             # Callers without a name need none where each caller has its own.
-            level = logging.INFO if provider.owned is not None else logging.WARNING
+            level = logging.INFO if provider.by_owner is not None else logging.WARNING
             event(_log, level, "server not started", server=provider.name, reason=error.message)
             provider.show_remembered()
         except ToolpostError as error:
@@ -143,14 +143,14 @@ class Learning:
 
         async with anyio.create_task_group() as tasks:
             while True:
-                for provider in [one for each in self._providers.values() for one in each.of_all_owners]:
+                for provider in [one for each in self._providers.values() for one in each.all_owners]:
                     # `learn_missing` has just tried those whose tools are not known. Where callers have their own
                     # credentials, tools are learned when a caller comes.
                     is_wanted = (
                         provider.spec.min_ready and not provider.owner
                     ) or provider.supervisor.has_subscriptions
                     is_missing = provider.definitions is None or provider.is_unchecked
-                    is_wanted = is_wanted or (is_missing and not is_first and provider.owned is None)
+                    is_wanted = is_wanted or (is_missing and not is_first and provider.by_owner is None)
                     if is_wanted and provider not in starting:
                         starting.add(provider)
                         # In a task: a slow start must not delay the others.

@@ -44,7 +44,7 @@ _LISTS: Final = {
 class PluginContents:
     """Resources, prompts and skills of one plugin."""
 
-    owned = None
+    by_owner = None
     """Credentials per caller are a matter of servers."""
 
     def __init__(

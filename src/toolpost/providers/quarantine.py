@@ -47,16 +47,16 @@ class SortedTools:
 
 
 async def sort_tools(
-    tools: Mapping[ToolName, ProvidedTool], watch: ContractWatch, promise_name: PluginName, mode: Mode
+    tools: Mapping[ToolName, ProvidedTool], watch: ContractWatch, pin_name: PluginName, mode: Mode
 ) -> SortedTools:
     """Compare tools with their lock or pin; with `enforce`, a tool whose change is not harmless is quarantined."""
     contracts = {name: tool.contract for name, tool in tools.items()}
-    checked = await watch.check_all(promise_name, contracts)
+    checked = await watch.check_all(pin_name, contracts)
     found, slices = SortedTools(statuses=checked.statuses, left_out=checked.left_out), Slices()
     for name, tool in tools.items():
         status = checked.statuses.get(name)
         if status is not None and mode == "enforce" and not status.is_harmless:
-            found.quarantined[name] = _quarantine(tool, status, watch, promise_name)
+            found.quarantined[name] = _quarantine(tool, status, watch, pin_name)
         elif name not in checked.left_out:
             found.served[name] = tool
         await slices.give_way()
@@ -74,14 +74,14 @@ class CheckedText:
 
 
 async def check_text(
-    definition: Definition, scan: DefinitionScan, watch: ContractWatch, promise_name: PluginName, mode: Mode
+    definition: Definition, scan: DefinitionScan, watch: ContractWatch, pin_name: PluginName, mode: Mode
 ) -> CheckedText:
     """Compare instructions or a skill with its lock or pin.
 
     They go to models unasked. So those that may be an injection are quarantined until a person has locked them, whatever
     happens to tools; other changes are, as those of tools, with `enforce`.
     """
-    status = await watch.check_definition(promise_name, definition)
+    status = await watch.check_definition(pin_name, definition)
     findings = (await watch.names()).inspect(scan)
     is_suspicious = bool(findings) and not watch.is_locked(definition)
     is_quarantined = is_suspicious or (status is not None and mode == "enforce")
@@ -131,7 +131,7 @@ class PinnedPlugin:
         return self._sorted.statuses
 
     @property
-    def promise_name(self) -> PluginName:
+    def pin_name(self) -> PluginName:
         """Under which its tools are pinned."""
         return self.name
 
@@ -158,16 +158,14 @@ class PinnedPlugin:
             self._is_checked = True
 
 
-def _quarantine(
-    tool: ProvidedTool, status: ContractStatus, watch: ContractWatch, promise_name: PluginName
-) -> ProvidedTool:
+def _quarantine(tool: ProvidedTool, status: ContractStatus, watch: ContractWatch, pin_name: PluginName) -> ProvidedTool:
     """Make the quarantined form of a tool. It does not validate arguments: they may be meant for either schema."""
 
     async def refuse(_arguments: JsonObject, _context: Context) -> RawResult:
         now: ContractStatus | None = status
         if status.judgement is None:
             await watch.settle(JUDGE_WAIT_S)
-            now = await watch.check(promise_name, tool.contract)
+            now = await watch.check(pin_name, tool.contract)
         raise _make_error(tool.contract, now or status)
 
     contract = replace(tool.contract, arguments_schema=_ANYTHING, result_schema=None)

@@ -184,8 +184,8 @@ class Relay:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         provider = self.providers.get(subscription.server)
-        if isinstance(provider, ServerProvider) and provider.owned is not None:
-            provider = provider.owned.find(subscription.owner)
+        if isinstance(provider, ServerProvider) and provider.by_owner is not None:
+            provider = provider.by_owner.find(subscription.owner)
         if isinstance(provider, ServerProvider):
             await provider.supervisor.unsubscribe(subscription.uri, key=subscription.key)
 
@@ -214,14 +214,14 @@ class Relay:
     async def _find_provider(self, server: str, caller: Caller) -> ServerProvider:
         provider = self.providers[server]
         assert isinstance(provider, ServerProvider)
-        return provider if provider.owned is None else await provider.owned.of(owner_of(caller))
+        return provider if provider.by_owner is None else await provider.by_owner.of(owner_of(caller))
 
     def _servers(self) -> list[str]:
         return [name for name, provider in self.providers.items() if isinstance(provider, ServerProvider)]
 
     def _owner_for(self, server: str, caller: Caller) -> str:
         """Return whose credentials a caller uses; empty where callers share them."""
-        return "" if self.providers[server].owned is None else owner_of(caller)
+        return "" if self.providers[server].by_owner is None else owner_of(caller)
 
     def _account(self, server: str, requester: Requester) -> Account:
         return Account(server, self._owner_for(server, requester.caller))
@@ -364,8 +364,8 @@ class Relay:
         provider = self.providers.get(named[0]) if named is not None else None
         if named is None or not isinstance(provider, ServerProvider):
             return False
-        owned = provider.owned.find(owner_of(requester.caller)) if provider.owned is not None else provider
-        return owned is not None and owned.skills.is_quarantined_file(named[1])
+        own = provider.by_owner.find(owner_of(requester.caller)) if provider.by_owner is not None else provider
+        return own is not None and own.skills.is_quarantined_file(named[1])
 
     def _is_bare(self, server: str) -> bool:
         provider = self.providers.get(server)
@@ -445,8 +445,8 @@ class Relay:
 
     def _note_missing(self, server: str, method: str, requester: Requester) -> None:
         provider = self.providers.get(server)
-        if isinstance(provider, ServerProvider) and provider.owned is not None:
-            provider = provider.owned.find(owner_of(requester.caller))
+        if isinstance(provider, ServerProvider) and provider.by_owner is not None:
+            provider = provider.by_owner.find(owner_of(requester.caller))
         if isinstance(provider, ServerProvider) and method != "skills/list":
             provider.note_missing(method)
 

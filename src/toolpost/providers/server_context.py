@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolpost.credentials.oauth import Authorizations
-from toolpost.credentials.pending_logins import PendingLogins
-from toolpost.credentials.values import fill_in
+from toolpost.credentials.gateway_logins import GatewayLogins
+from toolpost.credentials.server_tokens import ServerTokens
+from toolpost.credentials.values import add_owner_values
 from toolpost.credentials.vault import Vault
 from toolpost.providers.contract_watch import ContractWatch
 from toolpost.upstreams.notifications import Notification
@@ -23,15 +23,15 @@ class ServerAccess:
 
     vault: Vault
     """Has the values that specifications refer to."""
-    authorizations: Authorizations
+    server_tokens: ServerTokens
     login_key: bytes
     """Signs the addresses of logins."""
     other_logins: Callable[[], Mapping[str, ServerSpec]] = dict
     """Returns what people log in to here without a server."""
 
-    async def fill_in(self, spec: ServerSpec) -> ServerSpec:
+    async def add_owner_values(self, spec: ServerSpec) -> ServerSpec:
         """Add its owner's values to a specification."""
-        return await fill_in(spec, self.vault)
+        return await add_owner_values(spec, self.vault)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,6 @@ class ServerContext:
     default_timeout_s: float
     watch: ContractWatch
     access: ServerAccess
-    logins: PendingLogins
+    logins: GatewayLogins
     tools: ProviderListeners
     servers: ServerListeners

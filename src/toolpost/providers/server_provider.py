@@ -49,7 +49,7 @@ from toolpost.providers.quarantine import (
     sort_tools,
 )
 from toolpost.providers.server_context import ServerContext
-from toolpost.providers.skills import HeldSkills
+from toolpost.providers.skills import ListedSkills
 from toolpost.providers.tool import FastRequest, ProvidedTool, RawResult
 from toolpost.upstreams.lists import Slices, are_same
 from toolpost.upstreams.notifications import PROMPTS_CHANGED, RESOURCES_CHANGED, Notification
@@ -140,12 +140,12 @@ class ServerProvider:
                 context.limits,
                 on_tools=self._learn_own,
                 on_notification=context.servers.on_notification,
-                fill_in=context.access.fill_in,
+                add_owner_values=context.access.add_owner_values,
                 sibling_pools=self._find_pools(base),
-                authorizations=context.access.authorizations,
+                server_tokens=context.access.server_tokens,
             )
         )
-        self.owned: CallerProviders | None = base.owned if base is not None else None
+        self.by_owner: CallerProviders | None = base.by_owner if base is not None else None
         """The providers of all owners, where callers have credentials of their own; else None."""
         self._base = base
         self.has_own_definitions = False
@@ -171,7 +171,7 @@ class ServerProvider:
         self._compiled: dict[ToolName, ProvidedTool] = {}
         self._sorted = SortedTools()
         self.instructions = CheckedInstructions()
-        self.skills = HeldSkills(self.name, self.promise_name, self._watch, self._contracts)
+        self.skills = ListedSkills(self.name, self.pin_name, self._watch, self._contracts)
         self._statuses: Mapping[ToolName, ContractStatus] = {}
         self._scanned: DefinitionScan | None = None
         self._scanned_text = ""
@@ -195,14 +195,14 @@ class ServerProvider:
         return self.spec.owner
 
     @property
-    def of_all_owners(self) -> "list[ServerProvider]":
+    def all_owners(self) -> "list[ServerProvider]":
         """The providers of all owners, where callers have credentials of their own; else itself alone."""
-        return [self] if self.owned is None else list(self.owned)
+        return [self] if self.by_owner is None else list(self.by_owner)
 
     @property
     def supervisors(self) -> list[Supervisor]:
         """Its supervisor; where callers have credentials of their own, those of all owners."""
-        return [one.supervisor for one in self.of_all_owners]
+        return [one.supervisor for one in self.all_owners]
 
     @property
     def state(self) -> ServerState:
@@ -232,7 +232,7 @@ class ServerProvider:
     @property
     def degraded(self) -> str | None:
         """Why some of its tools are left out, for all owners together; None if none are, or were within the last hour."""
-        problems = (self._watch.find_problem(one.promise_name) for one in self.of_all_owners)
+        problems = (self._watch.find_problem(one.pin_name) for one in self.all_owners)
         return next((problem for problem in problems if problem is not None), None)
 
     @property
@@ -241,7 +241,7 @@ class ServerProvider:
         return self.profile.description
 
     @property
-    def promise_name(self) -> PluginName:
+    def pin_name(self) -> PluginName:
         """Under which its tools are pinned: each owner may be listed other tools."""
         return PluginName(f"{self.name}/{self.owner}") if self.owner else self.name
 
@@ -366,7 +366,7 @@ class ServerProvider:
 
     def _announce_missing(self) -> None:
         missing, self._missing = self._missing, set()
-        owner = None if self.owned is None else self.owner
+        owner = None if self.by_owner is None else self.owner
         for method in sorted(missing):
             self._on_notification(Notification(server=self.name, key="", method=method, params=b"{}", owner=owner))
 
@@ -424,7 +424,7 @@ class ServerProvider:
                 self._listeners.on_change(self)
 
     async def _sort(self, tools: Mapping[ToolName, ProvidedTool]) -> tuple[SortedTools, CheckedInstructions]:
-        found = await sort_tools(tools, self._watch, self.promise_name, self._contracts)
+        found = await sort_tools(tools, self._watch, self.pin_name, self._contracts)
         return found, await self._check_instructions()
 
     async def _check_instructions(self) -> CheckedInstructions:
@@ -437,7 +437,7 @@ class ServerProvider:
             # In a thread: a server decides how long its instructions are.
             self._scanned = await to_thread.run_sync(scan_definition, definition)
             self._scanned_text = text
-        found = await check_text(definition, self._scanned, self._watch, self.promise_name, self._contracts)
+        found = await check_text(definition, self._scanned, self._watch, self.pin_name, self._contracts)
         if found.findings and found.is_quarantined and self.instructions.findings != found.findings:
             log_quarantined("instructions are", self.name, definition, found.findings)
         return CheckedInstructions(shown="" if found.is_quarantined else text, **vars(found))
@@ -514,7 +514,7 @@ class ServerProvider:
         def send(arguments: JsonObject, context: Context) -> SentRequest | None:
             if self._enforces and (self.supervisor.is_overdue or name in self._sorted.quarantined):
                 return None
-            if self.owned is not None and owner_of(context.caller) != self.owner:
+            if self.by_owner is not None and owner_of(context.caller) != self.owner:
                 return None
             meta = select_meta(context.meta, self.spec)
             client_channel = self.channel_of(context.client_channel, context.caller)
@@ -534,7 +534,7 @@ class ServerProvider:
     def _read(self, raw: bytes) -> RawResult:
         return RawResult(upstream_fields=_parse_result(raw, self.name), results=self.spec.results)
 
-    async def _check_held(self, tool: str, context: Context) -> None:
+    async def _check_quarantine(self, tool: str, context: Context) -> None:
         """Raise if a tool is quarantined by now, or was not compared with its lock or pin for longer than `relist_s`.
 
         The call has found the tool before its server was ready: one that has just started may have listed another.
@@ -556,9 +556,9 @@ class ServerProvider:
         head = _write_params_head(tool)
 
         async def request(sent: SentRequest | None, arguments: JsonObject, context: Context) -> RawResult:
-            if self.owned is not None and owner_of(context.caller) != self.owner:
+            if self.by_owner is not None and owner_of(context.caller) != self.owner:
                 # The caller found this tool where it did not say who it is: it is run with the caller's credentials all the same.
-                return await _request_as_owner(self.owned, tool, arguments, context)
+                return await _request_as_owner(self.by_owner, tool, arguments, context)
             params = head + encode(arguments)
             mirrored = mirrors.headers_for(arguments) if mirrors is not None else ()
             if context.resumption is not None:
@@ -591,7 +591,7 @@ class ServerProvider:
                 caller=context.caller,
             ),
             key=routing_key(context.caller, context.meta) if self.spec.strategy == "per_session" else "",
-            check=partial(self._check_held, tool, context) if self._enforces else None,
+            check=partial(self._check_quarantine, tool, context) if self._enforces else None,
         )
         began_at = time.monotonic()
         try:
@@ -629,8 +629,10 @@ class ServerProvider:
         return await answer_input_requests(fields, client_channel, self.name, retry)
 
 
-async def _request_as_owner(owned: "CallerProviders", tool: str, arguments: JsonObject, context: Context) -> RawResult:
-    provider = await owned.of(owner_of(context.caller))
+async def _request_as_owner(
+    by_owner: "CallerProviders", tool: str, arguments: JsonObject, context: Context
+) -> RawResult:
+    provider = await by_owner.of(owner_of(context.caller))
     for found in (*provider.tools.values(), *provider.quarantined.values()):
         if found.contract.terms.name == tool:
             return await found.invoke(arguments, context)

@@ -14,7 +14,7 @@ from anyio import to_thread
 from toolpost.base.action_items import ActionItem
 from toolpost.contracts.errors import CredentialRequired, LoginRequired
 from toolpost.credentials.expiring import list_expiring
-from toolpost.credentials.pending_logins import PendingLogins
+from toolpost.credentials.gateway_logins import GatewayLogins
 from toolpost.processes.memory import read_memory
 from toolpost.providers.caller_providers import CallerProviders, CallerServers
 from toolpost.providers.credential_changes import CredentialChanges
@@ -118,8 +118,8 @@ class Servers:
         self.watched_tools = WatchedTools(self.providers, store.pins, store.verdicts, watch, listeners.on_change)
         self.learning = Learning(self.providers, self._supervisors, store.known_tools, store.verdicts, wait)
         self._credentials = CredentialChanges(self.providers, self._supervisors, self.learning, access.vault)
-        self.logins = PendingLogins(
-            access.authorizations, self._list_specs, access.login_key, on_login=self._credentials.note_login
+        self.logins = GatewayLogins(
+            access.server_tokens, self._list_specs, access.login_key, on_login=self._credentials.note_login
         )
         self._context = ServerContext(
             limits=limits,
@@ -200,7 +200,7 @@ class Servers:
     @property
     def has_caller_credentials(self) -> bool:
         """Whether callers use a server with credentials of their own."""
-        return any(provider.owned is not None for provider in self.providers.values())
+        return any(provider.by_owner is not None for provider in self.providers.values())
 
     @property
     def exchanges_callers_tokens(self) -> bool:
@@ -211,7 +211,7 @@ class Servers:
     def list_for(self, owner: str) -> list[ServerProvider]:
         """Return the providers that an owner's catalog is made of; where it has none, those of the empty owner."""
         return [
-            (provider.owned.find(owner) if provider.owned is not None else None) or provider
+            (provider.by_owner.find(owner) if provider.by_owner is not None else None) or provider
             for provider in self.providers.values()
         ]
 
@@ -221,7 +221,7 @@ class Servers:
 
     def count_logins(self) -> dict[str, int]:
         """Count the logins at servers, by state."""
-        return self._access.authorizations.count()
+        return self._access.server_tokens.count()
 
     async def measure_memory(self) -> dict[str, int]:
         """Return the memory of each server that runs, with its descendants, in bytes. Takes a while, in a thread."""
@@ -230,12 +230,12 @@ class Servers:
 
     def list_expiring_logins(self, now: float) -> list[ActionItem]:
         """Return an item for each login at a server that needs a person by now, or soon."""
-        return list_expiring(self._access.authorizations, now)
+        return list_expiring(self._access.server_tokens, now)
 
     def _make(self, spec: ServerSpec) -> ServerProvider:
         provider = ServerProvider(spec, self._context)
         if spec.credentials == "caller":
-            provider.owned = CallerProviders(provider, self._callers)
+            provider.by_owner = CallerProviders(provider, self._callers)
         return provider
 
     async def _start_all(self, started: Mapping[str, ServerProvider]) -> None:
@@ -248,9 +248,9 @@ class Servers:
                 tasks.start_soon(_try_start, provider)
         for name, provider in started.items():
             before = self.providers.get(name)
-            if provider.owned is not None and before is not None and before.owned is not None:
-                for one in [*before.owned]:
-                    await provider.owned.of(one.owner)
+            if provider.by_owner is not None and before is not None and before.by_owner is not None:
+                for one in [*before.by_owner]:
+                    await provider.by_owner.of(one.owner)
 
     async def _revise(self, spec: ServerSpec) -> ServerProvider:
         """Make a provider for a running server whose rules changed; processes and calls in flight are not affected."""
@@ -261,7 +261,7 @@ class Servers:
 
     def _retire(self, provider: ServerProvider) -> None:
         """Stop a server for good, after the calls in flight."""
-        for one in provider.of_all_owners:
+        for one in provider.all_owners:
             self._supervisors.retire(one.supervisor)
 
     def _list_specs(self) -> dict[str, ServerSpec]:
@@ -284,16 +284,16 @@ async def _try_start(provider: ServerProvider) -> None:
         return  # A person has to log in, which is possible only once the server is there.
     except CredentialRequired:
         # Callers without a name need not have credentials for it; those of others are tried when they call.
-        if provider.owned is None:
+        if provider.by_owner is None:
             raise
 
 
 def _hand_over_calls(old: ServerProvider, new: ServerProvider) -> None:
     """Let calls that have looked up a tool of the old provider go to the new one, with the credentials of that."""
-    for one in old.of_all_owners:
-        if new.owned is not None:
-            one.owned = new.owned
-            successor = new.owned.find(one.owner)
+    for one in old.all_owners:
+        if new.by_owner is not None:
+            one.by_owner = new.by_owner
+            successor = new.by_owner.find(one.owner)
         else:
             successor = new if one is old else None
         if successor is not None:

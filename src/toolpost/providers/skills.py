@@ -50,12 +50,12 @@ class _ListedSkill:
         return None if files == DYNAMIC else {file["uri"]: file["digest"] for file in files}
 
 
-class HeldSkills:
+class ListedSkills:
     """The skills of one server, as it last described them, under its own URIs."""
 
-    def __init__(self, server: PluginName, promise_name: PluginName, watch: ContractWatch, mode: Mode) -> None:
+    def __init__(self, server: PluginName, pin_name: PluginName, watch: ContractWatch, mode: Mode) -> None:
         self._server = server
-        self._promise_name = promise_name
+        self._pin_name = pin_name
         self._watch = watch
         self._mode: Mode = mode
         self._skills: dict[str, _ListedSkill] = {}
@@ -108,7 +108,7 @@ class HeldSkills:
                     taken[entry["uri"]] = entry
                 await slices.give_way()
             self._skills = await self._check_all(taken)
-            self._watch.begin_skills(self._promise_name, self.definitions.keys())
+            self._watch.begin_skills(self._pin_name, self.definitions.keys())
             self._is_known = True
 
     async def take_one(self, uri: str, entry: Json) -> JsonObject | None:
@@ -162,14 +162,14 @@ class HeldSkills:
         for uri, entry in entries.items():
             await slices.give_way()
             before, definition = self._skills.get(uri), define_skill(self._server, entry)
-            if not self._watch.may_hold(self._promise_name, definition):
+            if not self._watch.may_hold(self._pin_name, definition):
                 continue
             if before is not None and before.definition == definition:
                 scan = before.scan
             else:
                 # In a thread: a server decides how long its texts are.
                 scan = await to_thread.run_sync(scan_definition, definition)
-            checked = await check_text(definition, scan, self._watch, self._promise_name, self._mode)
+            checked = await check_text(definition, scan, self._watch, self._pin_name, self._mode)
             if checked.findings and checked.is_quarantined and (before is None or before.scan is not scan):
                 log_quarantined("a skill is", self._server, definition, checked.findings)
             found[uri] = _ListedSkill(entry=entry, definition=definition, scan=scan, checked=checked)

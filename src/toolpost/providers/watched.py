@@ -121,12 +121,12 @@ class WatchedTools:
         return is_another
 
     def _list_for_all_owners(self) -> list[ServerProvider | PinnedPlugin]:
-        of_servers = [one for provider in self._providers.values() for one in provider.of_all_owners]
+        of_servers = [one for provider in self._providers.values() for one in provider.all_owners]
         return [*of_servers, *self._pinned.values()]
 
     async def _recheck(self, server: PluginName) -> None:
         for provider in self._list_for_all_owners():
-            if provider.promise_name == server:
+            if provider.pin_name == server:
                 await provider.recheck()
 
     async def _recheck_noted(self) -> None:

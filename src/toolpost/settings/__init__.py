@@ -14,7 +14,7 @@ variables     `${VAR}` and similar references
 marks         what a setting says about itself: that it is secret, read late, or for few
 removed       settings that are gone, and what replaced them
 network       certificates and proxies of outgoing connections
-credentials   where the key is that encrypts stored credentials
+key_place     where the key is that encrypts stored credentials
 secrets       finds secrets in a server's settings, and rewrites them
 masking       removes a server's secrets from text that it prints
 client_files  the servers in the files of other MCP clients, and Toolpost itself among them

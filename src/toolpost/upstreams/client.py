@@ -26,8 +26,8 @@ class McpClient:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = HttpClient(url, headers=headers, network=network)
         self._transport = HttpTransport(server, self._http, on_notification=lambda *_: None)
-        envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
-        self._transport.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
+        request_meta = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: {}}
+        self._transport.use(request_meta=request_meta, headers={"mcp-protocol-version": STATELESS.version})
 
     async def __aenter__(self) -> Self:
         return self

@@ -170,17 +170,17 @@ async def _discover(transport: Transport) -> bytes:
 def _use_stateless_era(transport: Transport) -> None:
     # For requests that are no client's, such as lists; a call declares what its own client has.
     declared = {"extensions": OFFERED_CAPABILITIES["extensions"]}
-    envelope = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: declared}
-    transport.use(envelope=envelope, headers={"mcp-protocol-version": STATELESS.version})
+    request_meta = {PROTOCOL_VERSION: STATELESS.version, CLIENT_INFO: CLIENT, CLIENT_CAPABILITIES: declared}
+    transport.use(request_meta=request_meta, headers={"mcp-protocol-version": STATELESS.version})
 
 
 async def _initialize(transport: Transport, declared: JsonObject, *, answers_probe: bool) -> Negotiation:
-    transport.use(envelope={}, headers={})
+    transport.use(request_meta={}, headers={})
     agreed = await _request_initialize(transport, merge_extensions([select_extensions(OFFERED_CAPABILITIES), declared]))
     version = agreed.get("protocolVersion")
     if not isinstance(version, str) or version not in HANDSHAKE_VERSIONS:
         raise UpstreamUnavailable(f"it speaks MCP {version!r}, which is not supported")
-    transport.use(envelope={}, headers={"mcp-protocol-version": version})
+    transport.use(request_meta={}, headers={"mcp-protocol-version": version})
     await transport.notify("notifications/initialized")
     return Negotiation(
         version=version,

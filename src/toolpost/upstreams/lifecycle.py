@@ -1,7 +1,7 @@
 """One instance of a server from start to end.
 
 The transport is opened, the era negotiated, the tools listed; then the instance is watched (pings, idle time) until it stops,
-drained of its calls, and closed. If the negotiation fails in a way that another mode may cure (`HandshakeMode`), it is started
+drained of its calls, and closed. If the negotiation fails in a way that another mode may cure (`NegotiationMode`), it is started
 once more in that mode. What happens to the server as a whole (which instances it has, backoff) is decided by the owner, `pool`.
 """
 
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import anyio
 
 from toolpost.base.ids import CallerId, JsonObject
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.upstreams.changes import InstanceSubscriptions, keep_subscribed
 from toolpost.upstreams.handshake import fetch_tools, negotiate
 from toolpost.upstreams.http.exchange import NotStreamable
@@ -37,7 +37,7 @@ DRAIN_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandshakeMode:
+class NegotiationMode:
     """How the negotiation is made: over the older HTTP+SSE or not, and with a probe for the stateless era or not."""
 
     is_sse: bool = False
@@ -48,15 +48,15 @@ class HandshakeMode:
             return "in process"
         return "stdio" if spec.command is not None else "sse" if self.is_sse else "http"
 
-    def find_alternative(self, error: BaseException, spec: ServerSpec) -> "HandshakeMode | None":
+    def find_alternative(self, error: BaseException, spec: ServerSpec) -> "NegotiationMode | None":
         """Return a mode that may succeed where this one failed with this error; None if there is none."""
         if isinstance(error, BaseExceptionGroup):
             return self.find_alternative(error.exceptions[0], spec)
         if self.probe_first and spec.command is not None and isinstance(error, ConnectionLost):
             # Some servers exit when the first message is one that they do not know.
-            return HandshakeMode(probe_first=False)
+            return NegotiationMode(probe_first=False)
         if not self.is_sse and spec.transport is None and isinstance(error, NotStreamable):
-            return HandshakeMode(is_sse=True, probe_first=False)
+            return NegotiationMode(is_sse=True, probe_first=False)
         return None
 
 
@@ -66,7 +66,7 @@ class InstanceOwner(Protocol):
     @property
     def limits(self) -> ServerLimits: ...
 
-    def authorization_of(self, instance: Instance, /) -> Authorization | None:
+    def server_token_of(self, instance: Instance, /) -> ServerToken | None:
         """Return what authorizes the requests of an instance; None for a server that needs nothing of that kind."""
         ...
 
@@ -84,7 +84,7 @@ class InstanceOwner(Protocol):
         """Note that a stream to the server was lost: it may have been replaced."""
         ...
 
-    def note_ready(self, instance: Instance, mode: HandshakeMode, /) -> None:
+    def note_ready(self, instance: Instance, mode: NegotiationMode, /) -> None:
         """Note that the instance can be used, and the mode for the next start."""
         ...
 
@@ -101,7 +101,7 @@ class InstanceOwner(Protocol):
         ...
 
 
-async def run_instance(instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner) -> None:
+async def run_instance(instance: Instance, spec: ServerSpec, mode: NegotiationMode, owner: InstanceOwner) -> None:
     """Run an instance until it ends. Failures are reported to the owner, and not raised."""
     with instance.starting:
         try:
@@ -112,10 +112,10 @@ async def run_instance(instance: Instance, spec: ServerSpec, mode: HandshakeMode
 
 
 async def _run_once(
-    instance: Instance, spec: ServerSpec, mode: HandshakeMode, owner: InstanceOwner
-) -> HandshakeMode | None:
+    instance: Instance, spec: ServerSpec, mode: NegotiationMode, owner: InstanceOwner
+) -> NegotiationMode | None:
     """Run the instance in this mode, or return the mode to try instead."""
-    other: HandshakeMode | None = None
+    other: NegotiationMode | None = None
     try:
         async with _open_transport(spec, instance, mode, owner) as opened, AsyncExitStack() as stack:
             observe = owner.limits.observe
@@ -150,7 +150,7 @@ async def _run_once(
 
 
 async def _set_up(
-    instance: Instance, transport: Transport, mode: HandshakeMode, owner: InstanceOwner, server: str
+    instance: Instance, transport: Transport, mode: NegotiationMode, owner: InstanceOwner, server: str
 ) -> None:
     instance.transport = transport
     instance.negotiation = await negotiate(transport, probe_first=mode.probe_first, declared=instance.declared)
@@ -161,7 +161,7 @@ async def _set_up(
     instance.starting.deadline = math.inf
     instance.ready_at = time.monotonic()
     instance.subscriptions = owner.subscriptions_of(instance)
-    owner.note_ready(instance, HandshakeMode(is_sse=mode.is_sse, probe_first=instance.negotiation.answers_probe))
+    owner.note_ready(instance, NegotiationMode(is_sse=mode.is_sse, probe_first=instance.negotiation.answers_probe))
 
 
 async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> None:
@@ -179,7 +179,7 @@ async def _watch(instance: Instance, spec: ServerSpec, owner: InstanceOwner) -> 
 
 @asynccontextmanager
 async def _open_transport(
-    spec: ServerSpec, instance: Instance, mode: HandshakeMode, owner: InstanceOwner
+    spec: ServerSpec, instance: Instance, mode: NegotiationMode, owner: InstanceOwner
 ) -> AsyncIterator[Transport]:
     on_notification = partial(owner.take_notification, instance)
 
@@ -198,19 +198,19 @@ async def _open_transport(
             instance.process = server
             yield server.peer
     elif mode.is_sse:
-        authorization = owner.authorization_of(instance)
+        server_token = owner.server_token_of(instance)
         async with open_sse_server(
-            spec, on_notification=on_notification, on_gone=on_gone, authorization=authorization
+            spec, on_notification=on_notification, on_gone=on_gone, server_token=server_token
         ) as transport:
             yield transport
     else:
-        authorization = owner.authorization_of(instance)
+        server_token = owner.server_token_of(instance)
         async with open_http_server(
             spec,
             owner.limits,
             on_notification=on_notification,
             on_gone=on_gone,
             on_reconnected=owner.note_reconnected,
-            authorization=authorization,
+            server_token=server_token,
         ) as streamable:
             yield streamable

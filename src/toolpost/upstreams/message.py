@@ -112,10 +112,10 @@ def cancellation_reason(cancelled: asyncio.CancelledError) -> str:
     return str(cancelled).partition("; reason: ")[2] or "the caller gave up"
 
 
-def _make_meta(client_channel: "ClientChannel | None", envelope: JsonObject, meta: JsonObject | None) -> JsonObject:
+def _make_meta(client_channel: "ClientChannel | None", request_meta: JsonObject, meta: JsonObject | None) -> JsonObject:
     """Make the `_meta` of a request; in the stateless era it declares the capabilities of the calling client."""
-    carried = envelope | meta if meta else dict(envelope)
-    if client_channel is not None and envelope:
+    carried = request_meta | meta if meta else dict(request_meta)
+    if client_channel is not None and request_meta:
         carried[CLIENT_CAPABILITIES] = client_channel.capabilities
         if client_channel.log_level is not None:
             carried[LOG_LEVEL] = client_channel.log_level

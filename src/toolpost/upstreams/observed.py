@@ -18,7 +18,7 @@ from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.transport import PendingRequest, Transport, UpstreamRequest
 
 
-class ServerRequest(dict[str, Any]):
+class ObservedRequest(dict[str, Any]):
     """A request to a server that is not over yet, and at the same time the `_meta` that names its span.
 
     One object, because there is one for each call.
@@ -45,15 +45,15 @@ class ServerObserver(Protocol):
         """Note the agreed revision of MCP; None before there is one."""
         ...
 
-    def begin(self, request: ServerRequest, /) -> None:
+    def begin(self, request: ObservedRequest, /) -> None:
         """Note a request that is about to be sent: set its `traceparent` and `began_ns`."""
         ...
 
-    def note_sent(self, request: ServerRequest, /) -> None:
+    def note_sent(self, request: ObservedRequest, /) -> None:
         """Note a request of the fast path: it ends with its call, unless `end` is called before."""
         ...
 
-    def end(self, request: ServerRequest, outcome: bytes | BaseException, /) -> None:
+    def end(self, request: ObservedRequest, outcome: bytes | BaseException, /) -> None:
         """Note the result of a request, as JSON, or what was raised in its place."""
         ...
 
@@ -69,7 +69,7 @@ class ObservedTransport(AbstractContextManager[Transport]):
         self._inner = inner
         self._observer = observer
         inner.writer_type = _TracingWriter  # type: ignore[attr-defined]
-        inner.use(envelope={}, headers={})
+        inner.use(request_meta={}, headers={})
 
     def __enter__(self) -> Transport:
         return self
@@ -82,9 +82,9 @@ class ObservedTransport(AbstractContextManager[Transport]):
         """As of the transport inside."""
         return getattr(self._inner, "protocol_errors", 0)
 
-    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        self._observer.agree(headers.get("mcp-protocol-version") or envelope.get(PROTOCOL_VERSION))
-        self._inner.use(envelope=envelope, headers=headers)
+    def use(self, *, request_meta: JsonObject, headers: Mapping[str, str]) -> None:
+        self._observer.agree(headers.get("mcp-protocol-version") or request_meta.get(PROTOCOL_VERSION))
+        self._inner.use(request_meta=request_meta, headers=headers)
 
     async def request(self, request: UpstreamRequest, /) -> bytes:
         observed = self._begin(request)
@@ -109,8 +109,8 @@ class ObservedTransport(AbstractContextManager[Transport]):
     async def notify_roots_changed(self, client_channel: ClientChannel) -> None:
         await self._inner.notify_roots_changed(client_channel)
 
-    def _begin(self, request: UpstreamRequest) -> ServerRequest:
-        observed = ServerRequest(request.meta or ())
+    def _begin(self, request: UpstreamRequest) -> ObservedRequest:
+        observed = ObservedRequest(request.meta or ())
         observed.method = request.method
         observed.target = request.name
         observed.number = 0
@@ -119,7 +119,7 @@ class ObservedTransport(AbstractContextManager[Transport]):
         observed["traceparent"] = observed.traceparent
         return observed
 
-    async def _finish(self, request: ServerRequest, answering: Awaitable[bytes]) -> bytes:
+    async def _finish(self, request: ObservedRequest, answering: Awaitable[bytes]) -> bytes:
         try:
             result = await answering
         except BaseException as error:
@@ -142,7 +142,7 @@ class _TracingWriter(RequestWriter):
 
     def write(self, number: int, request: UpstreamRequest) -> bytes:
         meta = request.meta
-        if isinstance(meta, ServerRequest):
+        if isinstance(meta, ObservedRequest):
             meta.number = number
             is_plain = request.client_channel is None and request.on_progress is None
             if len(meta) == 1 and request.fields and is_plain:

@@ -118,7 +118,7 @@ class Peer:
         self._pending: dict[int, PendingMessage] = {}
         self._abandoned: dict[int, None] = {}
         """Cancelled requests whose answers may still come, the oldest first."""
-        self._envelope = RequestWriter({})
+        self._writer = RequestWriter({})
         self._server_requests = ServerRequests(server, send)
         self._attribution = Attribution()
         self._budget = ExtensionBudget()
@@ -128,8 +128,8 @@ class Peer:
         self.protocol_errors = 0
         """How many messages of the server made no sense."""
 
-    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
-        self._envelope = self.writer_type(envelope)
+    def use(self, *, request_meta: JsonObject, headers: Mapping[str, str]) -> None:  # noqa: ARG002 (a channel has no headers)
+        self._writer = self.writer_type(request_meta)
 
     def request(self, request: UpstreamRequest, /) -> Coroutine[Any, Any, bytes]:
         return self.wait_for(self.send(request))
@@ -139,7 +139,7 @@ class Peer:
         if self._lost is not None:
             raise ConnectionLost(self._lost, was_sent=False)
         number = next(self._ids)
-        raw = self._envelope.write(number, request)
+        raw = self._writer.write(number, request)
         # Sent before it is registered: if sending raises, nothing has to be undone.
         self._send(raw)
         answer = self._loop.create_future()

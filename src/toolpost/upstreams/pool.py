@@ -28,7 +28,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import CredentialRequired, CredentialUnreadable, LoginRequired, UpstreamUnavailable
-from toolpost.credentials.oauth import Authorization, Authorizations
+from toolpost.credentials.server_tokens import ServerToken, ServerTokens
 from toolpost.fairness import over_limit
 from toolpost.protocol.extensions import merge_extensions, select_extensions
 from toolpost.upstreams import failures
@@ -37,7 +37,7 @@ from toolpost.upstreams.changes import InstanceSubscriptions
 from toolpost.upstreams.failures import Backoff, LastFailure, copy_error, find_error, hint_of, is_refusal, reason_of
 from toolpost.upstreams.handshake import ToolsListener
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance
-from toolpost.upstreams.lifecycle import HandshakeMode, run_instance
+from toolpost.upstreams.lifecycle import NegotiationMode, run_instance
 from toolpost.upstreams.notifications import ClientIds
 from toolpost.upstreams.report import ServerState
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
@@ -51,7 +51,7 @@ FULL_RETRY_S: Final = 5.0
 """When a caller is told to try again whose instances are all busy or stopping."""
 
 
-FillIn = Callable[[ServerSpec], Awaitable[ServerSpec]]
+AddOwnerValues = Callable[[ServerSpec], Awaitable[ServerSpec]]
 """Returns a specification with the values of its owner; raises `CredentialRequired` if one is not set."""
 
 
@@ -68,26 +68,26 @@ class InstancePool:
         on_reconnected: Callable[[], None],
         on_notification: Callable[[Instance, str, bytes, ClientIds, CallerId | None], None],
         subscriptions: Callable[[str], InstanceSubscriptions],
-        fill_in: FillIn | None = None,
+        add_owner_values: AddOwnerValues | None = None,
         sibling_pools: "set[InstancePool] | None" = None,
-        authorizations: Authorizations | None = None,
+        server_tokens: ServerTokens | None = None,
     ) -> None:
-        """`fill_in` adds the owner's values to a specification that refers to some.
+        """`add_owner_values` adds the owner's values to a specification that refers to some.
 
         `sibling_pools` are those of all owners of the same server, which share the limit on instances; this one is added.
         """
-        self._fill_in = fill_in
+        self._add_owner_values = add_owner_values
         self._sibling_pools = sibling_pools
         if sibling_pools is not None:
             sibling_pools.add(self)
-        self._authorizations = authorizations
+        self._server_tokens = server_tokens
         self.limits = limits
         self.learn = on_tools
         self.note_reconnected = on_reconnected
         self.take_notification = on_notification
         self._subscriptions = subscriptions
         self.backoff = Backoff()
-        self.mode = HandshakeMode(
+        self.mode = NegotiationMode(
             is_sse=spec.transport == "sse", probe_first=spec.transport != "sse" and spec.era != "handshake"
         )
         self.is_stateless: bool | None = None
@@ -176,8 +176,8 @@ class InstancePool:
         may_have = self._spec.era == "auto" and self._spec.strategy != "singleton"
         return may_have and bool(self.is_stateless) and not self._refuses_handshake
 
-    def authorization_of(self, instance: Instance) -> Authorization | None:  # noqa: ARG002 (one credential for all callers)
-        return self._authorizations.of(self._spec) if self._authorizations is not None else None
+    def server_token_of(self, instance: Instance) -> ServerToken | None:  # noqa: ARG002 (one credential for all callers)
+        return self._server_tokens.of(self._spec) if self._server_tokens is not None else None
 
     def subscriptions_of(self, instance: Instance) -> InstanceSubscriptions:
         return self._subscriptions(instance.key)
@@ -232,9 +232,9 @@ class InstancePool:
         return (i for i in unused if _owner_of(i.key) is None)
 
     async def _start(self, key: str, caller: Caller | None = None) -> Instance:
-        if self._authorizations is not None and (authorization := self._authorizations.of(self._spec)) is not None:
-            await authorization.check_start()
-        if self._fill_in is not None or self._sibling_pools is not None:
+        if self._server_tokens is not None and (server_token := self._server_tokens.of(self._spec)) is not None:
+            await server_token.check_start()
+        if self._add_owner_values is not None or self._sibling_pools is not None:
             return await self._start_for_owner(key, caller)
         while self._spec.strategy == "singleton" and self._leaving:
             # One process at a time: the files and ports of the last one are free when it has ended.
@@ -259,10 +259,10 @@ class InstancePool:
             await leaving.wait_for_end()
 
     async def _complete(self) -> ServerSpec:
-        if self._fill_in is None:
+        if self._add_owner_values is None:
             return self._spec
         try:
-            return await self._fill_in(self._spec)
+            return await self._add_owner_values(self._spec)
         except (CredentialRequired, CredentialUnreadable) as error:
             # Shown by `toolpost servers` and `toolpost call`. Not counted as a failed start: the server is not to blame.
             self._failure.note(error.message.removesuffix("."), hint=error.hint)
@@ -310,10 +310,10 @@ class InstancePool:
 
         Returns whether there are credentials.
         """
-        if self._fill_in is None:
+        if self._add_owner_values is None:
             return True
         try:
-            spec = await self._fill_in(self._spec)
+            spec = await self._add_owner_values(self._spec)
         except (CredentialRequired, CredentialUnreadable) as error:
             self.retire_all(error.message)
             return False
@@ -374,7 +374,7 @@ class InstancePool:
         finally:
             self._forget(instance)
 
-    def note_ready(self, instance: Instance, mode: HandshakeMode) -> None:
+    def note_ready(self, instance: Instance, mode: NegotiationMode) -> None:
         if not instance.is_handshake_only and instance.negotiation is not None:
             self.mode = mode
             self.is_stateless = instance.negotiation.is_stateless

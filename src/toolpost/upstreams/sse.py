@@ -13,7 +13,7 @@ import msgspec
 from toolpost.base.events import event
 from toolpost.base.late_import import import_in_thread
 from toolpost.contracts.errors import BadConfiguration, ToolpostError, UpstreamUnavailable
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.upstreams.mask import Mask
 from toolpost.upstreams.message import IncomingMessage
 from toolpost.upstreams.notifications import NotificationListener
@@ -29,7 +29,7 @@ async def open_sse_server(
     *,
     on_notification: NotificationListener,
     on_gone: Callable[[str], None],
-    authorization: Authorization | None = None,
+    server_token: ServerToken | None = None,
 ) -> AsyncIterator[Peer]:
     """Connect; leaving closes the connection."""
     # Imported here: the SDK takes over a second to load, and few servers need it.
@@ -66,8 +66,8 @@ async def open_sse_server(
             if isinstance(item, Exception):
                 event(_log, logging.WARNING, "invalid message from server", server=spec.name, reason=str(item)[:200])
             else:
-                if authorization is not None:
-                    peer.mask.use_token(authorization.header)
+                if server_token is not None:
+                    peer.mask.use_token(server_token.header)
                 peer.take(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         reason = "it closed its event stream"
         peer.lose(reason)
@@ -82,7 +82,7 @@ async def open_sse_server(
     async with (
         to_server,
         outbox,
-        _connect(_open_client(spec.url, spec, _make_auth(authorization, refuse) if authorization else None)) as (
+        _connect(_open_client(spec.url, spec, _make_auth(server_token, refuse) if server_token else None)) as (
             reader,
             writer,
         ),
@@ -133,26 +133,26 @@ async def _read_as_utf8(response: Any) -> None:
     response.encoding = "utf-8"
 
 
-def _make_auth(authorization: Authorization, on_refused: Callable[[ToolpostError, bytes], None]) -> Any:
+def _make_auth(server_token: ServerToken, on_refused: Callable[[ToolpostError, bytes], None]) -> Any:
     """Make what adds the access token to each request of the SDK's client."""
     import httpx2
 
     class TokenAuth(httpx2.Auth):
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             try:
-                if time.time() >= authorization.fresh_until:
-                    await authorization.prepare()
-                used = _set_token(request, authorization)
+                if time.time() >= server_token.fresh_until:
+                    await server_token.prepare()
+                used = _set_token(request, server_token)
                 response = yield request
                 challenge = response.headers.get("www-authenticate", "")
-                if response.status_code not in (401, 403) or not await authorization.handle_refusal(
+                if response.status_code not in (401, 403) or not await server_token.handle_refusal(
                     response.status_code, challenge, used=used
                 ):
                     return
-                _set_token(request, authorization)
+                _set_token(request, server_token)
                 response = yield request
                 if response.status_code == 401:
-                    raise authorization.make_repeated_error()
+                    raise server_token.make_repeated_error()
             except ToolpostError as error:
                 on_refused(error, request.content)
                 raise
@@ -160,11 +160,11 @@ def _make_auth(authorization: Authorization, on_refused: Callable[[ToolpostError
     return TokenAuth()
 
 
-def _set_token(request: Any, authorization: Authorization) -> str | None:
+def _set_token(request: Any, server_token: ServerToken) -> str | None:
     request.headers.pop("authorization", None)
-    if authorization.header is not None:
-        request.headers["authorization"] = authorization.header
-    return authorization.header
+    if server_token.header is not None:
+        request.headers["authorization"] = server_token.header
+    return server_token.header
 
 
 @asynccontextmanager

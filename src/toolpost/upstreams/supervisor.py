@@ -32,7 +32,7 @@ from toolpost.base.caller import Caller, ClientInfo
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials.oauth import Authorizations
+from toolpost.credentials.server_tokens import ServerTokens
 from toolpost.fairness import FairQueue
 from toolpost.protocol.extensions import is_extension_notification, is_extension_request
 from toolpost.upstreams import instance as instances
@@ -41,7 +41,7 @@ from toolpost.upstreams.failures import LastFailure
 from toolpost.upstreams.handshake import ToolsListener, fetch_tools, refresh
 from toolpost.upstreams.instance import HANDSHAKE_SUFFIX, Instance, now
 from toolpost.upstreams.notifications import FORWARDED, TOOLS_CHANGED, ClientIds, Notification, is_level_at_least
-from toolpost.upstreams.pool import FillIn, InstancePool
+from toolpost.upstreams.pool import AddOwnerValues, InstancePool
 from toolpost.upstreams.report import ServerProfile, ServerReport, ServerState
 from toolpost.upstreams.server_requests import ClientChannel
 from toolpost.upstreams.spec import ServerLimits, ServerSpec
@@ -97,11 +97,11 @@ class Supervisor:
         *,
         on_tools: ToolsListener,
         on_notification: Callable[[Notification], None] = lambda _notification: None,
-        fill_in: FillIn | None = None,
+        add_owner_values: AddOwnerValues | None = None,
         sibling_pools: set[InstancePool] | None = None,
-        authorizations: Authorizations | None = None,
+        server_tokens: ServerTokens | None = None,
     ) -> None:
-        """Take a specification and listeners; `fill_in` and `sibling_pools` as in `InstancePool`."""
+        """Take a specification and listeners; `add_owner_values` and `sibling_pools` as in `InstancePool`."""
         self.spec = spec
         limits = limits or ServerLimits()
         self._on_tools = on_tools
@@ -121,9 +121,9 @@ class Supervisor:
             on_reconnected=self._tool_list.note_reconnected,
             on_notification=self._take_notification,
             subscriptions=lambda key: InstanceSubscriptions(self._subscribers.get(key, ()), self._log_level),
-            fill_in=fill_in if spec.caller_values else None,
+            add_owner_values=add_owner_values if spec.caller_values else None,
             sibling_pools=sibling_pools,
-            authorizations=authorizations,
+            server_tokens=server_tokens,
         )
         what = f"calls waiting for `{spec.name}`, which takes one at a time"
         self._turns = FairQueue(what, limits.callers, at_once=1, waiting=limits.waiting)

@@ -78,7 +78,7 @@ class PendingRequest(Protocol):
 class Transport(Protocol):
     """Requests to one server."""
 
-    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
+    def use(self, *, request_meta: JsonObject, headers: Mapping[str, str]) -> None:
         """Set what the agreed revision puts into the `_meta` of every request, and into its HTTP headers."""
         ...
 

@@ -9,9 +9,9 @@ from toolpost import Context, Plugin
 from toolpost.app import App
 from toolpost.base.caller import Caller, Principal
 from toolpost.base.ids import CallerId, ThreadId
-from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent, service
-from toolpost.parts.agents.service import ConversationLimits
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents import InvokeOptions, SessionReady, TurnEnded, TurnEvent, conversations
+from toolpost.parts.agents.conversations import ConversationLimits
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.testing import conversations_of
 
 desk = Plugin("desk")
@@ -41,12 +41,12 @@ BOB = Principal(caller=Caller(id=CallerId("bob"), transport="http"))
 
 def limit(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     """Have gateways that are opened from now on use other limits of conversations than their own."""
-    monkeypatch.setattr(service, "ConversationLimits", lambda **usual: ConversationLimits(**usual | limits))
+    monkeypatch.setattr(conversations, "ConversationLimits", lambda **usual: ConversationLimits(**usual | limits))
 
 
 async def at_work(
     app: App, thread: ThreadId, text: str, *, until: type[TurnEvent] = SessionReady, **options: Any
-) -> RunningTurn:
+) -> LiveTurn:
     """Ask, and return as soon as the agent is at it: when this kind of event has come."""
     is_asked = anyio.Event()
     run = await conversations_of(app).start_message(

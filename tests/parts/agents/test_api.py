@@ -367,7 +367,7 @@ async def test_an_agent_may_use_tools_and_lead_no_conversations() -> None:
     async with web(IN_MEMORY, main=agent) as site:
         thread = await site.thread()
         await site.say(thread, "hello")
-        door = agent.sessions[0].order.gateway
+        door = agent.sessions[0].session_options.gateway
         assert door is not None
         headers = {"Authorization": f"Bearer {door.token}"}
         refused = await site.http.post(f"/api/threads/{thread}/messages", json={"text": "more"}, headers=headers)

@@ -43,7 +43,7 @@ async def test_an_agent_sees_what_its_caller_sees_in_both_eras(ada: CallerSettin
     agent = ScriptedAgent()
     async with web(with_callers(ada=ada), token="ada-secret", main=agent) as site:
         await site.say(await site.thread(), "hello")
-        door = agent.sessions[0].order.gateway
+        door = agent.sessions[0].session_options.gateway
         assert door is not None
         seen = await tools_through(door, mode)
 
@@ -60,7 +60,7 @@ async def test_a_door_closes_with_its_session(ada: CallerSettings) -> None:
     async with web(with_callers(ada=ada), token="ada-secret", main=agent) as site:
         thread: Any = await site.thread()
         await site.say(thread, "hello")
-        door = agent.sessions[0].order.gateway
+        door = agent.sessions[0].session_options.gateway
         assert door is not None
         conversations_of(site.app).pool.evict_thread(thread)
         await until(lambda: agent.sessions[0].is_closed)
@@ -81,7 +81,7 @@ async def test_what_is_taken_from_a_caller_is_taken_from_their_agents(ada: Calle
     bob = CallerSettings(token="${BOB_TOKEN}")
     async with web(with_callers(ada=ada, bob=bob), token="ada-secret", main=agent) as site:
         await site.say(await site.thread(), "hello")
-        door = agent.sessions[0].order.gateway
+        door = agent.sessions[0].session_options.gateway
         assert door is not None
         less = CallerSettings(token="${ADA_TOKEN}", tools=["desk__whoami", "desk__fail"])
         site.app.roster.replace(read_callers(with_callers(ada=less, bob=bob)))

@@ -337,7 +337,7 @@ async def test_a_session_that_ends_by_itself_is_gone_from_the_pool() -> None:
     async with pool_of() as pool:
         await pool.prewarm(key(), opener(agent))
         agent.sessions[0].is_closed = True
-        agent.sessions[0].order.on_gone("the process has ended")
+        agent.sessions[0].session_options.on_gone("the process has ended")
 
         assert pool.find(key()) is None
         async with pool.lease(key(), opener(agent)) as warm:

@@ -123,7 +123,7 @@ async def test_a_session_of_another_model_is_told_what_was_said_meanwhile() -> N
         await said(app, thread, "two", model="b")
         await said(app, thread, "three", model="a")
 
-    assert [session.order.model for session in agent.sessions] == ["a", "b", "a"]
+    assert [session.session_options.model for session in agent.sessions] == ["a", "b", "a"]
     assert '"text":"one"' in agent.sessions[1].prompts[0]
     assert '"text":"two"' in agent.sessions[2].prompts[0]
 
@@ -587,7 +587,7 @@ async def test_plugins_hear_of_the_tools_that_an_agent_uses() -> None:
         heard.append(call)
 
     async def calls(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        door = session.order.gateway
+        door = session.session_options.gateway
         assert door is not None
         headers = {"Authorization": f"Bearer {door.token}"}
         async with httpx2.AsyncClient(headers=headers) as http:

@@ -277,7 +277,7 @@ async def test_an_agent_is_held_to_the_rules_and_may_not_vote(*, has_thread: boo
     heard: list[Any] = []
 
     async def calls(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        access = session.order.gateway
+        access = session.session_options.gateway
         assert access is not None
         headers = {"Authorization": f"Bearer {access.token}"}
         async with httpx2.AsyncClient(headers=headers) as http:

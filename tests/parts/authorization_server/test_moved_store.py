@@ -11,7 +11,7 @@ from tests.postgres import Postgres
 from toolpost.base.passphrase import hash_passphrase
 from toolpost.cli.main import main
 from toolpost.credentials.vault import Vault
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire, pytest.mark.every_store]
 

@@ -28,7 +28,7 @@ from toolpost.store.scripts import Script, Statement
 pytestmark = [pytest.mark.anyio, pytest.mark.every_store]
 
 ME = Caller(id=CallerId("me"), transport="memory")
-LOST = BusPolicy(run_s=0.3, stuck_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
+LOST = BusPolicy(lease_s=0.3, lease_without_renewal_s=0.3, retry_s=0.05, retry_limit_s=0.2, sweep_s=0.05)
 """What a worker has begun is soon lost; until then it has the usual time, so that no test has to be quick."""
 
 
@@ -38,7 +38,7 @@ def wish(task: str, priority: int = 2, by: str = ME.id, **options: object) -> Su
 
 def keep_leases(bus: Bus) -> None:
     """Give the tasks that are handed out from now on the usual time."""
-    bus.policy = dataclasses.replace(bus.policy, offer_s=60, run_s=60, stuck_s=60)
+    bus.policy = dataclasses.replace(bus.policy, offer_s=60, lease_s=60, lease_without_renewal_s=60)
 
 
 async def given(bus: Bus, name: str, wait_s: float = 30) -> WorkerTask:
@@ -87,7 +87,7 @@ async def test_priorities_come_first_and_age(open_bus: OpenBus) -> None:
     def wait_long() -> Script[None]:
         yield Statement("UPDATE bus_tasks SET rank = rank - 450, submitted_at = submitted_at - 450")
 
-    async with open_bus(policy=BusPolicy(age_s=100)) as bus:
+    async with open_bus(policy=BusPolicy(priority_s=100)) as bus:
         await bus.submit(wish("old and idle", 4))
         await bus._store.scripts.run(wait_long)
         positions = [(await bus.submit(wish(f"p{priority}", priority))).position for priority in (4, 0, 2)]

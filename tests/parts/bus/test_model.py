@@ -70,7 +70,9 @@ class BusMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.model = Model()
-        self.policy = BusPolicy(offer_s=1_000, run_s=1_000, stuck_s=1_000, retry_s=0.0, retry_limit_s=0.0)
+        self.policy = BusPolicy(
+            offer_s=1_000, lease_s=1_000, lease_without_renewal_s=1_000, retry_s=0.0, retry_limit_s=0.0
+        )
         self.bus = Bus(self.store, policy=self.policy, capacity=1_000)
         self.run(self.store.scripts.run(_emptied))
         for worker in ("w1", "w2"):

@@ -24,7 +24,7 @@ from toolpost.base.ids import CallerId, CallId, ToolName, TraceId
 from toolpost.credentials.expiring import list_expiring
 from toolpost.credentials.grant import NAME, Grant, Registration, TokenTerms, encode_grant
 from toolpost.credentials.keys import KeyFile
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.credentials.vault import Vault
 from toolpost.providers.contract_watch import ContractWatch
 from toolpost.store import Store, open_store
@@ -241,7 +241,7 @@ async def test_a_login_that_expires_is_seen_unless_it_is_renewed(
         vault = Vault(store, KeyFile(tmp_path / "credentials.key"))
         stored = encode_grant(grant(expires_at=now + hours * 3600, refresh_token=refresh_token))
         await vault.put("up", "ann", NAME, stored)
-        authorization = Authorization(ServerSpec(name="up", url="https://up.example/mcp", owner="ann"), vault)
+        authorization = ServerToken(ServerSpec(name="up", url="https://up.example/mcp", owner="ann"), vault)
         await authorization.load()
         found = list_expiring([authorization], now)
 

@@ -23,7 +23,7 @@ from toolpost.endpoints.tasks.polled_channel import PolledChannel
 from toolpost.parts.approvals.rounds import RoundId
 from toolpost.parts.approvals.service import Approvals
 from toolpost.parts.console.api.run import CallStream
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]
 

@@ -125,7 +125,7 @@ async def test_an_agent_has_the_limits_of_its_caller(endpoint: FakeEndpoint, mon
         async with http, Client(streamable_http_client(url, http_client=http)) as client:
             answer = await ask(client)
             (session,) = agent.sessions
-            scopes = app.roster.find_delegated(session.order.gateway.token.encode()).scopes  # type: ignore[union-attr]
+            scopes = app.roster.find_delegated(session.session_options.gateway.token.encode()).scopes  # type: ignore[union-attr]
 
     assert answer["model"] == "helper"
     assert [scope.tools for scope in scopes] == [("models__*",)]

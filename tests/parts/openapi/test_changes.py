@@ -16,7 +16,7 @@ from tests.ways import STATELESS
 from toolpost.admin.lock_file import list_tools
 from toolpost.app import App, open_app
 from toolpost.app.reload import apply_config, follow_lock
-from toolpost.cli.quiet_app import problems_of
+from toolpost.cli.open_app_problems import problems_of
 from toolpost.cli.serve import has_made_many
 from toolpost.contracts.lockfile import lock_text
 from toolpost.endpoints.memory import open_memory_endpoint

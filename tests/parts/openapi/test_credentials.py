@@ -22,7 +22,7 @@ from toolpost.parts.openapi.client import merge_headers
 from toolpost.parts.openapi.credentials import Filled
 from toolpost.parts.openapi.serialize import ApiRequest
 from toolpost.settings.callers import CallerSettings
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.testing import error_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wire]

@@ -21,7 +21,7 @@ from toolpost.contracts.errors import BadConfiguration
 from toolpost.endpoints.calls import CallHandler
 from toolpost.gateway import Gateway
 from toolpost.middleware.audit import AuditEnter, AuditExit
-from toolpost.middleware.lock import Lock
+from toolpost.middleware.tool_lock import ToolLock
 from toolpost.parts.console.settings import CONSOLE, ConsoleSettings
 from toolpost.parts.telemetry import exporter as exporters
 from toolpost.parts.telemetry import observer as observers
@@ -68,7 +68,7 @@ async def test_off_the_call_path_is_the_plain_one() -> None:
         assert type(app.gateway) is Gateway
         assert type(app.call_handler) is CallHandler
         steps = (pipeline._lock, pipeline._audit_enter, pipeline._audit)
-        assert [type(step) for step in steps] == [Lock, AuditEnter, AuditExit]
+        assert [type(step) for step in steps] == [ToolLock, AuditEnter, AuditExit]
         assert type(instance.transport) is Peer
 
 

@@ -57,7 +57,7 @@ async def test_the_calls_of_a_task_are_linked_across_gateways(
 
 async def test_a_turn_is_the_parent_of_the_calls_of_its_agent() -> None:
     async def script(text: str, session: ScriptedSession) -> AsyncGenerator[AgentEvent, None]:
-        reached = session.order.gateway
+        reached = session.session_options.gateway
         assert reached is not None
         async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {reached.token}"}) as http:
             async with Client(streamable_http_client(reached.url, http_client=http)) as client:

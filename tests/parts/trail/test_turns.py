@@ -26,7 +26,7 @@ async def work(prompt: str, session: ScriptedSession) -> AsyncGenerator[AgentEve
     words = prompt.split()[-3:]
     if prompt == PROMPT and "stubborn" not in session.prompts[-2]:
         words = ["decision"]
-    access = session.order.gateway
+    access = session.session_options.gateway
     assert access is not None
     headers = {"authorization": f"Bearer {access.token}"}
     async with (

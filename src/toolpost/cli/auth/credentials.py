@@ -22,7 +22,7 @@ from toolpost.credentials.values import CallerValue
 from toolpost.credentials.vault import CredentialInfo, Vault
 from toolpost.settings import Config
 from toolpost.settings.callers import RESERVED
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.settings.section import credential_users
 from toolpost.settings.variables import split_own_values
 from toolpost.store import open_store, store_exists

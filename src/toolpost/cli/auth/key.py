@@ -9,7 +9,7 @@ from toolpost.contracts.errors import NotFound
 from toolpost.credentials.keys import make_key
 from toolpost.credentials.login_flow import is_pending_login
 from toolpost.settings import Config
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.store import store_exists
 from toolpost.terminal import (
     config_option,

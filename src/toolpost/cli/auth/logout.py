@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolpost.cli.login.command import caller_option, open_authorization
+from toolpost.cli.login.command import caller_option, open_server_token
 from toolpost.cli.servers.command import complete_server_names
 from toolpost.contracts.errors import NotFound
 from toolpost.settings import Config
@@ -43,8 +43,8 @@ def logout(server: str, caller: str, config_path: Path | None, *, as_json: bool)
 
 
 async def _log_out(config: Config, server: str, caller: str) -> bool:
-    async with open_authorization(config, server, caller) as (_, authorization, _vault):
-        is_revoked = await authorization.log_out()
+    async with open_server_token(config, server, caller) as (_, server_token, _vault):
+        is_revoked = await server_token.log_out()
         if is_revoked is None:
             whose = f" of {caller}" if caller else ""
             raise NotFound(f"There is no login{whose} to `{server}`.", hint="see `toolpost auth list`")

@@ -17,7 +17,7 @@ from toolpost.cli.call.arguments import parse_words
 from toolpost.cli.call.gateway import call_gateway
 from toolpost.cli.call.in_process import RequestedCall, call_in_process
 from toolpost.cli.call.questions import NO_TERMINAL
-from toolpost.cli.quiet_app import complete_tool_names
+from toolpost.cli.open_app_problems import complete_tool_names
 from toolpost.contracts.errors import ErrorCode
 from toolpost.settings import Config
 from toolpost.terminal import (

@@ -12,7 +12,7 @@ from toolpost.cli.call.answer import CallAnswer, parse_answer
 from toolpost.cli.call.arguments import ParsedWord, arguments_of
 from toolpost.cli.call.progress import open_progress
 from toolpost.cli.call.questions import TerminalChannel, open_terminal_channel
-from toolpost.cli.quiet_app import find_tool, require_named_plugins, warn_of_problems
+from toolpost.cli.open_app_problems import find_tool, require_named_plugins, warn_of_problems
 from toolpost.protocol.era import LATEST_HANDSHAKE
 from toolpost.settings import Config
 from toolpost.terminal.signals import on_signals

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from toolpost.contracts.errors import ToolpostError
-from toolpost.host.part import PartDoctor
+from toolpost.host.doctor import PartDoctor
 from toolpost.manifest import (
     BadManifest,
     Command,

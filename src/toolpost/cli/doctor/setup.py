@@ -33,7 +33,7 @@ from toolpost.manifest import bundled_plugins
 from toolpost.providers.loaded_plugin import LoadedPlugin
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.settings import CONFIG_NAME, Config, is_trustworthy
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.settings.network import NetworkSettings
 from toolpost.settings.section import find_idle_sections
 from toolpost.store import Store, open_store, shown_url, store_exists

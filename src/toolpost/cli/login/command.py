@@ -20,11 +20,11 @@ from toolpost.contracts.errors import InvalidRequest, NotFound
 from toolpost.credentials.device import DeviceLogin, begin_device_login, finish_device_login
 from toolpost.credentials.grant import Grant
 from toolpost.credentials.login_flow import PENDING_S, LoginAttempt, LoginFailed, begin_login, finish_login
-from toolpost.credentials.oauth import Authorization
 from toolpost.credentials.probe import find_challenge
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.credentials.vault import Vault
 from toolpost.settings import Config, make_concealer
-from toolpost.settings.credentials import key_place_of
+from toolpost.settings.key_place import key_place_of
 from toolpost.settings.section import SERVERS, credential_users
 from toolpost.settings.servers import resolve_server
 from toolpost.store import open_store
@@ -116,9 +116,9 @@ def login(
 
 
 @asynccontextmanager
-async def open_authorization(
+async def open_server_token(
     config: Config, server: str, caller: str
-) -> AsyncIterator[tuple[ServerSpec, Authorization, Vault]]:
+) -> AsyncIterator[tuple[ServerSpec, ServerToken, Vault]]:
     """Open the store, and what a caller is authorized to at a server that is reached by URL."""
     known = credential_users(config)
     if server not in known:
@@ -146,35 +146,35 @@ async def open_authorization(
         )
     async with open_store(config.store_url, pool=2) as store:
         vault = Vault(store, key_place_of(config))
-        yield spec, Authorization(spec, vault), vault
+        yield spec, ServerToken(spec, vault), vault
 
 
 @asynccontextmanager
-async def _open_for_login(config: Config, server: str, caller: str) -> AsyncIterator[tuple[Authorization, Vault]]:
-    async with open_authorization(config, server, caller) as (spec, authorization, vault):
-        if not authorization.auth.needs_person:
+async def _open_for_login(config: Config, server: str, caller: str) -> AsyncIterator[tuple[ServerToken, Vault]]:
+    async with open_server_token(config, server, caller) as (spec, server_token, vault):
+        if not server_token.auth.needs_person:
             raise InvalidRequest(
-                f"The server `{server}` needs no login: the gateway gets tokens by `{authorization.auth.type}`."
+                f"The server `{server}` needs no login: the gateway gets tokens by `{server_token.auth.type}`."
             )
-        authorization.challenge = await find_challenge(spec, authorization)
-        yield authorization, vault
+        server_token.challenge = await find_challenge(spec, server_token)
+        yield server_token, vault
 
 
 async def _log_in(
     config: Config, server: str, caller: str, scopes: tuple[str, ...], timeout_s: float, no_browser: bool
 ) -> Grant:
     async with (
-        _open_for_login(config, server, caller) as (authorization, vault),
-        open_listener(authorization.auth.redirect_port) as listener,
+        _open_for_login(config, server, caller) as (server_token, vault),
+        open_listener(server_token.auth.redirect_port) as listener,
     ):
-        attempt = await begin_login(authorization, vault, redirect_uri=listener.redirect_uri, scopes=scopes)
+        attempt = await begin_login(server_token, vault, redirect_uri=listener.redirect_uri, scopes=scopes)
         with ExitStack() as stack:
             await _show(attempt, no_browser=no_browser)
             if no_browser:
                 stack.enter_context(read_pasted_urls(listener))
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await _finish(listener, authorization, vault)
+                    return await _finish(listener, server_token, vault)
             except TimeoutError:
                 raise _make_late_error(timeout_s) from None
 
@@ -182,12 +182,12 @@ async def _log_in(
 async def _log_in_on_device(
     config: Config, server: str, caller: str, scopes: tuple[str, ...], timeout_s: float, as_json: bool
 ) -> Grant:
-    async with _open_for_login(config, server, caller) as (authorization, vault):
-        login = await begin_device_login(authorization, scopes=scopes)
+    async with _open_for_login(config, server, caller) as (server_token, vault):
+        login = await begin_device_login(server_token, scopes=scopes)
         _show_code(login, server, caller, as_json=as_json)
         try:
             async with asyncio.timeout(timeout_s):
-                return await finish_device_login(authorization, vault, login)
+                return await finish_device_login(server_token, vault, login)
         except TimeoutError:
             raise _make_late_error(timeout_s) from None
 
@@ -234,14 +234,14 @@ def _open_browser(url: str) -> bool:
         return False
 
 
-async def _finish(listener: LoginListener, authorization: Authorization, vault: Vault) -> Grant:
+async def _finish(listener: LoginListener, server_token: ServerToken, vault: Vault) -> Grant:
     while True:
         parameters = await listener.next_redirect()
         try:
-            return await finish_login(authorization, vault, parameters)
+            return await finish_login(server_token, vault, parameters)
         except LoginFailed as failure:
             # Any page can send a browser to the loopback address: a redirect that is not ours does not end the login.
-            if not failure.is_ours:
+            if not failure.is_known_login:
                 click.echo(printable(f"ignored a redirect: {failure.message}"), err=True)
                 continue
             raise

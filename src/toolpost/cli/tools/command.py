@@ -12,7 +12,7 @@ from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base import META_KEY, JsonObject, nearest_name
 from toolpost.cli.call.gateway import open_client
 from toolpost.cli.call.schemas import describe_type, properties_of, resolve
-from toolpost.cli.quiet_app import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
+from toolpost.cli.open_app_problems import complete_tool_names, find_tool, require_named_plugins, warn_of_problems
 from toolpost.cli.tools.find import print_found
 from toolpost.contracts.contract import Contract, Keyed
 from toolpost.contracts.errors import NotFound, UnknownTool

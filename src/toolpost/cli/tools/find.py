@@ -8,7 +8,7 @@ import click
 
 from toolpost.app.quiet import open_quiet_app, without_store
 from toolpost.base.ids import JsonObject
-from toolpost.cli.quiet_app import require_named_plugins, warn_of_problems
+from toolpost.cli.open_app_problems import require_named_plugins, warn_of_problems
 from toolpost.discovery import View
 from toolpost.discovery.automatic import token_counts
 from toolpost.discovery.finder import ToolSearchResult

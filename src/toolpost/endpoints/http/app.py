@@ -408,7 +408,7 @@ def _is_plain_extension(message: RpcMessage, request: HttpRequest) -> bool:
 
 
 def _is_plainly_stateless(head: RequestHead, message: RpcMessage, meta: JsonObject, name: str | None) -> bool:
-    """Whether headers and envelope are complete and agree; if not, `_check_revision` reports what is wrong."""
+    """Whether headers and `_meta` are complete and agree; if not, `_check_revision` reports what is wrong."""
     return (
         meta.get(era.PROTOCOL_VERSION) == era.STATELESS.version
         and era.CLIENT_CAPABILITIES in meta

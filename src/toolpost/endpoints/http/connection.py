@@ -85,7 +85,7 @@ class Phase(Enum):
 _IDLE, _HEAD, _BODY, _ANSWERING, _FORWARDED, _QUEUED, _LEAVING = Phase
 
 
-class FastEndpoint(HeadReader, Protocol):
+class PlainEndpoint(HeadReader, Protocol):
     """The endpoint as a connection uses it: it parses a head once, and starts the requests that need no ASGI."""
 
     @property
@@ -136,7 +136,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(
         self, config: Any, server_state: Any, connections: Connections, loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._endpoint: FastEndpoint = config.loaded_app
+        self._endpoint: PlainEndpoint = config.loaded_app
         self.loop = loop
         self._config = config
         self._state = server_state

@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from toolpost.contracts.errors import ErrorCode, ToolpostError
+from toolpost.credentials.gateway_logins import CALLBACK, PATH, GatewayLogins
 from toolpost.credentials.login_flow import LoginAttempt, LoginFailed
-from toolpost.credentials.pending_logins import CALLBACK, PATH, PendingLogins
 from toolpost.endpoints.auth.access import Access
 from toolpost.endpoints.http.cookies import read_cookies
 from toolpost.endpoints.http.plain_page import PlainPage
@@ -33,7 +33,7 @@ _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 class LoginPages:
     """The login's paths."""
 
-    def __init__(self, access: Access, logins: PendingLogins) -> None:
+    def __init__(self, access: Access, logins: GatewayLogins) -> None:
         self._access = access
         self._logins = logins
 

@@ -20,7 +20,7 @@ SEND_LIMIT_S: Final = 1.0
 
 
 class SdkClientChannel:
-    """Asks a client of the handshake era through the SDK's session. In the stateless era it is a `MultiRoundRequest` instead."""
+    """Asks a client of the handshake era through the SDK's session. In the stateless era it is a `RoundsChannel` instead."""
 
     takes_input_required = False
     has_open_request = False

@@ -11,7 +11,7 @@ from toolpost.base.ids import JsonObject
 from toolpost.base.late_import import import_in_thread
 from toolpost.endpoints.auth.oauth_rules import OAuthRules
 from toolpost.endpoints.auth.roster import TokenIssuer, TokenVerifier
-from toolpost.endpoints.input_rounds import MultiRoundRequests
+from toolpost.endpoints.input_rounds import RoundsChannels
 from toolpost.endpoints.tasks.endpoint import TaskEndpoint
 from toolpost.fairness import EndpointShares
 from toolpost.middleware.extensions import NO_STEPS, ExtensionSteps
@@ -29,7 +29,7 @@ class SdkParts:
     relay: Relay
     """Has the servers' resources and prompts."""
     audit: AuditLog
-    rounds: MultiRoundRequests
+    rounds: RoundsChannels
     shares: EndpointShares
     tasks: TaskEndpoint
     instructions: str | None = None

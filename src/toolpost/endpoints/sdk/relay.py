@@ -17,7 +17,7 @@ from toolpost.contracts.errors import ErrorCode, Forbidden, ToolpostError
 from toolpost.discovery import View
 from toolpost.discovery.views import tags_of
 from toolpost.endpoints.http.paths import read_view
-from toolpost.endpoints.input_rounds import MultiRoundRequest, MultiRoundRequests
+from toolpost.endpoints.input_rounds import RoundsChannel, RoundsChannels
 from toolpost.endpoints.sdk.client import SdkClientChannel, open_notifier
 from toolpost.endpoints.sdk.passthrough import stash_result
 from toolpost.endpoints.sdk.read import TimedRead
@@ -43,7 +43,7 @@ Read = Callable[[JsonObject, Requester], Awaitable[tuple[str, JsonObject]]]
 class RelayHandlers:
     """The handlers, and their common state."""
 
-    def __init__(self, relay: Relay, audit: AuditLog, rounds: MultiRoundRequests, calls: Shares) -> None:
+    def __init__(self, relay: Relay, audit: AuditLog, rounds: RoundsChannels, calls: Shares) -> None:
         """`calls` counts calls in flight; each of these requests is one."""
         self._relay = relay
         self._calls = calls
@@ -138,7 +138,7 @@ class RelayHandlers:
 
     def _find_request(
         self, context: Any, bound_to: str, raw_params: JsonObject
-    ) -> tuple[MultiRoundRequest | None, JsonObject]:
+    ) -> tuple[RoundsChannel | None, JsonObject]:
         """Return the multi-round request of a client of the stateless era that can be asked, else None; and the parameters."""
         if not is_stateless(context):
             return None, raw_params
@@ -147,12 +147,12 @@ class RelayHandlers:
         if state is not None or responses is not None:
             resumption = Resumption(responses=responses or {}, state=state)
             found = self._rounds.resume(resumption, caller=caller, bound_to=bound_to, request_id=b"null")
-            if isinstance(found, MultiRoundRequest):
+            if isinstance(found, RoundsChannel):
                 return found, raw_params
             raw_params = {**raw_params, "inputResponses": found.responses, "requestState": found.state}
         if not meta.get(CLIENT_CAPABILITIES):
             return None, raw_params
-        return MultiRoundRequest(self._rounds, caller, meta, None, bound_to=bound_to), raw_params
+        return RoundsChannel(self._rounds, caller, meta, None, bound_to=bound_to), raw_params
 
     async def _read_and_record(
         self, method: str, raw_params: JsonObject, read: Read, requester: Requester, timed_read: TimedRead

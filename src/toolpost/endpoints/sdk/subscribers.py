@@ -215,7 +215,7 @@ class Subscribers:
                 continue
             seeing = [entry for entry in self._sessions.values() if self._is_seen([name], entry.viewer.view)]
             levels = [entry.level for entry in seeing if entry.level is not None]
-            for one in (provider.owned or (provider,)) if levels else ():
+            for one in (provider.by_owner or (provider,)) if levels else ():
                 await one.supervisor.set_log_level(min(levels, key=LOG_LEVELS.index))
         return {}
 

@@ -1,7 +1,7 @@
 """Conversations with agents, whose sessions stay open between messages; every tool that they use passes the gateway.
 
 part             conversations as a part of a gateway: `settings`, `doctor`, `api`, `plugins`, `commands`
-service          `Conversations`: the interface for plugins, the HTTP API and the chat, on the modules below
+conversations    `Conversations`: the interface for plugins, the HTTP API and the chat, on the modules below
 hookspecs        the hooks of conversations, which plugins implement
 values           what plugins receive and give: `TurnInfo`, `ToolCall`, `InvokeOptions`
 turn_events      the events of a turn
@@ -15,7 +15,7 @@ prompt           prompts an agent in the session that a message belongs to
 history          the messages of a conversation that a session does not know yet
 hooks            runs plugins' hooks, each with a time limit
 recorder         records turns in the store; ends those whose process was killed
-running_turns    turns of this process and their listeners
+live_turns       turns of this process and their listeners
 other_processes  turns of other processes on the same store
 
 agents           the configured agents, loaded on first use, and the session that a message belongs to

@@ -1,7 +1,7 @@
 import toolpost.manifest
 from toolpost.base.ids import ThreadId as ThreadId
+from toolpost.parts.agents.conversations import Conversations as Conversations
 from toolpost.parts.agents.ids import TurnId as TurnId
-from toolpost.parts.agents.service import Conversations as Conversations
 from toolpost.parts.agents.threads import ThreadMessage as ThreadMessage
 from toolpost.parts.agents.turn_events import SessionReady as SessionReady
 from toolpost.parts.agents.turn_events import TextChunk as TextChunk

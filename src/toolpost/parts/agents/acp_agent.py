@@ -60,16 +60,16 @@ class AcpAgent:
         self._spec = spec
 
     @asynccontextmanager
-    async def open(self, order: SessionOptions) -> AsyncIterator["AcpSession"]:
+    async def open(self, session_options: SessionOptions) -> AsyncIterator["AcpSession"]:
         """Start the program and open a session with it."""
         spec = self._spec
         async with open_agent_process(
-            spec.name, spec.command, cwd=order.cwd, env=spec.env, on_gone=order.on_gone
+            spec.name, spec.command, cwd=session_options.cwd, env=spec.env, on_gone=session_options.on_gone
         ) as process:
-            client = AcpClient(order.permissions)
+            client = AcpClient(session_options.permissions)
             connection = ClientSideConnection(client, _Transport(process, client))  # type: ignore[arg-type]
             try:
-                yield await _open_session(spec.name, connection, client, process, order)
+                yield await _open_session(spec.name, connection, client, process, session_options)
             finally:
                 with anyio.CancelScope(shield=True):
                     await connection.close()
@@ -132,7 +132,11 @@ class AcpSession:
 
 
 async def _open_session(
-    name: str, connection: ClientSideConnection, client: AcpClient, process: AgentProcess, order: SessionOptions
+    name: str,
+    connection: ClientSideConnection,
+    client: AcpClient,
+    process: AgentProcess,
+    session_options: SessionOptions,
 ) -> AcpSession:
     try:
         initialized = await connection.initialize(
@@ -140,9 +144,9 @@ async def _open_session(
             client_info=schema.Implementation(name="toolpost", title="Toolpost", version=__version__),
         )
         capabilities = initialized.agent_capabilities or schema.AgentCapabilities()
-        session, options, is_resumed = await _resume_or_create(connection, order, capabilities)
-        if order.model is not None:
-            await _choose_model(connection, session, options, order.model, name)
+        session, options, is_resumed = await _resume_or_create(connection, session_options, capabilities)
+        if session_options.model is not None:
+            await _choose_model(connection, session, options, session_options.model, name)
     except (CapabilityMissing, InvalidRequest):
         raise
     except Exception as error:
@@ -159,19 +163,23 @@ async def _open_session(
 
 
 async def _resume_or_create(
-    connection: ClientSideConnection, order: SessionOptions, capabilities: schema.AgentCapabilities
+    connection: ClientSideConnection, session_options: SessionOptions, capabilities: schema.AgentCapabilities
 ) -> tuple[AgentSessionId, Any, bool]:
     """Resume the ordered session if the agent can and still has it, else create one; return id, options and whether resumed."""
-    cwd, servers = str(order.cwd), _list_servers(order, capabilities)
-    meta: dict[str, Any] = {META_KEY: {"threadId": order.thread}} if order.thread is not None else {}
-    if order.resume is not None and (_can_resume(capabilities) or capabilities.load_session):
+    cwd, servers = str(session_options.cwd), _list_servers(session_options, capabilities)
+    meta: dict[str, Any] = (
+        {META_KEY: {"threadId": session_options.thread}} if session_options.thread is not None else {}
+    )
+    if session_options.resume is not None and (_can_resume(capabilities) or capabilities.load_session):
         resume = connection.resume_session if _can_resume(capabilities) else connection.load_session
         try:
-            resumed = await resume(cwd=cwd, session_id=order.resume, mcp_servers=servers, **meta)
+            resumed = await resume(cwd=cwd, session_id=session_options.resume, mcp_servers=servers, **meta)
         except RequestError as refused:
-            event(_log, logging.INFO, "session could not be resumed", thread=order.thread, reason=str(refused))
+            event(
+                _log, logging.INFO, "session could not be resumed", thread=session_options.thread, reason=str(refused)
+            )
         else:
-            return order.resume, resumed.config_options, True
+            return session_options.resume, resumed.config_options, True
     opened = await connection.new_session(cwd=cwd, mcp_servers=servers, **meta)
     return AgentSessionId(opened.session_id), opened.config_options, False
 
@@ -181,9 +189,9 @@ def _can_resume(capabilities: schema.AgentCapabilities) -> bool:
     return session is not None and session.resume is not None
 
 
-def _list_servers(order: SessionOptions, capabilities: schema.AgentCapabilities) -> list[Any]:
+def _list_servers(session_options: SessionOptions, capabilities: schema.AgentCapabilities) -> list[Any]:
     """Return the gateway as the agent's only MCP server; over stdio, if the agent knows no HTTP servers."""
-    if (access := order.gateway) is None:
+    if (access := session_options.gateway) is None:
         return []
     if capabilities.mcp_capabilities is not None and capabilities.mcp_capabilities.http:
         headers = [schema.HttpHeader(name=name, value=value) for name, value in make_auth_headers(access).items()]

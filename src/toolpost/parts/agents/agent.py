@@ -69,7 +69,7 @@ class AgentSession(Protocol):
 class Agent(Protocol):
     """An agent that sessions can be opened with."""
 
-    def open(self, order: SessionOptions) -> AbstractAsyncContextManager[AgentSession]:
+    def open(self, session_options: SessionOptions) -> AbstractAsyncContextManager[AgentSession]:
         """Open a session; leaving closes it with every process that it started."""
         ...
 

@@ -38,8 +38,8 @@ class LazyAgent:
         return self._agent
 
     @asynccontextmanager
-    async def open(self, order: SessionOptions) -> AsyncIterator[AgentSession]:
-        async with (await self.load()).open(order) as session:
+    async def open(self, session_options: SessionOptions) -> AsyncIterator[AgentSession]:
+        async with (await self.load()).open(session_options) as session:
             yield session
 
 
@@ -117,7 +117,9 @@ class AgentRegistry:
         is_own_agent = self.name_for(options, thread) == self.name_for(InvokeOptions(), thread)
         return thread.model if is_own_agent else None
 
-    def session_for(self, principal: Principal, options: InvokeOptions, thread: Thread | None) -> PooledSessionRequest:
+    def request_session(
+        self, principal: Principal, options: InvokeOptions, thread: Thread | None
+    ) -> PooledSessionRequest:
         """Return the session that a message belongs to; prewarming uses the same, so that it opens the one that is used."""
         spec = self.find(self.name_for(options, thread)).spec
         profile = profile_of(spec, model=self.model_for(options, thread), scopes=principal.scopes)
@@ -144,7 +146,7 @@ class AgentRegistry:
                 is_read_only=principal.caller.is_read_only,
             )
             with self._token_for(caller, profile.scopes) as gateway:
-                order = SessionOptions(
+                session_options = SessionOptions(
                     thread=thread.id if thread else None,
                     model=profile.model,
                     cwd=profile.spec.cwd,
@@ -153,7 +155,7 @@ class AgentRegistry:
                     resume=found.session if found is not None and may_resume else session,
                     on_gone=on_gone,
                 )
-                async with agent.open(order) as agent_session:
+                async with agent.open(session_options) as agent_session:
                     known_seq = found.session_told if found is not None and agent_session.is_resumed else 0
                     yield OpenedSession(session=agent_session, known_seq=known_seq)
 

@@ -59,22 +59,28 @@ class ClaudeAgent:
         self._spec = spec
 
     @asynccontextmanager
-    async def open(self, order: SessionOptions) -> AsyncIterator["ClaudeSession"]:
+    async def open(self, session_options: SessionOptions) -> AsyncIterator["ClaudeSession"]:
         """Start the program; if it cannot resume the session, start it again with a new one."""
         # A stack, because the `yield` may not be inside the `try`: it would catch errors of the turn.
         async with AsyncExitStack() as stack:
             session: ClaudeSession | None = None
-            if order.resume is not None:
+            if session_options.resume is not None:
                 try:
-                    session = await stack.enter_async_context(self._open(order))
+                    session = await stack.enter_async_context(self._open(session_options))
                 except (AgentGone, ToolFailed) as error:
-                    event(_log, logging.INFO, "session could not be resumed", thread=order.thread, reason=error.message)
+                    event(
+                        _log,
+                        logging.INFO,
+                        "session could not be resumed",
+                        thread=session_options.thread,
+                        reason=error.message,
+                    )
             if session is None:
-                session = await stack.enter_async_context(self._open(replace(order, resume=None)))
+                session = await stack.enter_async_context(self._open(replace(session_options, resume=None)))
             yield session
 
     @asynccontextmanager
-    async def _open(self, order: SessionOptions) -> AsyncIterator["ClaudeSession"]:
+    async def _open(self, session_options: SessionOptions) -> AsyncIterator["ClaudeSession"]:
         spec = self._spec
         connecting = anyio.CancelScope()
         is_open = False
@@ -83,14 +89,16 @@ class ClaudeAgent:
             # The SDK would wait a minute for the answer of a process that has ended.
             connecting.cancel()
             if is_open:
-                order.on_gone(reason)
+                session_options.on_gone(reason)
 
-        with _open_server_file(order) as servers:
-            command = (*(spec.command or (_find_program(),)), *_FLAGS, *_make_arguments(order, servers))
+        with _open_server_file(session_options) as servers:
+            command = (*(spec.command or (_find_program(),)), *_FLAGS, *_make_arguments(session_options, servers))
             async with open_agent_process(
-                spec.name, command, cwd=order.cwd, env=spec.env, on_gone=handle_gone
+                spec.name, command, cwd=session_options.cwd, env=spec.env, on_gone=handle_gone
             ) as process:
-                options = ClaudeAgentOptions(can_use_tool=_make_policy(order.permissions), cwd=order.cwd)
+                options = ClaudeAgentOptions(
+                    can_use_tool=_make_policy(session_options.permissions), cwd=session_options.cwd
+                )
                 client = ClaudeSDKClient(options, transport=_PipeTransport(process))
                 try:
                     with connecting:
@@ -98,7 +106,7 @@ class ClaudeAgent:
                     if process.reason is not None:
                         raise process.make_error()
                     is_open = True
-                    yield ClaudeSession(client, process, name=spec.name, resumed=order.resume)
+                    yield ClaudeSession(client, process, name=spec.name, resumed=session_options.resume)
                 finally:
                     is_open = False
                     with anyio.move_on_after(_CLOSE_S, shield=True):
@@ -238,23 +246,23 @@ async def _connect(client: ClaudeSDKClient, process: AgentProcess, name: str) ->
         raise ToolFailed(f"The agent `{name}` could not be opened: {error}.") from error
 
 
-def _make_arguments(order: SessionOptions, servers: Path | None) -> list[str]:
+def _make_arguments(session_options: SessionOptions, servers: Path | None) -> list[str]:
     arguments = ["--allowedTools", f"mcp__{NAME}"]
     if servers is not None:
         arguments += ["--mcp-config", str(servers), "--strict-mcp-config"]
-    if order.model is not None:
-        arguments += [f"--model={order.model}"]
+    if session_options.model is not None:
+        arguments += [f"--model={session_options.model}"]
     # One argument, so that an id that begins with `-` is not parsed as a flag.
-    return [*arguments, f"--resume={order.resume}"] if order.resume is not None else arguments
+    return [*arguments, f"--resume={session_options.resume}"] if session_options.resume is not None else arguments
 
 
 @contextmanager
-def _open_server_file(order: SessionOptions) -> Any:
+def _open_server_file(session_options: SessionOptions) -> Any:
     """Write the gateway's URL and token to a file that only this user can read; None without a gateway.
 
     Arguments would do too, but every user of the machine can see those of a process.
     """
-    if (access := order.gateway) is None:
+    if (access := session_options.gateway) is None:
         yield None
         return
     server = {"type": "http", "url": access.url, "headers": make_auth_headers(access)}

@@ -69,7 +69,7 @@ async def _check_agent(name: str, config: Config) -> Group:
 
 
 async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
-    order = SessionOptions(
+    session_options = SessionOptions(
         thread=None,
         model=spec.model,
         cwd=spec.cwd,
@@ -82,7 +82,7 @@ async def _check_start(spec: AgentSpec, within_s: float) -> Diagnosis:
         agent = await LazyAgent(spec).load()
         began = time.monotonic()
         with anyio.fail_after(within_s):
-            async with agent.open(order) as session:
+            async with agent.open(session_options) as session:
                 resumes = "can resume a session" if session.id is not None else "gets the conversation again"
                 return ok("start", f"ready in {time.monotonic() - began:.2f} s; after a restart it {resumes}")
     except TimeoutError:

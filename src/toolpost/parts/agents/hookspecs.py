@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Sequence
 
 from toolpost.parts import hookspec
-from toolpost.parts.agents.service import Conversations
+from toolpost.parts.agents.conversations import Conversations
 from toolpost.parts.agents.threads import ThreadMessage
 from toolpost.parts.agents.turn_events import TurnEnded
 from toolpost.parts.agents.values import ToolCall, TurnInfo

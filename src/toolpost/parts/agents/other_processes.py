@@ -14,7 +14,7 @@ from toolpost.base import ThreadId, event
 from toolpost.contracts import GatewayError
 from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.threads import Threads
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.store import Wakeups
 
 _log = logging.getLogger("toolpost.parts.agents")
@@ -57,7 +57,7 @@ class OtherProcesses:
                 while (found := await self._threads.find_turn(turn)) and found.state == "running":  # noqa: ASYNC110
                     await anyio.sleep(0.05)
 
-    async def listen(self, runs: Mapping[TurnId, RunningTurn]) -> None:
+    async def listen(self, runs: Mapping[TurnId, LiveTurn]) -> None:
         """Stop those of these turns that other processes request to stop, until cancelled; without turns, read nothing."""
         while True:
             await self._has_turns.wait()
@@ -73,7 +73,7 @@ class OtherProcesses:
             if runs:
                 self._has_turns.set()
 
-    async def _stop_requested(self, runs: Mapping[TurnId, RunningTurn]) -> None:
+    async def _stop_requested(self, runs: Mapping[TurnId, LiveTurn]) -> None:
         try:
             requested = await self._threads.asked_to_stop(self._process)
         except GatewayError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from toolpost.parts import Host, PluginCandidate
     from toolpost.parts.agents.agent import Agent, AgentSpec
     from toolpost.parts.agents.agents import ConfiguredAgent
-    from toolpost.parts.agents.service import Conversations
+    from toolpost.parts.agents.conversations import Conversations
     from toolpost.settings import Config
 
 PLUGINS: Final = ("history", "tasks", "schedule", "delegate", "logs")
@@ -76,9 +76,9 @@ def _read_gauges(service: "Conversations") -> "GaugeValues":
 
 def _make_service(host: "Host", more_agents: "Mapping[str, Agent]") -> "Conversations":
     from toolpost.parts.agents.agents import AgentRegistry
+    from toolpost.parts.agents.conversations import ConversationLimits, Conversations
     from toolpost.parts.agents.history import HistoryLimits
     from toolpost.parts.agents.hooks import Hooks
-    from toolpost.parts.agents.service import ConversationLimits, Conversations
     from toolpost.parts.agents.session_pool import AgentMetrics, PoolLimits
     from toolpost.parts.agents.threads import Threads
 

@@ -10,7 +10,7 @@ from toolpost.parts.agents.history import HistoryLimits, history_of
 from toolpost.parts.agents.hooks import Hooks
 from toolpost.parts.agents.session_pool import PooledSession, SessionPool
 from toolpost.parts.agents.threads import ThreadMessage, Threads
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.turn_events import SessionReady
 from toolpost.parts.agents.values import InvokeOptions
 
@@ -30,13 +30,13 @@ class Prompter:
         self._limits = limits
 
     async def prompt(
-        self, run: RunningTurn, prompt: str, seq: int, find_missing: Callable[[], Awaitable[str | None]]
+        self, run: LiveTurn, prompt: str, seq: int, find_missing: Callable[[], Awaitable[str | None]]
     ) -> None:
         """Send the prompt of a message whose number in its thread is `seq`, and once more what `find_missing` then returns."""
         thread = run.thread
         assert thread is not None
         options = InvokeOptions(agent=run.info.agent, model=run.info.model)
-        request = self._agents.session_for(run.principal, options, thread)
+        request = self._agents.request_session(run.principal, options, thread)
         self._pool.evict_thread(thread.id, but=request.key)
 
         async def send(session: PooledSession, is_warm: bool) -> None:
@@ -49,7 +49,7 @@ class Prompter:
 
         await self._send_in_session(run, request, send)
 
-    async def prompt_unrecorded(self, run: RunningTurn, request: PooledSessionRequest) -> None:
+    async def prompt_unrecorded(self, run: LiveTurn, request: PooledSessionRequest) -> None:
         """Send a prompt that is no message of a thread; in the session of a thread, it comes after all of its messages."""
 
         async def send(session: PooledSession, is_warm: bool) -> None:
@@ -61,7 +61,7 @@ class Prompter:
         await self._send_in_session(run, request, send)
 
     async def _send_in_session(
-        self, run: RunningTurn, request: PooledSessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
+        self, run: LiveTurn, request: PooledSessionRequest, send: Callable[[PooledSession, bool], Awaitable[None]]
     ) -> None:
         was_warm = self._pool.find(request.key) is not None
         try:
@@ -77,7 +77,7 @@ class Prompter:
             async with self._pool.lease(request.key, request.opener) as session:
                 await send(session, is_warm)
 
-    async def _send(self, run: RunningTurn, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
+    async def _send(self, run: LiveTurn, session: PooledSession, prompt: str, *, up_to: int, is_warm: bool) -> None:
         async def summarize(older: Sequence[ThreadMessage]) -> str | None:
             return await self._hooks.first("toolpost_summarize", turn=run.info, messages=older)
 

@@ -14,7 +14,7 @@ from toolpost.base import event, steady_s
 from toolpost.contracts import CallCancelled, GatewayError
 from toolpost.parts.agents.ids import TurnId
 from toolpost.parts.agents.threads import Resumable, Threads, Turn, TurnEndRecord
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.turn_events import Heartbeat, TurnStarted
 from toolpost.processes import Daemon
 
@@ -71,7 +71,7 @@ class TurnRecorder:
                     _log, logging.WARNING, "turn was interrupted", thread=turn.thread, turn=turn.id, trace=turn.trace_id
                 )
 
-    async def record_start(self, run: RunningTurn) -> int:
+    async def record_start(self, run: LiveTurn) -> int:
         """Store a message and the turn that it starts; return the message's number. Raises `NotFound` without a thread."""
         now = time.time()
         info = run.info
@@ -92,7 +92,7 @@ class TurnRecorder:
         run.notify(TurnStarted(turn=info.turn, thread=info.thread, trace_id=info.trace_id, seq=seq))
         return seq
 
-    async def record_end(self, run: RunningTurn, ending: TurnEndRecord, seq: int) -> int | None:
+    async def record_end(self, run: LiveTurn, ending: TurnEndRecord, seq: int) -> int | None:
         """Store how a turn ended; return the number of its answer, None if it has none or the store failed."""
         pooled = run.pooled
         resumable = None
@@ -111,7 +111,7 @@ class TurnRecorder:
         return number
 
     @asynccontextmanager
-    async def open_heartbeat(self, run: RunningTurn) -> AsyncIterator[None]:
+    async def open_heartbeat(self, run: LiveTurn) -> AsyncIterator[None]:
         """Store the partial answer every `beat_s`, and send listeners a `Heartbeat` when nothing else was sent since the last."""
 
         async def beat() -> None:

@@ -31,15 +31,15 @@ async def echo(prompt: str, session: "ScriptedSession") -> AsyncGenerator[AgentE
 
 
 class ScriptedSession:
-    """A session that answers each prompt from a script; `order` has what it was opened with."""
+    """A session that answers each prompt from a script; `session_options` has what it was opened with."""
 
-    def __init__(self, script: Script, order: SessionOptions, *, number: int, is_resumed: bool) -> None:
-        self.order = order
+    def __init__(self, script: Script, session_options: SessionOptions, *, number: int, is_resumed: bool) -> None:
+        self.session_options = session_options
         self.number = number
         """Counts the sessions of an agent, from 1."""
         self.is_resumed = is_resumed
         self.prompts: list[str] = []
-        self.id: AgentSessionId | None = order.resume if is_resumed else AgentSessionId(f"scripted-{number}")
+        self.id: AgentSessionId | None = session_options.resume if is_resumed else AgentSessionId(f"scripted-{number}")
         self.cancelled = anyio.Event()
         self.is_closed = False
         self._script = script
@@ -82,11 +82,11 @@ class ScriptedAgent:
         return [prompt for session in self.sessions for prompt in session.prompts]
 
     @asynccontextmanager
-    async def open(self, order: SessionOptions) -> AsyncIterator[ScriptedSession]:
+    async def open(self, session_options: SessionOptions) -> AsyncIterator[ScriptedSession]:
         await anyio.sleep(self.open_s)
         known = {session.id for session in self.sessions}
-        is_resumed = self.can_resume and order.resume is not None and order.resume in known
-        session = ScriptedSession(self.script, order, number=len(self.sessions) + 1, is_resumed=is_resumed)
+        is_resumed = self.can_resume and session_options.resume is not None and session_options.resume in known
+        session = ScriptedSession(self.script, session_options, number=len(self.sessions) + 1, is_resumed=is_resumed)
         if not self.can_resume:
             session.id = None
         self.sessions.append(session)

@@ -46,7 +46,7 @@ OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 """Characters of all answers, thoughts and tool results in one turn."""
 
 
-class RunningTurn:
+class LiveTurn:
     """A turn whose message was accepted; it runs on in the background."""
 
     def __init__(self, info: TurnInfo, principal: Principal, text: str, *, timeout_s: float) -> None:

@@ -15,12 +15,12 @@ from toolpost.base import JsonObject, ThreadId, event
 from toolpost.parts.agents.agent import unwrap_group
 from toolpost.parts.agents.agents import PooledSessionRequest
 from toolpost.parts.agents.hooks import Hooks
+from toolpost.parts.agents.live_turns import CLOSE_S, LiveTurns
 from toolpost.parts.agents.prompt import Prompter
 from toolpost.parts.agents.queue import QueuePlace
 from toolpost.parts.agents.recorder import TurnRecorder
-from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.threads import TurnEndRecord
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.turn_events import TurnEnded, TurnState
 
 _log = logging.getLogger("toolpost.parts.agents")
@@ -30,7 +30,7 @@ class TurnRunner:
     """Runs turns from their acceptance to their end."""
 
     def __init__(
-        self, prompter: Prompter, recorder: TurnRecorder, hooks: Hooks, running: RunningTurns, *, cancel_s: float
+        self, prompter: Prompter, recorder: TurnRecorder, hooks: Hooks, running: LiveTurns, *, cancel_s: float
     ) -> None:
         """`cancel_s` is how long an agent may take to stop when it is told to."""
         self._prompter = prompter
@@ -39,7 +39,7 @@ class TurnRunner:
         self._running = running
         self._cancel_s = cancel_s
 
-    async def run_queued(self, run: RunningTurn, place: QueuePlace[ThreadId]) -> None:
+    async def run_queued(self, run: LiveTurn, place: QueuePlace[ThreadId]) -> None:
         """Wait until the message is the first in the queue of its thread, run its turn, and leave the queue."""
         try:
             async with run.open_watch(self._cancel_s):
@@ -50,7 +50,7 @@ class TurnRunner:
             place.leave()
             self._running.remove(run)
 
-    async def run_unrecorded(self, run: RunningTurn, request: PooledSessionRequest) -> TurnEnded:
+    async def run_unrecorded(self, run: LiveTurn, request: PooledSessionRequest) -> TurnEnded:
         """Ask an agent without recording anything; no hook is called."""
         raised: Exception | None = None
         try:
@@ -63,7 +63,7 @@ class TurnRunner:
         run.notify(ended)
         return ended
 
-    async def _run(self, run: RunningTurn) -> None:
+    async def _run(self, run: LiveTurn) -> None:
         raised: Exception | None = None
         seq: int | None = None
         try:
@@ -83,7 +83,7 @@ class TurnRunner:
             raise
         await self._end(run, seq, raised)
 
-    async def _answer(self, run: RunningTurn, seq: int) -> None:
+    async def _answer(self, run: LiveTurn, seq: int) -> None:
         """Take the answer of the first plugin that has one, else the agent's."""
         hooks, info = self._hooks, run.info
         await hooks.notify("toolpost_on_message", turn=info, text=run.text)
@@ -102,10 +102,10 @@ class TurnRunner:
         if run.stop_kind is None:
             await hooks.notify("toolpost_after_invoke", turn=info, answer=run.answer)
 
-    async def _find_missing(self, run: RunningTurn) -> str | None:
+    async def _find_missing(self, run: LiveTurn) -> str | None:
         return await self._hooks.require("toolpost_check_answer", turn=run.info, answer=run.answer)
 
-    async def _end(self, run: RunningTurn, seq: int | None, raised: Exception | None) -> None:
+    async def _end(self, run: LiveTurn, seq: int | None, raised: Exception | None) -> None:
         state, error = run.find_state(raised)
         number = (
             await self._recorder.record_end(run, _make_end_record(run, state, error), seq) if seq is not None else None
@@ -119,7 +119,7 @@ class TurnRunner:
         await self._hooks.notify("toolpost_on_complete", turn=run.info, ended=run.ended)
 
 
-def _make_end_record(run: RunningTurn, state: TurnState, error: JsonObject | None) -> TurnEndRecord:
+def _make_end_record(run: LiveTurn, state: TurnState, error: JsonObject | None) -> TurnEndRecord:
     """Make the record of an end: with an answer if there is one, or if the turn succeeded with an empty one."""
     answer, tools = run.answer, run.tools
     details: JsonObject = dict(run.details) | ({"state": state} if state != "done" else {})
@@ -136,7 +136,7 @@ def _make_end_record(run: RunningTurn, state: TurnState, error: JsonObject | Non
     )
 
 
-def _make_end_event(run: RunningTurn, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
+def _make_end_event(run: LiveTurn, state: TurnState, error: JsonObject | None, seq: int | None) -> TurnEnded:
     return TurnEnded(
         turn=run.info.turn,
         thread=run.info.thread,

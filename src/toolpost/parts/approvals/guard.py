@@ -197,11 +197,11 @@ class ApprovalGuard(Guard):
         return view
 
     async def _wait(self, call: Call, view: RoundView) -> RoundView:
-        needed, found = view.round.needed, view.round.id
-        call.context.progress(message=f"waiting for approval: round {found}, {needed} needed", phase="approval")
+        needed, round_id = view.round.needed, view.round.id
+        call.context.progress(message=f"waiting for approval: round {round_id}, {needed} needed", phase="approval")
         # Nothing else limits them: they hold no lock, and no time limit runs.
         with self._waiting.held(call.caller.id), call.pause_deadline():
-            return await self._approvals.wait(found)
+            return await self._approvals.wait(round_id)
 
     def _check_still_callable(self, call: Call, *, was_known: bool) -> None:
         """Raise `Forbidden` if the tool changed, or the caller lost it, while the call waited. The approval is not used."""

@@ -102,32 +102,32 @@ def open_round(new: Round, *, expires_s: float, limit: int, share: int) -> Scrip
     return Opened(round=made, is_new=True, previous=previous)
 
 
-def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
+def cast(round_id: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
     """Store a vote and decide. Returns the round, its votes, and whether the vote is new; the same vote again is not.
 
     Raises for a round that does not exist or is over, and for a voter who may not vote.
     """
     # Votes get their numbers in the order of their commits, so one at a time.
     yield lock_name("approvals")
-    rows = yield Statement(f"{_SELECT} id = ?1 /*lock*/", (found,))
+    rows = yield Statement(f"{_SELECT} id = ?1 /*lock*/", (round_id,))
     if not rows:
-        raise no_round(found)
+        raise no_round(round_id)
     current = parse_round(rows[0])
     if vote.voter not in current.voters:
         raise may_not_vote(current, vote.voter)
-    votes = yield from votes_of(found)
+    votes = yield from votes_of(round_id)
     if any(one.voter == vote.voter and one.choice == vote.choice for one in votes):
         return current, votes, False
     ((now,),) = yield NOW
     if now >= current.expires_at:
-        raise InvalidRequest(f"Round {found} has expired: no more votes are taken.", hint="propose or call again")
+        raise InvalidRequest(f"Round {round_id} has expired: no more votes are taken.", hint="propose or call again")
     stored = replace(vote, at=now)
     ((newest,),) = yield Statement("SELECT coalesce(max(seq), 0) FROM approval_votes")
     yield Statement(
         f"INSERT INTO approval_votes (seq, round, {VOTE_COLUMNS}) VALUES ({marks(len(_VOTE) + 2)})",
-        (newest + 1, found, *(getattr(stored, name) for name in _VOTE)),
+        (newest + 1, round_id, *(getattr(stored, name) for name in _VOTE)),
     )
-    yield Statement("UPDATE approval_rounds SET unvoted_bytes = 0 WHERE id = ?1", (found,))
+    yield Statement("UPDATE approval_rounds SET unvoted_bytes = 0 WHERE id = ?1", (round_id,))
     current = replace(current, unvoted_bytes=0)
     votes = [*votes, stored]
     if not current.status.is_used:
@@ -137,28 +137,28 @@ def cast(found: RoundId, vote: Vote) -> Script[tuple[Round, list[Vote], bool]]:
             # A quorum that was recorded and is gone does not stand for the next one.
             yield Statement(
                 "UPDATE approval_rounds SET status = ?1, decided_at = ?2, recorded_as = NULL WHERE id = ?3",
-                (status.value, now, found),
+                (status.value, now, round_id),
             )
             current = replace(current, status=status, decided_at=now, recorded_as=None)
     return current, votes, True
 
 
-def record(found: RoundId, entry_of: Callable[[Round, list[Vote]], AuditEntry]) -> Script[bool]:
+def record(round_id: RoundId, entry_of: Callable[[Round, list[Vote]], AuditEntry]) -> Script[bool]:
     """Add the quorum to the audit and note that in the round, both or neither; False if it is there already.
 
     The votes are read here: one that was cast since the caller looked is part of the evidence, or has undone the quorum.
     """
-    rows = yield Statement(f"{_SELECT} id = ?1 AND status = 'approved' AND recorded_as IS NULL /*lock*/", (found,))
+    rows = yield Statement(f"{_SELECT} id = ?1 AND status = 'approved' AND recorded_as IS NULL /*lock*/", (round_id,))
     if not rows:
         return False
-    votes = yield from votes_of(found)
+    votes = yield from votes_of(round_id)
     entry = entry_of(parse_round(rows[0]), votes)
-    yield Statement("UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2", (entry.call_id, found))
+    yield Statement("UPDATE approval_rounds SET recorded_as = ?1 WHERE id = ?2", (entry.call_id, round_id))
     yield from record_entries([entry])
     return True
 
 
-def dispatch(found: RoundId, key: str, *, call_id: str, owner: str, lease_s: float) -> Script[Round]:
+def dispatch(round_id: RoundId, key: str, *, call_id: str, owner: str, lease_s: float) -> Script[Round]:
     """Use an approval, once. Returns the round; whether this call may run is `round.call_id == call_id`.
 
     The condition is in the UPDATE itself: of two that try, in any process, one changes the row.
@@ -167,21 +167,21 @@ def dispatch(found: RoundId, key: str, *, call_id: str, owner: str, lease_s: flo
     yield change(
         "UPDATE approval_rounds SET status = 'dispatched', call_id = ?1, owner = ?2, owned_until = ?3"
         " WHERE id = ?4 AND key = ?5 AND status = 'approved' AND expires_at > ?6 AND recorded_as IS NOT NULL",
-        (call_id, owner, now + lease_s, found, key, now),
+        (call_id, owner, now + lease_s, round_id, key, now),
     )
-    rows = yield Statement(f"{_SELECT} id = ?1", (found,))
+    rows = yield Statement(f"{_SELECT} id = ?1", (round_id,))
     if not rows:
-        raise no_round(found)
+        raise no_round(round_id)
     return parse_round(rows[0])
 
 
-def finish(found: RoundId, *, call_id: str, status: Status, outcome: str | None) -> Script[bool]:
+def finish(round_id: RoundId, *, call_id: str, status: Status, outcome: str | None) -> Script[bool]:
     """Note how the call ended. A call that was given up as lost, and ends after all, is no longer lost."""
     ((now,),) = yield NOW
     changed = yield change(
         "UPDATE approval_rounds SET status = ?1, outcome = ?2, ended_at = ?3"
         " WHERE id = ?4 AND call_id = ?5 AND status IN ('dispatched', 'lost')",
-        (status.value, outcome, now, found, call_id),
+        (status.value, outcome, now, round_id, call_id),
     )
     return bool(changed)
 
@@ -262,13 +262,13 @@ def find_unrecorded() -> Script[list[Round]]:
     return [parse_round(row) for row in rows]
 
 
-def read_round(found: RoundId) -> Script[tuple[Round, list[Vote], float] | None]:
+def read_round(round_id: RoundId) -> Script[tuple[Round, list[Vote], float] | None]:
     """Return a round, its votes, and the time; None if there is none."""
     ((now,),) = yield NOW
-    rows = yield Statement(f"{_SELECT} id = ?1", (found,))
+    rows = yield Statement(f"{_SELECT} id = ?1", (round_id,))
     if not rows:
         return None
-    votes = yield from votes_of(found)
+    votes = yield from votes_of(round_id)
     return parse_round(rows[0]), votes, now
 
 
@@ -318,9 +318,11 @@ def other_approved(caller: str, tool: str, key: str) -> Script[list[int]]:
     return [int(row[0]) for row in rows]
 
 
-def votes_of(found: RoundId) -> Script[list[Vote]]:
+def votes_of(round_id: RoundId) -> Script[list[Vote]]:
     """Return the votes of a round, the oldest first."""
-    rows = yield Statement(f"SELECT {VOTE_COLUMNS} FROM approval_votes WHERE round = ?1 ORDER BY at, voter", (found,))
+    rows = yield Statement(
+        f"SELECT {VOTE_COLUMNS} FROM approval_votes WHERE round = ?1 ORDER BY at, voter", (round_id,)
+    )
     return [Vote(**dict(zip(_VOTE, row, strict=True))) for row in rows]
 
 
@@ -341,9 +343,9 @@ def parse_round(row: Row) -> Round:
     return Round(**values)
 
 
-def no_round(found: int | str) -> NotFound:
+def no_round(round_id: int | str) -> NotFound:
     """Return the error for a round that does not exist."""
-    return NotFound(f"There is no round {found}.", hint="the id of a round is in the refusal of its call")
+    return NotFound(f"There is no round {round_id}.", hint="the id of a round is in the refusal of its call")
 
 
 def may_not_vote(found: Round, voter: str) -> Forbidden:

@@ -204,7 +204,7 @@ class Approvals:
 
     async def vote(
         self,
-        found: RoundId,
+        round_id: RoundId,
         choice: Choice,
         *,
         by: Caller,
@@ -225,23 +225,25 @@ class Approvals:
                 "An agent may not vote in the name of its caller.", hint="the caller votes, in a browser or a terminal"
             )
         records.check_choice(choice)
-        before = await self.read(found)
+        before = await self.read(round_id)
         if by.id not in before.round.voters:
             if by.id != before.round.caller and not by.is_admin:
                 # Like a round that does not exist: others learn neither of it nor who may vote in it.
-                raise records.no_round(found)
+                raise records.no_round(round_id)
             raise records.may_not_vote(before.round, by.id)
         if cast_by is not None and cast_by == before.round.caller:
             # Also one who may vote on it: with the votes of all others the quorum would be their own.
             raise records.may_not_vote(before.round, cast_by)
         vote = replace(await self._sign(before, choice, by.id, signature, signed_at), cast_by=cast_by)
-        current, votes, is_new = await self._store.scripts.run(lambda: records.cast(found, vote))
+        current, votes, is_new = await self._store.scripts.run(lambda: records.cast(round_id, vote))
         if current.status is Status.APPROVED and current.recorded_as is None:
             current = await self.record_quorum(current)
         if is_new:
             if cast_by is not None:
-                event(_log, logging.WARNING, "vote cast for another", round=found, voter=by.id, administrator=cast_by)
-            self._store.wakeups.ring(topic_of(found))
+                event(
+                    _log, logging.WARNING, "vote cast for another", round=round_id, voter=by.id, administrator=cast_by
+                )
+            self._store.wakeups.ring(topic_of(round_id))
             self._store.wakeups.ring(TOPIC)
         kept = next(one for one in votes if one.voter == by.id and one.choice == choice)
         return Cast(vote=kept, is_new=is_new, view=RoundView(round=current, votes=votes, now=before.now))
@@ -255,11 +257,11 @@ class Approvals:
             and all(vote.voter != caller.id for vote in view.votes)
         )
 
-    async def read(self, found: RoundId) -> RoundView:
+    async def read(self, round_id: RoundId) -> RoundView:
         """Return a round; raises `NotFound`."""
-        read = await self._store.scripts.read(lambda: records.read_round(found))
+        read = await self._store.scripts.read(lambda: records.read_round(round_id))
         if read is None:
-            raise records.no_round(found)
+            raise records.no_round(round_id)
         return RoundView(round=read[0], votes=read[1], now=read[2])
 
     async def list_rounds(self, *, only_open: bool, limit: int = 100, before: int | None = None) -> list[RoundView]:
@@ -294,10 +296,10 @@ class Approvals:
             return views, visible[taken - 1].id
         return views, scanned[-1].id if len(scanned) == SCAN_LIMIT else None
 
-    async def wait(self, found: RoundId) -> RoundView:
+    async def wait(self, round_id: RoundId) -> RoundView:
         """Wait until a round is decided or has expired."""
-        async with self._store.wakeups.open_listener(topic_of(found)) as listener:
-            while (view := await self.read(found)).status is Status.OPEN:
+        async with self._store.wakeups.open_listener(topic_of(round_id)) as listener:
+            while (view := await self.read(round_id)).status is Status.OPEN:
                 with anyio.move_on_after(min(LOOK_S, max(0.01, view.round.expires_at - view.now))):
                     await listener.wait()
         return view
@@ -308,22 +310,24 @@ class Approvals:
         async with self._store.wakeups.open_listener(TOPIC) as listener:
             yield listener
 
-    async def dispatch(self, found: RoundId, key: str, call_id: CallId) -> Round:
+    async def dispatch(self, round_id: RoundId, key: str, call_id: CallId) -> Round:
         """Use an approval for a call; whether it may run is `round.call_id == call_id`."""
         return await self._store.scripts.run(
-            lambda: records.dispatch(found, key, call_id=call_id, owner=self.owner, lease_s=LEASE_S)
+            lambda: records.dispatch(round_id, key, call_id=call_id, owner=self.owner, lease_s=LEASE_S)
         )
 
-    async def finish(self, found: RoundId, call_id: CallId, *, status: Status, outcome: str | None) -> None:
+    async def finish(self, round_id: RoundId, call_id: CallId, *, status: Status, outcome: str | None) -> None:
         """Note how the call ended. If that fails, it is logged, and tried again by the sweep."""
         try:
             await self._store.scripts.run(
-                lambda: records.finish(found, call_id=call_id, status=status, outcome=outcome), durable=False
+                lambda: records.finish(round_id, call_id=call_id, status=status, outcome=outcome), durable=False
             )
         except ToolpostError as error:
             # Otherwise it would count as running for as long as this gateway lives, which renews what it runs.
-            self._ended.append((found, call_id, status, outcome))
-            event(_log, logging.ERROR, "end of an approved call not stored", round=found, call=call_id, exception=error)
+            self._ended.append((round_id, call_id, status, outcome))
+            event(
+                _log, logging.ERROR, "end of an approved call not stored", round=round_id, call=call_id, exception=error
+            )
 
     async def record_quorum(self, current: Round) -> Round:
         """Record in the audit that a round has its quorum; from then on the approval can be used."""
@@ -347,8 +351,8 @@ class Approvals:
     async def sweep(self) -> list[Round]:
         """Give up lost calls, and record quorums that are not; returns what was lost."""
         ended, self._ended = self._ended, []
-        for found, call_id, status, outcome in ended:
-            await self.finish(found, call_id, status=status, outcome=outcome)
+        for round_id, call_id, status, outcome in ended:
+            await self.finish(round_id, call_id, status=status, outcome=outcome)
         # Mostly no call is in flight: then nothing is written.
         has_running = await self._store.scripts.read(records.has_dispatched)
         lost = (
@@ -528,9 +532,9 @@ def _lost_entry(found: Round) -> AuditEntry:
     return _entry(found, CallId(f"lost-{found.call_id}"), tool="approvals__lost", result=None)
 
 
-def topic_of(found: RoundId) -> str:
+def topic_of(round_id: RoundId) -> str:
     """Return the wake-up of one round."""
-    return f"approvals:{found}"
+    return f"approvals:{round_id}"
 
 
 def parse_round_id(text: str) -> RoundId:

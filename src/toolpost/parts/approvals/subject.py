@@ -74,6 +74,6 @@ def subject_of_proposal(*, gateway: str, caller: str, digest: str, expires_at: s
     }
 
 
-def message_of_vote(found: RoundId, subject_digest: str, choice: Choice, signed_at: str) -> bytes:
+def message_of_vote(round_id: RoundId, subject_digest: str, choice: Choice, signed_at: str) -> bytes:
     """Return the bytes that are signed: five lines of text, which any language can write."""
-    return f"{VOTE_HEADER}\n{found}\n{subject_digest}\n{choice}\n{signed_at}\n".encode()
+    return f"{VOTE_HEADER}\n{round_id}\n{subject_digest}\n{choice}\n{signed_at}\n".encode()

@@ -18,7 +18,7 @@ workers      registers workers and answers their polls
 waiters      the polls that wait in this process
 leases       acknowledges, ends, retries, cancels and expires tasks
 status       workers, queue and counts at one moment, and the history of a task
-results      tasks and their results, limited to what each caller may read
+reports      tasks and their results, limited to what each caller may read
 outbox       updates for the issue tracker that tasks come from (`beads` is one)
 tasks        tasks and workers as values and as rows
 client       forwards the tools to a bus server over a `connection`, and renews leases

@@ -15,7 +15,7 @@ from toolpost.base import Json, PluginName
 from toolpost.contracts import InvalidRequest
 from toolpost.endpoints.http import Handler, HttpContext, JsonApi, Route, RouteRequest, Routes
 from toolpost.parts.bus.plugin import parse_cursor, parse_states, render_board, render_page, render_report
-from toolpost.parts.bus.results import ACTIVE, FINISHED
+from toolpost.parts.bus.reports import ACTIVE, FINISHED
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId
 

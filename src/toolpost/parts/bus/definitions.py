@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from toolpost import ErrorCode
 from toolpost.base import JsonObject
-from toolpost.parts.bus.results import ATTEMPTS_SHOWN
+from toolpost.parts.bus.reports import ATTEMPTS_SHOWN
 
 POLL_MS: Final = 30_000
 POLL_LIMIT_MS: Final = 55_000

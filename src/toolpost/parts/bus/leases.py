@@ -116,7 +116,7 @@ def acknowledge(
         task,
         state="running",
         attempt=task.attempt + is_first,
-        expires_at=now + (policy.run_s if renews else policy.stuck_s),
+        expires_at=now + (policy.lease_s if renews else policy.lease_without_renewal_s),
         changed_at=now if is_first else task.changed_at,
     )
     statements = [Statement(_RUN, (task.id, running.attempt, running.expires_at, running.changed_at))]
@@ -158,7 +158,7 @@ def end(
         return EndResult(task, (yield from offer_next(task, now, policy, *archived)), is_awaited)
     # Tasks that waited for this one are queued first, so that they can be offered in the same transaction.
     yield Batch((*archived, free_worker(task, now, seen_at=now)))
-    yield Statement(_RELEASE, (task.id, now, policy.age_s))
+    yield Statement(_RELEASE, (task.id, now, policy.priority_s))
     return EndResult(task, (yield from dispatch(now, policy)), is_awaited)
 
 
@@ -279,7 +279,7 @@ def shorten_leases(policy: BusPolicy) -> Script[None]:
     For a server that starts: if the clock was set back while no server ran, they would last as much longer.
     """
     ((now,),) = yield NOW
-    lease_end = now + max(policy.offer_s, policy.run_s, policy.stuck_s)
+    lease_end = now + max(policy.offer_s, policy.lease_s, policy.lease_without_renewal_s)
     yield Statement(
         "UPDATE bus_tasks SET expires_at = ?1 WHERE worker IS NOT NULL AND expires_at > ?1",
         (lease_end,),
@@ -385,7 +385,7 @@ def _make_ended(ended: EndedTask) -> InvalidRequest:
 
 def _restore(ended: EndedTask, now: float, policy: BusPolicy) -> Script[BusTask]:
     """Move a task from the archive to the queue, without its dedupe key, which another task may have by now."""
-    rank = now + ended.priority * policy.age_s
+    rank = now + ended.priority * policy.priority_s
     state = "waiting" if (yield from list_unmet_needs(ended.id)) else "queued"
     rows = yield Statement(_RESTORE, (ended.id, rank, now, state))
     yield Statement("DELETE FROM bus_archive WHERE id = ?1", (ended.id,))

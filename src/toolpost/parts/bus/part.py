@@ -55,7 +55,9 @@ def make_bus(
     from toolpost.parts.bus.tasks import BusPolicy
 
     chosen = BUS.of(config)
-    policy = BusPolicy(run_s=chosen.lease_s, stuck_s=chosen.lease_without_renewal_s, attempts=chosen.attempts)
+    policy = BusPolicy(
+        lease_s=chosen.lease_s, lease_without_renewal_s=chosen.lease_without_renewal_s, attempts=chosen.attempts
+    )
     project = Path(config.project)
     is_tracked = chosen.beads == "on" or (chosen.beads == "auto" and has_beads(project))
     tracker = Beads(project) if is_tracked else None

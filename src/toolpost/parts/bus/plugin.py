@@ -21,7 +21,7 @@ from toolpost.parts.bus.definitions import (
     TIMEOUT_S,
     parse_wait_s,
 )
-from toolpost.parts.bus.results import ACTIVE, FINISHED, Attempt, Position, Summary, TaskPage, TaskReport
+from toolpost.parts.bus.reports import ACTIVE, FINISHED, Attempt, Position, Summary, TaskPage, TaskReport
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.status import Overview
 from toolpost.parts.bus.submission import Submission, SubmitResult
@@ -134,8 +134,10 @@ class _Handlers:
         requested = arguments["name"]
         # A client that sends a key may repeat the call when its answer was lost; any other call is a new registration.
         key = _read_meta(context).get(META_REGISTRATION_KEY)
-        owner = f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
-        name = await self._bus.register(requested, owner, by=context.caller)
+        registration_key = (
+            f"{context.caller.id} {key}" if isinstance(key, str) else f"{context.caller.id} {context.call_id}"
+        )
+        name = await self._bus.register(requested, registration_key, by=context.caller)
         message = f"you are `{name}`" if name == requested else f"`{requested}` is taken: you are `{name}`"
         return {"success": True, "worker": name, "message": message}
 
@@ -166,7 +168,7 @@ class _Handlers:
             "bead_id": task.id,
             "attempt": task.attempt,
             **self._render_lease(task),
-            "lease_seconds": policy.run_s if renews else policy.stuck_s,
+            "lease_seconds": policy.lease_s if renews else policy.lease_without_renewal_s,
         }
 
     async def get_task(self, arguments: JsonObject, context: Context) -> JsonObject:

@@ -20,7 +20,7 @@ from toolpost import Caller, ToolpostError
 from toolpost.base import event
 from toolpost.fairness import Callers
 from toolpost.metrics import Counter, Metrics
-from toolpost.parts.bus import leases, results, status, submission, workers
+from toolpost.parts.bus import leases, reports, status, submission, workers
 from toolpost.parts.bus.dispatch import Offer
 from toolpost.parts.bus.outbox import OUTBOX, OutboxSender, Tracker
 from toolpost.parts.bus.settings import BUS
@@ -143,32 +143,32 @@ class Bus:
         found = msgspec.structs.replace(found, submitted_at=self.wall(found.submitted_at))
         return found, [dataclasses.replace(one, at=self.wall(one.at)) for one in events]
 
-    async def read_task(self, task: TaskId, *, by: Caller) -> results.TaskReport:
+    async def read_task(self, task: TaskId, *, by: Caller) -> reports.TaskReport:
         """Read a task, as much of it as this caller may; times are the store's (convert them with `wall`)."""
-        return await self._store.scripts.read(lambda: results.read_task(task, by))
+        return await self._store.scripts.read(lambda: reports.read_task(task, by))
 
     async def list_tasks(
-        self, states: Collection[State], *, by: Caller, limit: int, after: results.Position | None = None
-    ) -> results.TaskPage:
+        self, states: Collection[State], *, by: Caller, limit: int, after: reports.Position | None = None
+    ) -> reports.TaskPage:
         """List the tasks that this caller may read, the latest change of state first."""
-        return await self._store.scripts.read(lambda: results.list_tasks(states, by, limit, after))
+        return await self._store.scripts.read(lambda: reports.list_tasks(states, by, limit, after))
 
     async def wait_tasks(
         self, tasks: Sequence[TaskId], wait_s: float, *, by: Caller, wants_all: bool
-    ) -> tuple[list[results.Summary], dict[TaskId, str]]:
+    ) -> tuple[list[reports.Summary], dict[TaskId, str]]:
         """Wait until all of these tasks have ended, or one of them, at most `wait_s`; return their summaries.
 
         With them come the results that fit into one answer, by task, as JSON.
         """
 
         async def has_ended() -> bool:
-            summaries = await self._store.scripts.read(lambda: results.summarize(tasks, by))
+            summaries = await self._store.scripts.read(lambda: reports.summarize(tasks, by))
             return (all if wants_all else any)(summary.has_ended for summary in summaries)
 
         if wait_s > 0 and not await has_ended():
             with anyio.move_on_after(wait_s):
                 await self._wait_for_ends(tasks, wait_s, has_ended)
-        return await self._store.scripts.read(lambda: results.read_results(tasks, by))
+        return await self._store.scripts.read(lambda: reports.read_results(tasks, by))
 
     async def _wait_for_ends(
         self, tasks: Sequence[TaskId], wait_s: float, has_ended: Callable[[], Awaitable[bool]]
@@ -176,14 +176,14 @@ class Bus:
         waiter = new_poll_id()
         async with self._store.wakeups.open_listener(*map(_end_topic, tasks)) as listener:
             try:
-                await self._run(lambda: results.watch(tasks, waiter, wait_s), durable=False)
+                await self._run(lambda: reports.watch(tasks, waiter, wait_s), durable=False)
                 while not await has_ended():
                     with anyio.move_on_after(RECHECK_S):
                         await listener.wait()
             finally:
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._run(lambda: results.unwatch(tasks, waiter), durable=False)
+                        await self._run(lambda: reports.unwatch(tasks, waiter), durable=False)
                     except ToolpostError as error:
                         # The sweep deletes the row when its time is over.
                         event(_log, logging.DEBUG, "waiter not removed", reason=error.message)
@@ -194,12 +194,12 @@ class Bus:
 
     # -- workers
 
-    async def register(self, name: str, owner: str, *, by: Caller) -> WorkerName:
+    async def register(self, name: str, registration_key: str, *, by: Caller) -> WorkerName:
         """Register a worker, which only this caller may use; return its name, which has a number if `name` is taken.
 
-        The same `owner` gets the same worker again: a client may repeat a registration whose answer was lost.
+        The same `registration_key` gets the same worker again: a client may repeat a registration whose answer was lost.
         """
-        registered, offered = await self._run(lambda: workers.register(name, owner, by, self.policy))
+        registered, offered = await self._run(lambda: workers.register(name, registration_key, by, self.policy))
         self._wake(offered)
         return registered
 

@@ -1,7 +1,7 @@
 """Submission: a task is stored once, with its rank and the tasks that it depends on.
 
-The rank is the time of submission plus `age_s` for each step of priority, and the lowest comes first. So a task of priority 2
-comes before one of priority 1 that was submitted more than `age_s` later, and none waits forever.
+The rank is the time of submission plus `priority_s` for each step of priority, and the lowest comes first. A task of priority 2
+comes before one of priority 1 that was submitted more than `priority_s` later, and none waits forever.
 """
 
 from typing import Final
@@ -82,7 +82,7 @@ def submit(new: Submission, policy: BusPolicy, capacity: int, callers: Callers) 
         yield lock_name("bus needs")
         yield from _refuse_cycles(new)
     waits_for = yield from filter_not_done(new.needs)
-    rank = now + new.priority * policy.age_s
+    rank = now + new.priority * policy.priority_s
     state = "waiting" if waits_for else "queued"
     values = (new.task, state, new.priority, new.payload, new.dedupe_key, new.by, now, rank)
     # Before anything is counted: on PostgreSQL a statement sees what is committed when it starts. If another process has ended

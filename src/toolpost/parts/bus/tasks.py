@@ -47,16 +47,16 @@ class BusPolicy:
 
     offer_s: float = 15.0
     """How long an offered task may stay unacknowledged."""
-    run_s: float = BUS.default.lease_s
+    lease_s: float = BUS.default.lease_s
     """The lease of a running task whose worker's process renews it."""
-    stuck_s: float = BUS.default.lease_without_renewal_s
+    lease_without_renewal_s: float = BUS.default.lease_without_renewal_s
     """The lease of a running task that is not renewed."""
     retry_s: float = 5.0
     """Delay before the second attempt; twice that before the third."""
     retry_limit_s: float = 600.0
     attempts: int = BUS.default.attempts
     """How often a task is started before it is dead."""
-    age_s: float = 600.0
+    priority_s: float = 600.0
     """How long a task must wait to come before a new one of the next higher priority."""
     sweep_s: float = 5.0
     """The longest time between two sweeps: another server may have made a lease that expires before all of this one."""
@@ -143,7 +143,7 @@ class Worker(PollingWorker, frozen=True, gc=False):
     """All columns of a worker. It has one task at a time."""
 
     owner: str
-    """A key of the registration, not the owner (that is `caller`): who registers again with the same key is the same worker."""
+    """The registration key, not the owner (that is `caller`): who registers again with the same key is the same worker."""
     seen_at: float
     idle_since: float
 

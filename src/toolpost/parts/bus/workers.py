@@ -64,10 +64,10 @@ class PollAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return self.task is None and not self.is_superseded and not self.was_reset
 
 
-def register(name: str, owner: str, by: Caller, policy: BusPolicy) -> Script[tuple[WorkerName, list[Offer]]]:
+def register(name: str, registration_key: str, by: Caller, policy: BusPolicy) -> Script[tuple[WorkerName, list[Offer]]]:
     """Register a worker, and offer it a queued task; a name that is taken gets a number.
 
-    The same `owner` gets the name that it had: it repeats a registration whose answer was lost.
+    The same `registration_key` gets the name that it had: it repeats a registration whose answer was lost.
     """
     ((now,),) = yield NOW
     for number in range(NAME_ATTEMPTS):
@@ -76,12 +76,12 @@ def register(name: str, owner: str, by: Caller, policy: BusPolicy) -> Script[tup
         rows = yield Statement(
             "INSERT INTO bus_workers (name, owner, registered_at, seen_at, idle_since, resets, caller)"
             " VALUES (?1, ?2, ?3, ?3, ?3, 0, ?4) ON CONFLICT DO NOTHING RETURNING name",
-            (candidate, owner, now, by.id),
+            (candidate, registration_key, now, by.id),
         )
         if rows:
             return candidate, (yield from dispatch(now, policy))
         find_own = "SELECT 1 FROM bus_workers WHERE name = ?1 AND owner = ?2 AND caller = ?3"
-        if (yield Statement(find_own, (candidate, owner, by.id))):
+        if (yield Statement(find_own, (candidate, registration_key, by.id))):
             return candidate, []
     raise QueueOverloaded(
         f"{NAME_ATTEMPTS} workers have names like `{name}` already.", retry_s=60, hint="choose another name"

@@ -11,7 +11,7 @@ from typing import Final
 from toolpost import ToolpostError
 from toolpost.base import TraceContext, new_trace_id
 from toolpost.middleware import Call
-from toolpost.parts import ClientRequest, Observer, ServerRequest
+from toolpost.parts import ClientRequest, ObservedRequest, Observer
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.call_spans import CallRecord, CallSpans, ObservedCall, end_call, write_content
 from toolpost.parts.telemetry.client_attributes import NETWORK, CallerAttributes
@@ -42,7 +42,7 @@ class TelemetryObserver(Observer):
         # Traces whose id ends with less than this are sampled, as `TraceIdRatioBased` has it: all gateways choose the same.
         self._ratio_bound = f"{round(spec.ratio * 2**64):016x}" if spec.ratio < 1 else "g"
         self._ended: list[ObservedCall] = []
-        self.sent: dict[str, tuple[ServerSpans, ServerRequest]] = {}
+        self.sent: dict[str, tuple[ServerSpans, ObservedRequest]] = {}
         """Requests of the fast path that have no answer yet, by the `traceparent` of their calls."""
         self.offset_ns = time.time_ns() - time.monotonic_ns()
         """From the monotonic clock to the time of day."""

@@ -10,7 +10,7 @@ import msgspec
 
 from toolpost import ToolpostError
 from toolpost.base import new_trace_id
-from toolpost.parts import ServerRequest
+from toolpost.parts import ObservedRequest
 from toolpost.parts.telemetry import conventions as names
 from toolpost.parts.telemetry.histograms import Histograms
 from toolpost.parts.telemetry.spans import (
@@ -72,7 +72,7 @@ class ServerSpans:
         self._version = version
         self._templates.clear()
 
-    def begin(self, request: ServerRequest) -> None:
+    def begin(self, request: ObservedRequest) -> None:
         """Make the ids of a request's span."""
         parent = request.parent
         if parent is None:
@@ -83,12 +83,12 @@ class ServerSpans:
             request.traceparent = f"{parent[:36]}{new_span_id()}{parent[52:]}"
         request.began_ns = time.monotonic_ns()
 
-    def note_sent(self, request: ServerRequest) -> None:
+    def note_sent(self, request: ObservedRequest) -> None:
         """Keep a request until its call ends."""
         assert request.parent is not None
         self._observer.sent[request.parent] = self, request
 
-    def end(self, request: ServerRequest, outcome: bytes | BaseException) -> None:
+    def end(self, request: ObservedRequest, outcome: bytes | BaseException) -> None:
         """Count a request, and queue its span."""
         if request.parent is not None and self._observer.sent.get(request.parent, (None, None))[1] is request:
             del self._observer.sent[request.parent]
@@ -96,7 +96,7 @@ class ServerSpans:
         self._observer.put(self.make_spans(request, time.monotonic_ns(), error, status))
 
     def make_spans(
-        self, request: ServerRequest, ended_ns: int, error: str | None, status: int | None = None
+        self, request: ObservedRequest, ended_ns: int, error: str | None, status: int | None = None
     ) -> Sequence[Span]:
         """Count a request that is over, and return its span; nothing if its trace is not sampled."""
         target, method, traceparent = request.target, request.method, request.traceparent
@@ -150,7 +150,7 @@ def _describe_server(spec: ServerSpec) -> dict[str, Any]:
     }
 
 
-def _read_outcome(request: ServerRequest, outcome: bytes | BaseException) -> tuple[str | None, int | None]:
+def _read_outcome(request: ObservedRequest, outcome: bytes | BaseException) -> tuple[str | None, int | None]:
     """Return the type of an error and the code of a JSON-RPC error; None of both for a success."""
     match outcome:
         case bytes():

@@ -6,7 +6,7 @@ service         what the tools call: build, search, show, status
 spec            repositories and limits
 
 build_process   builds from the side of the gateway: a process for each, and their order
-build_order     the messages between the two
+build_messages  the messages between the two
 __main__        the build process
 build           the next generation of an index, from the files on disk
 scan            which files a repository has
@@ -16,7 +16,7 @@ git/            git repositories, read without running git
 text            bytes to text
 languages, symbols   a file split into symbols
 engine          the full-text index (tantivy)
-manifest        which files an index was built from
+indexed_files   which files an index was built from
 generations     the folders of an index, replaced atomically and checked when opened
 watch           updates in the background
 

@@ -8,7 +8,14 @@ import time
 
 from toolpost import ErrorCode, ToolpostError
 from toolpost.parts.workspace.build import Build
-from toolpost.parts.workspace.build_order import BuildFailure, BuildMessage, BuildOrder, BuildStep, decode_order, encode
+from toolpost.parts.workspace.build_messages import (
+    BuildFailure,
+    BuildMessage,
+    BuildOrder,
+    BuildStep,
+    decode_order,
+    encode,
+)
 from toolpost.parts.workspace.generations import build_lock
 from toolpost.parts.workspace.scan import scan
 

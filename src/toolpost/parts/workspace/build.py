@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from toolpost.parts.workspace import engine
-from toolpost.parts.workspace.build_order import BuildOrder, BuildStep, BuildSummary
+from toolpost.parts.workspace.build_messages import BuildOrder, BuildStep, BuildSummary
 from toolpost.parts.workspace.generations import (
     GenerationPointer,
     IndexDamaged,
@@ -30,8 +30,8 @@ from toolpost.parts.workspace.generations import (
     write_pointer,
 )
 from toolpost.parts.workspace.git.files import NotARegularFile, open_below
+from toolpost.parts.workspace.indexed_files import FileRow, FileStamp, SkippedRow, open_manifest, write_manifest
 from toolpost.parts.workspace.languages import Language, language_of, language_of_first_line
-from toolpost.parts.workspace.manifest import FileRow, SkippedRow, Stamp, open_manifest, write_manifest
 from toolpost.parts.workspace.masking import mask
 from toolpost.parts.workspace.scan import ScanResult
 from toolpost.parts.workspace.secrets import is_private_key, style_of
@@ -72,7 +72,7 @@ class _BuildPlan:
 class _FileContent:
     """The bytes of a file, with the stamp of exactly these bytes."""
 
-    stamp: Stamp
+    stamp: FileStamp
     hash: bytes
     data: bytes
 
@@ -161,7 +161,7 @@ class Build:
     def _is_wanted(self, language: Language) -> bool:
         return self._order.mode in ("all", language.family)
 
-    def _is_unchanged(self, before: Stamp | None, stamp: Stamp, base: _BaseGeneration) -> bool:
+    def _is_unchanged(self, before: FileStamp | None, stamp: FileStamp, base: _BaseGeneration) -> bool:
         if self._order.force or before != stamp:
             return False
         # A file written during the last build may have been written again with the same times ("racy", as git calls it).
@@ -267,7 +267,7 @@ class Build:
             return "too large" if len(data) > limit else "binary"
         if is_private_key(data, path) and not self._order.repository.allows(path):
             return "secret"
-        stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        stamp = FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return _FileContent(stamp, hashlib.blake2b(data, digest_size=16).digest(), data)
 
     def _publish(self, number: int, folder: Path, base: _BaseGeneration) -> BuildSummary:

@@ -18,7 +18,7 @@ import msgspec
 from toolpost import CapabilityMissing, ErrorCode, NotFound, ToolFailed, ToolpostError
 from toolpost.base import JsonObject
 from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.build_order import (
+from toolpost.parts.workspace.build_messages import (
     BuildFailure,
     BuildOrder,
     BuildStep,

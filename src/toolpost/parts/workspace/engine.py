@@ -161,11 +161,11 @@ def document_of(chunk: Chunk, path: str, language: Language) -> Any:
     document.add_text("text", chunk.text)
     if parts := compound_parts(chunk.text):
         document.add_text("text", parts)
-    document.add_bytes("stored", _encode(stored_chunk_of(chunk)))
+    document.add_bytes("stored", _encode(chunk_info_of(chunk)))
     return document
 
 
-def stored_chunk_of(chunk: Chunk) -> ChunkInfo:
+def chunk_info_of(chunk: Chunk) -> ChunkInfo:
     symbol = chunk.symbol
     if symbol is None:
         return ChunkInfo(chunk.start, chunk.end, chunk.start, "text", "", "", "")

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Final
 
 from toolpost import ToolpostError
-from toolpost.parts.workspace.engine import ChunkInfo, stored_chunk_of
+from toolpost.parts.workspace.engine import ChunkInfo, chunk_info_of
+from toolpost.parts.workspace.indexed_files import FileRow
 from toolpost.parts.workspace.languages import BY_NAME
-from toolpost.parts.workspace.manifest import FileRow
 from toolpost.parts.workspace.masking import mask
 from toolpost.parts.workspace.paths import open_file
 from toolpost.parts.workspace.secrets import is_private_key, style_of
@@ -86,7 +86,7 @@ class CurrentFiles:
         """Split a file that has changed into chunks, sorted by line, outer ones first."""
         text = "\n".join(self.read(row).lines)
         chunks = chunks_of(text, BY_NAME[row.language] if _may_be_parsed(text) else _PLAIN)
-        return sorted(map(stored_chunk_of, chunks), key=lambda chunk: (chunk.start, -chunk.end))
+        return sorted(map(chunk_info_of, chunks), key=lambda chunk: (chunk.start, -chunk.end))
 
     def _read_file(self, row: FileRow) -> CurrentFile:
         try:

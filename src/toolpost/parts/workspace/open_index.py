@@ -9,7 +9,7 @@ from typing import Any
 from toolpost import NoIndex, ToolpostError
 from toolpost.parts.workspace import engine
 from toolpost.parts.workspace.generations import GenerationPointer, IndexDamaged, check_generation, read_pointer
-from toolpost.parts.workspace.manifest import FileRow, Manifest, open_manifest
+from toolpost.parts.workspace.indexed_files import FileRow, Manifest, open_manifest
 from toolpost.parts.workspace.spec import Repository
 
 

@@ -10,7 +10,7 @@ from toolpost import InvalidArguments
 from toolpost.parts.workspace import optional
 from toolpost.parts.workspace.engine import ChunkInfo, ScoredChunk
 from toolpost.parts.workspace.freshness import CurrentFiles, FileState
-from toolpost.parts.workspace.manifest import FileRow
+from toolpost.parts.workspace.indexed_files import FileRow
 from toolpost.parts.workspace.open_index import OpenIndex
 from toolpost.parts.workspace.query import SearchRequest, glob_pattern, symbol_pattern
 from toolpost.parts.workspace.results import SearchHit, SearchResult, truncate_line

@@ -13,7 +13,7 @@ from toolpost.parts.workspace.git.changes import WorkTree, describe_state, open_
 from toolpost.parts.workspace.git.files import RealFolders
 from toolpost.parts.workspace.git.ignore import IgnoreRules, is_ignored
 from toolpost.parts.workspace.git.repository import RepositoryRefused
-from toolpost.parts.workspace.manifest import SkippedRow, Stamp
+from toolpost.parts.workspace.indexed_files import FileStamp, SkippedRow
 from toolpost.parts.workspace.secrets import is_hidden, may_hold_secrets
 from toolpost.parts.workspace.spec import Repository, WorkspaceLimits
 
@@ -29,7 +29,7 @@ _SORTED_LIMIT: Final = 20_000
 class ScanResult:
     """The files to index, and those that are skipped."""
 
-    files: dict[str, Stamp]
+    files: dict[str, FileStamp]
     skipped: list[SkippedRow]
     git: JsonObject | None
     """Head, branch and whether the work tree is dirty; None without git."""
@@ -129,8 +129,8 @@ def _list_tracked_first(tree: WorkTree, file_scan: FileScan, own: str | None, li
 
 def _stamp_files(
     repository: Repository, limits: WorkspaceLimits, listed: Iterable[str], skipped: list[SkippedRow]
-) -> dict[str, Stamp]:
-    files: dict[str, Stamp] = {}
+) -> dict[str, FileStamp]:
+    files: dict[str, FileStamp] = {}
     forbidden = {os.fspath(path) for path in repository.forbidden}
     root = os.fspath(repository.root)
     own = index_prefix(repository)
@@ -148,7 +148,7 @@ def _stamp_files(
             continue
         if may_hold_secrets(path) and not repository.allows(path):
             outcome = "secret"
-        if not isinstance(outcome, Stamp):
+        if not isinstance(outcome, FileStamp):
             skipped.append(SkippedRow(printable_path(path), outcome))
         elif outcome.size > limits.file_bytes:
             skipped.append(SkippedRow(printable_path(path), "too large"))
@@ -159,7 +159,7 @@ def _stamp_files(
     return files
 
 
-def _stamp(path: str) -> Stamp | str:
+def _stamp(path: str) -> FileStamp | str:
     """Return the stamp of a regular file, or the reason to skip it."""
     try:
         status = os.lstat(path)
@@ -173,7 +173,7 @@ def _stamp(path: str) -> Stamp | str:
         return "nested repository"
     if not stat.S_ISREG(status.st_mode):
         return "special file"
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def printable_path(path: str) -> str:

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from toolpost import ToolpostError
 from toolpost.base import JsonObject
-from toolpost.parts.workspace.build_order import BuildStep, IndexMode
+from toolpost.parts.workspace.build_messages import BuildStep, IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, ProcessRunner, build_repository, check_capabilities
 from toolpost.parts.workspace.excerpt import show_slice
 from toolpost.parts.workspace.open_index import OpenIndexes

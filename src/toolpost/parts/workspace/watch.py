@@ -21,7 +21,7 @@ import anyio.to_thread
 from toolpost import NoIndex, ToolFailed, ToolpostError
 from toolpost.base import JsonObject, event
 from toolpost.parts.workspace import optional
-from toolpost.parts.workspace.build_order import IndexMode
+from toolpost.parts.workspace.build_messages import IndexMode
 from toolpost.parts.workspace.build_process import BuildQueue, build_repository
 from toolpost.parts.workspace.open_index import OpenIndexes
 from toolpost.parts.workspace.scan import FileScan, index_prefix, work_tree_of

@@ -22,7 +22,7 @@ import anyio
 from toolpost.base.events import event
 from toolpost.base.ids import CallerId, JsonObject
 from toolpost.contracts.errors import CredentialRequired, LoginRequired, ToolpostError, UpstreamUnavailable
-from toolpost.credentials.oauth import Authorization
+from toolpost.credentials.server_tokens import ServerToken
 from toolpost.fairness import FairQueue
 from toolpost.net.client import HeaderLines, HttpClient, HttpFailed, Response, StartedRequest, write_headers
 from toolpost.protocol.extensions import is_extension_notification
@@ -70,7 +70,7 @@ async def open_http_server(
     on_notification: NotificationListener,
     on_gone: Callable[[str], None],
     on_reconnected: Callable[[], None] = lambda: None,
-    authorization: Authorization | None = None,
+    server_token: ServerToken | None = None,
 ) -> AsyncIterator["HttpTransport"]:
     """Open a client for the server; nothing is sent before the first request. Leaving closes the session.
 
@@ -87,7 +87,7 @@ async def open_http_server(
             client,
             on_notification=on_notification,
             queue=queue,
-            authorization=authorization,
+            server_token=server_token,
             mask=Mask(spec.secrets),
         )
         listening = asyncio.create_task(transport.listen(on_gone, on_reconnected))
@@ -146,18 +146,18 @@ class HttpTransport:
         *,
         on_notification: NotificationListener,
         queue: FairQueue | None = None,
-        authorization: Authorization | None = None,
+        server_token: ServerToken | None = None,
         mask: Mask | None = None,
     ) -> None:
         self._server = server
         self._mask = mask or Mask()
         self._client = client
-        self._authorization = authorization
+        self._server_token = server_token
         self._used: str | None = None
         """The `Authorization` header of requests now."""
         self._on_notification = on_notification
         self._ids = itertools.count(1)
-        self._envelope = RequestWriter({})
+        self._writer = RequestWriter({})
         self._headers: Headers = ()
         self._lines: dict[str, HeaderLines] = {}
         """The encoded headers of `tools/call`, by the tool's name."""
@@ -173,23 +173,23 @@ class HttpTransport:
         self._attribution = Attribution()
         self._budget = ExtensionBudget()
 
-    def use(self, *, envelope: JsonObject, headers: Mapping[str, str]) -> None:
-        self._envelope = self.writer_type(envelope)
-        self._is_stateless = bool(envelope)
+    def use(self, *, request_meta: JsonObject, headers: Mapping[str, str]) -> None:
+        self._writer = self.writer_type(request_meta)
+        self._is_stateless = bool(request_meta)
         own = tuple((name.encode(), value.encode()) for name, value in headers.items())
         session = ((b"mcp-session-id", self._session),) if self._session else ()
         self._headers = (*own, *session)
         self._lines.clear()
 
     async def request(self, request: UpstreamRequest, /) -> bytes:
-        if self._authorization is not None:
-            await self._authorize(self._authorization)
+        if self._server_token is not None:
+            await self._authorize(self._server_token)
         if request.caller is not None and self._queue is not None:
             await self._queue.enter(request.caller.id)
         exchange = self._begin_exchange(request)
         number = exchange.number
         try:
-            body = self._envelope.write(number, request)
+            body = self._writer.write(number, request)
             lines = self._lines_for(request)
         except BaseException:
             self._end(number, request)
@@ -200,8 +200,8 @@ class HttpTransport:
         return await self._result(request, exchange, post(), post, self._used)
 
     def try_send(self, request: UpstreamRequest, /) -> _PostedRequest | None:
-        if self._authorization is not None and (
-            self._authorization.header != self._used or time.time() >= self._authorization.fresh_until
+        if self._server_token is not None and (
+            self._server_token.header != self._used or time.time() >= self._server_token.fresh_until
         ):
             return None
         caller = request.caller_id
@@ -211,7 +211,7 @@ class HttpTransport:
         exchange = self._begin_exchange(request)
         started = None
         try:
-            body = self._envelope.write(exchange.number, request)
+            body = self._writer.write(exchange.number, request)
             lines = self._lines_for(request)
             started = self._client.start(body, lines, exchange.take)
         finally:
@@ -278,8 +278,8 @@ class HttpTransport:
     ) -> bytes:
         try:
             response = await self._wait_for_answer(responding, exchange)
-            if response.status in _REFUSALS and self._authorization is not None and exchange.answer is None:
-                response = await self._repeat_authorized(self._authorization, response, exchange, again, used)
+            if response.status in _REFUSALS and self._server_token is not None and exchange.answer is None:
+                response = await self._repeat_authorized(self._server_token, response, exchange, again, used)
         except asyncio.CancelledError as cancelled:
             if not self._is_stateless and self._session is not None:
                 # In the handshake era a closed connection is no cancellation.
@@ -304,18 +304,18 @@ class HttpTransport:
             self._server_requests.note_error(refusal, request.client_channel)
             raise
 
-    async def _authorize(self, authorization: Authorization) -> None:
+    async def _authorize(self, server_token: ServerToken) -> None:
         """Have the current token sent with all further requests; it is renewed if need be."""
-        if time.time() >= authorization.fresh_until:
-            await authorization.prepare()
-        if authorization.header != self._used:
-            self._client.set_header("authorization", authorization.header)
-            self._used = authorization.header
-            self._mask.use_token(authorization.header)
+        if time.time() >= server_token.fresh_until:
+            await server_token.prepare()
+        if server_token.header != self._used:
+            self._client.set_header("authorization", server_token.header)
+            self._used = server_token.header
+            self._mask.use_token(server_token.header)
 
     async def _repeat_authorized(
         self,
-        authorization: Authorization,
+        server_token: ServerToken,
         response: Response,
         exchange: Exchange,
         again: Callable[[], Coroutine[Any, Any, Response]],
@@ -327,19 +327,19 @@ class HttpTransport:
         """
         for attempt in itertools.count(1):
             challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
-            if not await authorization.handle_refusal(response.status, challenge, used=used):
+            if not await server_token.handle_refusal(response.status, challenge, used=used):
                 return response
-            await self._authorize(authorization)
+            await self._authorize(server_token)
             used = self._used
             response = await self._wait_for_answer(again(), exchange)
             if response.status not in _REFUSALS or exchange.answer is not None:
                 return response
             # Tokens that live for seconds expire on their way to a server that is busy; the next one need not.
-            if response.status == 403 or attempt == ATTEMPTS or not authorization.may_have_expired(used):
+            if response.status == 403 or attempt == ATTEMPTS or not server_token.may_have_expired(used):
                 break
         challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
-        if response.status == 401 or await authorization.handle_refusal(403, challenge, used=used):
-            raise authorization.make_repeated_error()
+        if response.status == 401 or await server_token.handle_refusal(403, challenge, used=used):
+            raise server_token.make_repeated_error()
         return response
 
     async def notify(self, method: str, fields: bytes = b"") -> None:
@@ -363,8 +363,8 @@ class HttpTransport:
         )
         while True:
             try:
-                if self._authorization is not None:
-                    await self._authorize(self._authorization)
+                if self._server_token is not None:
+                    await self._authorize(self._server_token)
                 response = await self._client.request("GET", headers=self._headers, on_event=exchange.take)
             except (CredentialRequired, LoginRequired):
                 return  # The next call reports it.
@@ -426,7 +426,7 @@ class HttpTransport:
         headers = (*self._headers, (b"last-event-id", response.last_event_id))
         get = partial(self._client.request, "GET", headers=headers, on_event=exchange.take)
         try:
-            response = await self._get_authorized(self._authorization, get) if self._authorization else await get()
+            response = await self._get_authorized(self._server_token, get) if self._server_token else await get()
         except HttpFailed as failure:
             raise UpstreamUnavailable(failure.reason, hint=failure.hint) from failure
         except ToolpostError as error:
@@ -436,16 +436,16 @@ class HttpTransport:
         return response
 
     async def _get_authorized(
-        self, authorization: Authorization, get: Callable[[], Coroutine[Any, Any, Response]]
+        self, server_token: ServerToken, get: Callable[[], Coroutine[Any, Any, Response]]
     ) -> Response:
         """Send a GET, and once more with another token if it is refused."""
-        await self._authorize(authorization)
+        await self._authorize(server_token)
         used = self._used
         response = await get()
         if response.status in _REFUSALS:
             challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
-            if await authorization.handle_refusal(response.status, challenge, used=used):
-                await self._authorize(authorization)
+            if await server_token.handle_refusal(response.status, challenge, used=used):
+                await self._authorize(server_token)
                 response = await get()
         return response
 

@@ -34,10 +34,10 @@ from toolpost.endpoints.http import (
 from toolpost.fairness import Shares
 from toolpost.parts.agents.api import values
 from toolpost.parts.agents.api.stream import TurnStream, watch_disconnect
+from toolpost.parts.agents.conversations import Conversations
 from toolpost.parts.agents.ids import TurnId
-from toolpost.parts.agents.service import Conversations
 from toolpost.parts.agents.threads import Thread
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.turn_events import TurnEnded, TurnEvent, encode_event
 from toolpost.parts.agents.values import InvokeOptions
 
@@ -219,7 +219,7 @@ def _thread_of(request: RouteRequest) -> ThreadId:
     return ThreadId(request.path["thread"])
 
 
-async def _send_end(http: HttpRequest, turn: RunningTurn, on_gone: Callable[[], None]) -> None:
+async def _send_end(http: HttpRequest, turn: LiveTurn, on_gone: Callable[[], None]) -> None:
     """Wait for the end of a turn and send it; a failed turn with the status of its error."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_disconnect, http, on_gone)

@@ -13,7 +13,7 @@ from pydantic import dataclasses as checked
 from toolpost import Context, ErrorCode, NotFound, Plugin, Principal, QueueOverloaded, ToolpostError, __version__
 from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 from toolpost.parts.agents.turn_events import ToolUsed, TurnEvent
 from toolpost.parts.agents.values import InvokeOptions
 

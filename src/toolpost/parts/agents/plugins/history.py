@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from toolpost import Context, ErrorCode, Plugin, __version__
 from toolpost.base import ThreadId, format_second
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 from toolpost.parts.agents.threads import ThreadMessage
 
 SEARCHED_THREADS: Final = 200

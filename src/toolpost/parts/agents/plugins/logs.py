@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from toolpost import Context, Plugin, __version__
 from toolpost.base import Json, format_time
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 
 KEPT: Final = 5_000
 """How many events are kept in memory."""

@@ -31,7 +31,7 @@ from toolpost import (
 )
 from toolpost.base import JsonObject, Scope, ThreadId, event, steady_s
 from toolpost.contracts import InvalidRequest
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 from toolpost.store import KeyValueStore
 
 _log = logging.getLogger("toolpost.plugins")

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from toolpost import CallerId, Context, ErrorCode, Item, NotFound, Plugin, QueueOverloaded, __version__
 from toolpost.base import JsonObject
 from toolpost.contracts import InvalidRequest
-from toolpost.parts.agents.plugins.service import ConversationsHandle
+from toolpost.parts.agents.plugins.conversations_handle import ConversationsHandle
 from toolpost.store import KeyValueStore
 
 NAME: Final = "tasks"

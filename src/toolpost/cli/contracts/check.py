@@ -9,8 +9,8 @@ import click
 
 from toolpost.admin.lock_file import LockFile
 from toolpost.app.tool_states import filter_by_source, load_live_tools
-from toolpost.cli.lock.options import lock_option, only_option
-from toolpost.cli.lock.output import describe_count, print_drifts, render_github, render_markdown
+from toolpost.cli.contracts.options import lock_option, only_option
+from toolpost.cli.contracts.output import describe_count, print_drifts, render_github, render_markdown
 from toolpost.contracts.compatibility import Verdict, judge
 from toolpost.contracts.lockfile import Drift, LockedTools, count_tools, drifts
 from toolpost.terminal import (

@@ -9,7 +9,7 @@ from anyio import to_thread
 from toolpost.base.events import event
 from toolpost.base.ids import Digest, PluginName
 from toolpost.contracts.contract import KnownLimits
-from toolpost.contracts.rules import rules_digest
+from toolpost.contracts.source_digest import rules_digest
 from toolpost.providers.server_provider import ServerProvider
 from toolpost.store.verdicts import Verdicts
 

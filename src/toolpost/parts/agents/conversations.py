@@ -2,7 +2,7 @@
 
 The service checks that a thread is its caller's, and leaves the rest to its parts: `KeyedQueues` (order of messages in a thread),
 `TurnRunner` (a turn from message to end), `TurnRecorder` (what is stored of it), `SessionPool` (open sessions of agents),
-`RunningTurns` (turns of this process and their listeners), `OtherProcesses` (turns of other processes on the same store).
+`LiveTurns` (turns of this process and their listeners), `OtherProcesses` (turns of other processes on the same store).
 
 For example, `start_message` (which `handle_message` calls, to wait for the end) takes a place in the thread's queue, looks the
 thread up, and starts a task in which `TurnRunner` waits for the place, stores the message, runs the hooks, prompts the agent in a
@@ -31,14 +31,14 @@ from toolpost.parts.agents.agents import AgentRegistry
 from toolpost.parts.agents.history import HistoryLimits
 from toolpost.parts.agents.hooks import Hooks
 from toolpost.parts.agents.ids import TurnId, new_thread_id, new_turn_id
+from toolpost.parts.agents.live_turns import CLOSE_S, LiveTurns
 from toolpost.parts.agents.other_processes import CANCEL_REASON, OtherProcesses
 from toolpost.parts.agents.prompt import Prompter
 from toolpost.parts.agents.queue import KeyedQueues
 from toolpost.parts.agents.recorder import STALE_S, TITLE_LIMIT, TurnRecorder
-from toolpost.parts.agents.running_turns import CLOSE_S, RunningTurns
 from toolpost.parts.agents.session_pool import AgentMetrics, PooledSession, PoolLimits, SessionPool
 from toolpost.parts.agents.threads import Thread, ThreadMessage, Threads, Turn
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.turn_events import TurnEnded
 from toolpost.parts.agents.turn_runner import TurnRunner
 from toolpost.parts.agents.values import InvokeOptions, Listener, ToolCall, TurnInfo
@@ -92,7 +92,7 @@ class Conversations(AgentCallObserver):
         self._threads = threads
         self._callers = callers or Callers()
         self.pool = SessionPool(self.limits.pool, metrics or AgentMetrics(), self._callers)
-        self.running = RunningTurns()
+        self.running = LiveTurns()
         self.queues: KeyedQueues[ThreadId] = KeyedQueues(self.limits.waiting)
         self._recorder = TurnRecorder(threads, beat_s=self.limits.beat_s)
         self._others = OtherProcesses(threads, wakeups, self._recorder.process)
@@ -216,7 +216,7 @@ class Conversations(AgentCallObserver):
 
     async def start_message(
         self, principal: Principal, thread: ThreadId, text: str, options: InvokeOptions | None = None
-    ) -> RunningTurn:
+    ) -> LiveTurn:
         """Accept a message and return its turn, which runs on in the background. Raises at once if the message is refused."""
         options = options or InvokeOptions()
         _check_text(text)
@@ -237,7 +237,7 @@ class Conversations(AgentCallObserver):
         self._tasks.start_soon(self._runner.run_queued, run, place)
         return run
 
-    def _make_run(self, principal: Principal, thread: Thread, text: str, options: InvokeOptions) -> RunningTurn:
+    def _make_run(self, principal: Principal, thread: Thread, text: str, options: InvokeOptions) -> LiveTurn:
         name = self.agents.name_for(options, thread)
         # Where a plugin may answer, a server without agents accepts messages, too.
         spec = self.agents.find(name).spec if name or not self.hooks.has("toolpost_classify") else None
@@ -250,7 +250,7 @@ class Conversations(AgentCallObserver):
             model=self.agents.model_for(options, thread) or (spec.model if spec else None),
         )
         timeout_s = options.timeout_s or (spec.timeout_s if spec else 600.0)
-        run = RunningTurn(info, principal, text, timeout_s=timeout_s)
+        run = LiveTurn(info, principal, text, timeout_s=timeout_s)
         run.thread = thread
         run.listeners |= self.running.listeners_of(thread.id)
         if options.on_event is not None:
@@ -265,7 +265,7 @@ class Conversations(AgentCallObserver):
         options = options or InvokeOptions()
         _check_text(prompt)
         thread = await self.find_thread(principal, options.thread) if options.thread is not None else None
-        request = self.agents.session_for(principal, options, thread)
+        request = self.agents.request_session(principal, options, thread)
         spec = request.profile.spec
         info = TurnInfo(
             thread=thread.id if thread is not None else ThreadId(""),
@@ -275,7 +275,7 @@ class Conversations(AgentCallObserver):
             agent=spec.name,
             model=request.profile.model,
         )
-        run = RunningTurn(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s)
+        run = LiveTurn(info, principal, prompt, timeout_s=options.timeout_s or spec.timeout_s)
         if options.on_event is not None:
             run.listeners.add(options.on_event)
         run.thread = thread
@@ -303,7 +303,7 @@ class Conversations(AgentCallObserver):
         return stopped
 
     @property
-    def runs(self) -> list[RunningTurn]:
+    def runs(self) -> list[LiveTurn]:
         """Every turn of this process that has not ended, in the order in which they came."""
         return list(self.running.by_id.values())
 
@@ -324,7 +324,7 @@ class Conversations(AgentCallObserver):
         options = options or InvokeOptions()
         _check_thread(thread, options)
         found = await self.find_thread(principal, thread)
-        request = self.agents.session_for(principal, options, found)
+        request = self.agents.request_session(principal, options, found)
         return await self.pool.prewarm(request.key, request.opener)
 
     def has_room_for(self, principal: Principal) -> bool:

@@ -26,7 +26,7 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """Size and times of a file: if they are equal, it is taken as unchanged without reading it."""
 
     size: int
@@ -39,7 +39,7 @@ class FileRow:
     """An indexed file."""
 
     path: str
-    stamp: Stamp
+    stamp: FileStamp
     hash: bytes
     language: str
     family: str
@@ -55,7 +55,7 @@ class SkippedRow:
 
     path: str
     reason: str
-    stamp: Stamp | None = None
+    stamp: FileStamp | None = None
     """Set if the reason follows from its content: while the stamp is the same, the file is not read again."""
 
 
@@ -78,7 +78,7 @@ def write_manifest(
                 for row in files
             ),
         )
-        stamped = ((row.path, row.reason, row.stamp or Stamp(0, 0, 0)) for row in skipped)
+        stamped = ((row.path, row.reason, row.stamp or FileStamp(0, 0, 0)) for row in skipped)
         rows = ((path, reason, at.size, at.mtime_ns, at.ctime_ns) for path, reason, at in stamped)
         connection.executemany("INSERT OR REPLACE INTO skipped VALUES (?, ?, ?, ?, ?)", rows)
         encoded = ((name, msgspec.json.encode(value).decode()) for name, value in facts.items())
@@ -105,7 +105,7 @@ class Manifest:
 
     def skipped(self) -> list[SkippedRow]:
         found = self._connection.execute("SELECT * FROM skipped ORDER BY path")
-        return [SkippedRow(path, reason, Stamp(*stamp)) for path, reason, *stamp in found]
+        return [SkippedRow(path, reason, FileStamp(*stamp)) for path, reason, *stamp in found]
 
     def facts(self) -> dict[str, Any]:
         """Return the mode, the git state and the time of the scan."""
@@ -141,4 +141,4 @@ def open_manifest(folder: Path) -> Iterator[Manifest]:
 
 def _parse_row(row: tuple[Any, ...]) -> FileRow:
     path, size, mtime_ns, ctime_ns, digest, language, family, lines, chunks, masked = row
-    return FileRow(path, Stamp(size, mtime_ns, ctime_ns), digest, language, family, lines, chunks, bool(masked))
+    return FileRow(path, FileStamp(size, mtime_ns, ctime_ns), digest, language, family, lines, chunks, bool(masked))

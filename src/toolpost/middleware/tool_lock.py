@@ -13,7 +13,7 @@ from toolpost.middleware.interface import CheckedResult, NextStep
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Lock:
+class ToolLock:
     """Takes the lock that the contract's `concurrency` asks for; a `parallel` tool takes none. Counts calls in flight as
     well.
     """

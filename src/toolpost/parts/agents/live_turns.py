@@ -9,38 +9,38 @@ import anyio
 
 from toolpost.base import ThreadId
 from toolpost.parts.agents.ids import TurnId
-from toolpost.parts.agents.turn import RunningTurn
+from toolpost.parts.agents.turn import LiveTurn
 from toolpost.parts.agents.values import Listener
 
 CLOSE_S: Final = 3.0
 """How long turns may take to stop when the server ends."""
 
 
-class RunningTurns:
+class LiveTurns:
     """The turns that run or wait in this process, in the order in which their messages came."""
 
     def __init__(self) -> None:
-        self._runs: dict[TurnId, RunningTurn] = {}
+        self._runs: dict[TurnId, LiveTurn] = {}
         self._listeners: dict[ThreadId, set[Listener]] = {}
-        self.by_id: Mapping[TurnId, RunningTurn] = MappingProxyType(self._runs)
+        self.by_id: Mapping[TurnId, LiveTurn] = MappingProxyType(self._runs)
         """A live view of the turns."""
 
-    def add(self, run: RunningTurn) -> None:
+    def add(self, run: LiveTurn) -> None:
         """Register a turn until `remove`."""
         self._runs[run.info.turn] = run
 
-    def remove(self, run: RunningTurn) -> None:
+    def remove(self, run: LiveTurn) -> None:
         """Forget a turn, and release its waiters."""
         self._runs.pop(run.info.turn, None)
         # Both, whatever became of the turn: one that failed before its end would leave waiters forever.
         run.done.set()
         run.hooks_done.set()
 
-    def list_in(self, thread: ThreadId) -> list[RunningTurn]:
+    def list_in(self, thread: ThreadId) -> list[LiveTurn]:
         """Return the turns of a thread, the one that runs first."""
         return [run for run in self._runs.values() if run.info.thread == thread]
 
-    def find_current(self, thread: ThreadId) -> RunningTurn | None:
+    def find_current(self, thread: ThreadId) -> LiveTurn | None:
         """Return the turn that runs in a thread, None if none does."""
         return next(iter(self.list_in(thread)), None)
 

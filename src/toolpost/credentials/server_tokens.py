@@ -1,6 +1,6 @@
 """The access tokens of servers: read from the vault, renewed in time, and replaced when a server refuses them.
 
-All connections of one server that use the same credential share an `Authorization`. Its `header` is what they send; it is good
+All connections of one server that use the same credential share a `ServerToken`. Its `header` is what they send; it is good
 without another look until `fresh_until`. A renewal is made by one gateway of a store at a time (a lease), because a refresh token
 can often be used once only, and a second use revokes everything that was granted. It is made in a task of its own: a call that
 is cancelled must not lose the answer, which is the only copy of the next refresh token.
@@ -10,7 +10,7 @@ process was killed, or the connection broke. The authorization server may have r
 lost. The old one is tried again all the same: only `invalid_grant` says that it is of no more use, and that a person has to log
 in again.
 
-The parts of the SDK for the protocol (`discovery`, `tokens`) are imported at their first use.
+The parts of the SDK for the protocol (`authorization_servers`, `token_requests`) are imported at their first use.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class RenewalBackoff:
             raise copy_error(self._error)
 
 
-class Authorization:
+class ServerToken:
     """The access token for one server and one owner of credentials."""
 
     def __init__(self, spec: ServerSpec, vault: Vault, subjects: SubjectTokens | None = None) -> None:
@@ -139,7 +139,7 @@ class Authorization:
         """Stores renewed tokens that could not be stored at once; they are used until then."""
         self._backoff = RenewalBackoff()
         """After renewals that failed."""
-        self._useless = RenewalBackoff()
+        self._refused_renewals = RenewalBackoff()
         """After renewals whose tokens the server refused."""
         self._refusal: LoginRequired | None = None
         self._refused_until = -math.inf
@@ -156,7 +156,7 @@ class Authorization:
         return grant.expires_at if grant is not None and not self._may_renew(grant) else None
 
     def describe(self) -> str | None:
-        """Return its state, as `Authorizations.count` names them; None for a server that has asked for nothing yet."""
+        """Return its state, as `ServerTokens.count` names them; None for a server that has asked for nothing yet."""
         if self._refusal is not None and time.time() < self._refused_until:
             return "required"
         if self.is_renewing:
@@ -175,7 +175,7 @@ class Authorization:
         is_spare = grant.expires_at is not None and now < grant.expires_at - min(
             SPARE_S, (grant.expires_at - grant.renew_at) / 2
         )
-        if is_spare and max(self._backoff.wait_s, self._useless.wait_s) > 0:
+        if is_spare and max(self._backoff.wait_s, self._refused_renewals.wait_s) > 0:
             self.fresh_until = now + POLL_S
             return
         renewal = self._start_renewal(grant.access_token)
@@ -288,7 +288,7 @@ class Authorization:
             error = self.require_login("it refuses a new token, too")
         else:
             error = UpstreamUnavailable("it refuses the token that its authorization server has just issued")
-        self._useless.note_failure(error)
+        self._refused_renewals.note_failure(error)
         return error
 
     def require_login(self, reason: str | None) -> LoginRequired:
@@ -352,7 +352,7 @@ class Authorization:
 
     def _check_backoff(self) -> None:
         self._backoff.check()
-        self._useless.check()
+        self._refused_renewals.check()
 
     def _note_end(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
@@ -377,15 +377,15 @@ class Authorization:
             saving.cancel()
 
     @asynccontextmanager
-    async def _turn(self, refused: str | None) -> AsyncIterator[bool]:
+    async def _renewal_lease(self, refused: str | None) -> AsyncIterator[bool]:
         """Be the only gateway that renews this credential; False if another one has replaced the refused token."""
         async with asyncio.timeout(RENEWAL_S) as wait:
             while True:
-                async with self.vault.lease(self.server, self.owner, NAME, seconds=RENEWAL_S) as is_ours:
+                async with self.vault.lease(self.server, self.owner, NAME, seconds=RENEWAL_S) as has_lease:
                     # Only now: the gateway that had the lease before may have stored the next token.
                     await self.load()
                     current = self._grant.access_token if self._grant is not None else None
-                    if is_ours or current != refused:
+                    if has_lease or current != refused:
                         # From here on only the requests are limited: an answer must not be lost because the turn came late.
                         wait.reschedule(None)
                         yield current == refused
@@ -398,12 +398,12 @@ class Authorization:
         Waits for a renewal in flight, and lets none begin until it is done: its tokens would be neither revoked nor stored.
         """
         await load_protocol()
-        from toolpost.credentials.tokens import revoke
+        from toolpost.credentials.token_requests import revoke
 
         async with asyncio.timeout(2 * RENEWAL_S) as wait:
             while True:
-                async with self.vault.lease(self.server, self.owner, NAME, seconds=RENEWAL_S) as is_ours:
-                    if is_ours:
+                async with self.vault.lease(self.server, self.owner, NAME, seconds=RENEWAL_S) as has_lease:
+                    if has_lease:
                         wait.reschedule(None)
                         await self.load()
                         if self._grant is None:
@@ -419,21 +419,21 @@ class Authorization:
 
     async def _renew(self, refused: str) -> None:
         try:
-            async with self._turn(refused) as is_ours:
+            async with self._renewal_lease(refused) as has_lease:
                 grant, raw = self._grant, self._raw
-                if not is_ours or grant is None:
+                if not has_lease or grant is None:
                     return
                 if not self._may_renew(grant):
                     raise self.require_login(grant.problem)
-                await self._renew_in_turn(grant, raw)
+                await self._renew_with_lease(grant, raw)
         except StoreUnavailable:
             # Nor could the lease be given back, which expires. The tokens are there.
             if self._saving is None:
                 raise
 
-    async def _renew_in_turn(self, grant: Grant, raw: bytes | None) -> None:
+    async def _renew_with_lease(self, grant: Grant, raw: bytes | None) -> None:
         await load_protocol()
-        from toolpost.credentials import tokens
+        from toolpost.credentials import token_requests
 
         # From here to `_store(new)` a kill loses the answer, which cannot be prevented: the provider has replaced the token
         # before it tells us. The mark is stored first, so that the next gateway knows why its try is refused.
@@ -443,8 +443,8 @@ class Authorization:
             return  # Changed since it was read, by a login or a logout: that one counts.
         try:
             async with asyncio.timeout(REQUEST_S):
-                new = await tokens.renew(grant, self.auth, self.fetcher)
-        except tokens.TokenRefused as refusal:
+                new = await token_requests.renew(grant, self.auth, self.fetcher)
+        except token_requests.TokenRefused as refusal:
             if refusal.is_final:
                 reason = f"{_INTERRUPTED}; {refusal.message}" if was_interrupted else refusal.message
                 raise await self._give_up(grant, encode_grant(marked), reason) from refusal
@@ -485,11 +485,11 @@ class Authorization:
     async def _obtain(self, challenge: Challenge | None, refused: str | None) -> None:
         """Get a token by a grant that needs no person."""
         await load_protocol()
-        from toolpost.credentials.discovery import choose_scopes, discover
-        from toolpost.credentials.tokens import TokenRefused, obtain
+        from toolpost.credentials.authorization_servers import choose_scopes, discover
+        from toolpost.credentials.token_requests import TokenRefused, obtain
 
-        async with self._turn(refused) as is_ours:
-            if not is_ours:
+        async with self._renewal_lease(refused) as has_lease:
+            if not has_lease:
                 return
             raw, known = self._raw, self._grant
             async with asyncio.timeout(REQUEST_S):
@@ -522,7 +522,7 @@ class Authorization:
 
 async def load_protocol() -> None:
     """Import what needs the SDK, in a thread: it takes a second, and calls go on."""
-    await import_in_thread("toolpost.credentials.tokens")
+    await import_in_thread("toolpost.credentials.token_requests")
 
 
 async def _await_shared(task: "asyncio.Task[None]") -> None:
@@ -541,34 +541,34 @@ def _make_late_error() -> UpstreamUnavailable:
     return UpstreamUnavailable("its token could not be renewed in time")
 
 
-class Authorizations:
+class ServerTokens:
     """The authorizations of all servers of one gateway."""
 
     def __init__(self, vault: Vault, subjects: SubjectTokens | None = None) -> None:
         """`subjects` has the tokens of callers, for servers that take one in exchange."""
         self.vault = vault
         self.subjects = SubjectTokens() if subjects is None else subjects
-        self._known: dict[tuple[str, str], Authorization] = {}
+        self._known: dict[tuple[str, str], ServerToken] = {}
 
-    def of(self, spec: ServerSpec) -> Authorization | None:
+    def of(self, spec: ServerSpec) -> ServerToken | None:
         """Return the authorization of a server and its owner; None for a server that needs none: it has no URL, or a header."""
         headers = [*spec.headers, *spec.own_headers]
         if spec.url is None or (spec.auth is None and any(name.lower() == "authorization" for name in headers)):
             return None
         known = self._known.get((spec.name, spec.owner))
         if known is None or not known.spec.reaches_like(spec):
-            known = self._known[spec.name, spec.owner] = Authorization(spec, self.vault, self.subjects)
+            known = self._known[spec.name, spec.owner] = ServerToken(spec, self.vault, self.subjects)
         return known
 
-    def __iter__(self) -> Iterator[Authorization]:
+    def __iter__(self) -> Iterator[ServerToken]:
         """Iterate over what is known of all servers and owners."""
         return iter([*self._known.values()])
 
     def count(self) -> dict[str, int]:
         """Count logins by state: `valid`, `renewing`, `failing` to be renewed, `required` where a person has to log in."""
         found = {"valid": 0, "renewing": 0, "failing": 0, "required": 0}
-        for authorization in self._known.values():
-            if (state := authorization.describe()) is not None:
+        for server_token in self._known.values():
+            if (state := server_token.describe()) is not None:
                 found[state] += 1
         return found
 

@@ -37,8 +37,8 @@ from toolpost.credentials.login_flow import (
     finish_login,
     read_state,
 )
-from toolpost.credentials.oauth import Authorization, Authorizations
 from toolpost.credentials.probe import find_challenge
+from toolpost.credentials.server_tokens import ServerToken, ServerTokens
 from toolpost.upstreams.notifications import ELICITATION_COMPLETE
 from toolpost.upstreams.server_requests import ELICITATION, ClientChannel
 from toolpost.upstreams.spec import ServerSpec
@@ -72,12 +72,12 @@ class FinishedLogin:
     grant: Grant
 
 
-class PendingLogins:
+class GatewayLogins:
     """The logins of one gateway."""
 
     def __init__(
         self,
-        authorizations: Authorizations,
+        server_tokens: ServerTokens,
         specs: Callable[[], Mapping[str, ServerSpec]],
         key: bytes,
         *,
@@ -89,8 +89,8 @@ class PendingLogins:
         """
         self.base_url: str | None = None
         """Where browsers reach this gateway; None while it serves no HTTP."""
-        self.vault = authorizations.vault
-        self._authorizations = authorizations
+        self.vault = server_tokens.vault
+        self._server_tokens = server_tokens
         self._specs = specs
         self._key = key
         self._done = asyncio.Event()
@@ -153,13 +153,13 @@ class PendingLogins:
 
         Raises as `begin_login` does, and `LoginFailed` for a ticket that is no longer valid.
         """
-        spec, authorization = self._find(server, owner)
+        spec, server_token = self._find(server, owner)
         if ticket is not None:
             await check_ticket(self.vault, server, owner, ticket.id, browser, bind=False)
-        if authorization.challenge is None:
-            authorization.challenge = await find_challenge(spec, authorization)
+        if server_token.challenge is None:
+            server_token.challenge = await find_challenge(spec, server_token)
         attempt = await begin_login(
-            authorization,
+            server_token,
             self.vault,
             redirect_uri=f"{self.base_url}{CALLBACK}/{quote(server)}",
             browser=browser,
@@ -182,25 +182,25 @@ class PendingLogins:
             raise LoginFailed("The redirect of the login belongs to another server", hint="begin the login again")
         # First: whatever is made for an owner stays, and a forged state can name any.
         await check_pending(self.vault, server, owner, parameters["state"])
-        _, authorization = self._find(server, owner)
+        _, server_token = self._find(server, owner)
         # A browser without the secret must not complete a login, and must not find out whether there is one.
-        grant = await finish_login(authorization, self.vault, parameters, browser=browser or "")
-        authorization.challenge = None
+        grant = await finish_login(server_token, self.vault, parameters, browser=browser or "")
+        server_token.challenge = None
         event(_log, logging.INFO, "logged in", server=server, owner=owner, issuer=grant.terms.issuer)
         self._done.set()
         self._done = asyncio.Event()
         self._on_login(server, owner)
         return FinishedLogin(server=server, owner=owner, grant=grant)
 
-    def _find(self, server: str, owner: str) -> tuple[ServerSpec, Authorization]:
+    def _find(self, server: str, owner: str) -> tuple[ServerSpec, ServerToken]:
         spec = self._specs().get(server)
         spec = replace(spec, owner=owner) if spec is not None else None
-        authorization = self._authorizations.of(spec) if spec is not None else None
-        if spec is None or authorization is None or not authorization.auth.needs_person:
+        server_token = self._server_tokens.of(spec) if spec is not None else None
+        if spec is None or server_token is None or not server_token.auth.needs_person:
             raise LoginFailed(
                 f"There is nothing to log in to at `{server[:128]}`", hint="`toolpost servers` shows which there are"
             )
-        return spec, authorization
+        return spec, server_token
 
     # Calls
 
@@ -223,8 +223,8 @@ class PendingLogins:
         if url is None or client_channel is None or not _takes_urls(client_channel):
             raise error from required
         owner = self.find_owner(spec.name, caller)
-        _, authorization = self._find(spec.name, owner)
-        before = authorization.grant
+        _, server_token = self._find(spec.name, owner)
+        before = server_token.grant
         elicitation = {"elicitationId": secrets.token_urlsafe(16)}
         request = elicitation | {"mode": "url", "url": url, "message": f"Log in to {spec.name} to go on."}
         try:
@@ -235,16 +235,16 @@ class PendingLogins:
             raise error from required
         try:
             async with asyncio.timeout(limit_s):
-                await self._wait_for_grant(authorization, before)
+                await self._wait_for_grant(server_token, before)
         except TimeoutError:
             raise error from required
         client_channel.tell(ELICITATION_COMPLETE, encode(elicitation))
 
-    async def _wait_for_grant(self, authorization: Authorization, before: Grant | None) -> None:
+    async def _wait_for_grant(self, server_token: ServerToken, before: Grant | None) -> None:
         while True:
             done = self._done
-            await authorization.load()
-            grant = authorization.grant
+            await server_token.load()
+            grant = server_token.grant
             if (
                 grant is not None
                 and grant.problem is None

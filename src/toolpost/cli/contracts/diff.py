@@ -11,7 +11,7 @@ import click
 from toolpost.admin.files import read_text
 from toolpost.app.tool_states import load_live_tools, read_pinned_tools
 from toolpost.base.ids import Json
-from toolpost.cli.lock.output import print_drifts
+from toolpost.cli.contracts.output import print_drifts
 from toolpost.contracts.compatibility import RULES, Definition, RuleId, judge
 from toolpost.contracts.errors import BadConfiguration, InvalidRequest, NotFound
 from toolpost.contracts.findings import inspect_change

@@ -7,8 +7,8 @@ import click
 
 from toolpost.admin.lock_file import LockFile, accept_changes, is_named
 from toolpost.app.tool_states import LiveTools, filter_by_source, load_live_tools, read_pinned_tools
-from toolpost.cli.lock.options import lock_option, only_option
-from toolpost.cli.lock.output import describe_count, print_drifts
+from toolpost.cli.contracts.options import lock_option, only_option
+from toolpost.cli.contracts.output import describe_count, print_drifts
 from toolpost.contracts.compatibility import judge
 from toolpost.contracts.errors import InvalidRequest, UpstreamUnavailable
 from toolpost.contracts.lockfile import Drift, LockedTool, LockedTools, count_tools, drifts

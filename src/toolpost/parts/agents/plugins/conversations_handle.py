@@ -3,7 +3,7 @@
 from toolpost import CapabilityMissing, Context, Plugin, Principal
 from toolpost.base import ThreadId
 from toolpost.contracts import InvalidRequest
-from toolpost.parts.agents.service import Conversations
+from toolpost.parts.agents.conversations import Conversations
 
 
 class ConversationsHandle:

@@ -16,7 +16,7 @@ from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, O
 
 from toolpost.base.redaction import REDACTED
 from toolpost.contracts.errors import UpstreamUnavailable
-from toolpost.credentials.discovery import (
+from toolpost.credentials.authorization_servers import (
     DEVICE_CODE,
     Discovery,
     OAuthFailed,

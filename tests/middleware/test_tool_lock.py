@@ -11,7 +11,7 @@ from toolpost.base.caller import Caller
 from toolpost.base.ids import CallerId, CallId
 from toolpost.fairness import Callers, Shares
 from toolpost.middleware.call import Call
-from toolpost.middleware.lock import Lock
+from toolpost.middleware.tool_lock import ToolLock
 from toolpost.providers.functions import FunctionProvider
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def keyed(account: str) -> str:
 @pytest.mark.parametrize("tool", ["p__serial", "p__keyed"])
 async def test_calls_wait_for_those_of_the_same_owner_alone(tool: str) -> None:
     callers = Callers()
-    lock = Lock(Shares("calls", 10, callers), callers, waiting_limit=10)
+    lock = ToolLock(Shares("calls", 10, callers), callers, waiting_limit=10)
     provided = FunctionProvider(plugin.name, plugin.toolpost_tools()).tools[tool]  # type: ignore[index]
     running: list[str] = []
     released = anyio.Event()

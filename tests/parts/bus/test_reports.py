@@ -24,7 +24,7 @@ from toolpost.app import open_app, open_http
 from toolpost.base.caller import OPERATOR
 from toolpost.contracts.errors import NotFound
 from toolpost.parts.bus import service as bus_module
-from toolpost.parts.bus.results import ACTIVE, FINISHED, Position, Summary
+from toolpost.parts.bus.reports import ACTIVE, FINISHED, Position, Summary
 from toolpost.parts.bus.service import Bus
 from toolpost.parts.bus.tasks import TaskId
 from toolpost.settings import Config
