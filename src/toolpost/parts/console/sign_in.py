@@ -103,7 +103,7 @@ class People:
         if self._roles.groups and http.people is None:
             raise BadConfiguration(
                 "console.roles: people sign in at the provider of [login.provider], which is not set.",
-                hint="set login.enabled and login.place.issuer, or remove [console.roles]",
+                hint="set login.enabled and login.provider.issuer, or remove [console.roles]",
             )
         self._http = http
 
