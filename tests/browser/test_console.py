@@ -209,7 +209,8 @@ def test_accept_a_changed_contract(page: Page, gateway: Gateway) -> None:
     page.get_by_role("button", name="Restart").click()
     expect(page.get_by_role("link", name="1 changed")).to_be_visible()
     page.get_by_role("link", name="Overview").click()
-    page.get_by_role("link", name="bank__pay has changed").click()
+    item = page.get_by_role("listitem").filter(has_text="bank__pay has changed")
+    item.get_by_role("link", name="Decide about the change").click()
 
     expect(page.locator("h1")).to_have_text("bank__pay")
     card = page.locator("section.card").filter(has_text="input.required-added")

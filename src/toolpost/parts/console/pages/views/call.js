@@ -35,7 +35,7 @@ export function Call({ id, go }) {
     ${call.steps
       ? html`<${Steps} call=${call} />`
       : html`<p class="dim">How long each step took is not known: it is kept for the latest 2,000 calls of a running gateway.</p>`}
-    ${call.trace.length > 1 ? html`<h2>Calls of this trace</h2><${Trace} calls=${call.trace} id=${id} go=${go} />` : null}
+    ${call.trace.length > 1 || !call.steps ? html`<h2>Calls of this trace</h2><${Trace} calls=${call.trace} id=${id} go=${go} />` : null}
     ${call.lines?.length ? html`<h2>Log <small class="beside"><${Link} to=${address("/logs", { call: id })} go=${go}>open in Logs<//></small></h2><${Lines} events=${call.lines} go=${go} isOfCall />` : null}
     ${call.content ? html`<h2>Kept for review</h2>
       <h3>Arguments</h3><${Code} label="Arguments" text=${pretty(call.content.arguments)} />
