@@ -21,7 +21,7 @@ sys.meta_path.insert(0, Slow())
 
 async def load_all():
     async with anyio.create_task_group() as tasks:
-        for name in ("credentials.tokens", "endpoints.sdk.server"):
+        for name in ("credentials.token_requests", "endpoints.sdk.server"):
             tasks.start_soon(import_in_thread, f"toolpost.{name}")
         tasks.start_soon(import_in_thread, "mcp.client.sse")
 

@@ -28,7 +28,7 @@ class VoteResult(BaseModel):
 
 
 class RoundResult(BaseModel):
-    """A round, and the result of its votes."""
+    """A round, and what the votes amount to."""
 
     round_id: str
     level: LevelName
