@@ -54,6 +54,14 @@ async def open_probe(host):
     {after}
 """
 
+FAILING = """
+    from toolpost.store import Statement
+
+    def script():
+        yield Statement("SELECT 1 FROM nowhere")
+
+    await host.store.scripts.run(script)
+"""
 NO_CONTEXT = "async def open_probe(host):\n    return []\n"
 BROKEN = "@asynccontextmanager\nasync def broken():\n    raise ValueError('boom')\n    yield\n"
 
@@ -120,6 +128,7 @@ def probe(tmp_path: Path) -> Probe:
         ({"part": NO_CONTEXT}, "`opens` returned a value of type coroutine, not an asynchronous context manager"),
         ({"items": "None"}, "it yields None, not a list of contributions"),
         ({"items": "plugin"}, "it yields a value of type Plugin, not a list of contributions"),
+        ({"body": FAILING}, "could not be opened: no such table: nowhere"),
         ({"body": "raise ValueError('boom')"}, "part `probe` could not be opened: ValueError: boom"),
         ({"more": ", settings='toolpost_probe:X'"}, "`settings` is a value of type str, not a tuple of references"),
         (
@@ -330,7 +339,7 @@ TABLE = "CREATE TABLE probe_a (id INTEGER PRIMARY KEY);\n"
         ),
         (
             {"migrations/sqlite/0001_a.sql": TABLE, "migrations/sqlite/0002_b.sql": "CREATE TABEL probe_b (id);\n"},
-            'its migration `0002_b.sql` failed: the store :memory: failed: near "TABEL": syntax error',
+            'its migration `0002_b.sql` failed: near "TABEL": syntax error',
         ),
     ],
 )

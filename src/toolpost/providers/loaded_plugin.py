@@ -8,7 +8,7 @@ from typing import Final, Literal
 from toolpost.authoring import Middleware
 from toolpost.base import JsonObject, event
 from toolpost.base.author_code import place_of_error, place_of_function
-from toolpost.contracts.errors import ToolpostError
+from toolpost.contracts.errors import GatewayError, StoreUnavailable, ToolpostError
 from toolpost.manifest import BadManifest
 from toolpost.providers.contract_watch import Mode
 from toolpost.providers.functions import FunctionProvider
@@ -22,8 +22,18 @@ PROBLEMS_LIMIT: Final = 20
 """How many different problems are kept for each plugin."""
 
 
+def conceal_store(error: GatewayError) -> GatewayError:
+    """Return an error of the store in the words of the database, without the address of the store."""
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable()
+    return error if error.__cause__ is None else GatewayError(str(error.__cause__).partition("\n")[0])
+
+
 def explain_author_error(error: Exception) -> str:
     """Return what went wrong in the code of a plugin or part, with the line and the hint."""
+    if isinstance(error, GatewayError):
+        # Callers are shown it, who need not know the address of the store.
+        error = conceal_store(error)
     if isinstance(error, ToolpostError):
         why = error.message
     else:

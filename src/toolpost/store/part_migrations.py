@@ -66,7 +66,8 @@ async def migrate_part(store: Store, url: str | Path, part: str, package: str) -
     except GatewayError as error:
         if not begun:
             raise
-        raise PluginFailed(f"its migration `{begun[-1].file_name}` failed: {error.message}") from error
+        why = str(error.__cause__ or error.message).partition("\n")[0]
+        raise PluginFailed(f"its migration `{begun[-1].file_name}` failed: {why}") from error
 
 
 async def check_part(store: Store, url: str | Path, part: str, package: str) -> None:
