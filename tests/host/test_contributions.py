@@ -1,18 +1,36 @@
 """Contributions of parts: found by kind, refused without one."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from toolpost.app import open_app
+from toolpost.app.reload import apply_config
+from toolpost.app.serve import _find_action_items
 from toolpost.authoring.middleware import ToolInfo
+from toolpost.base.caller import Principal
 from toolpost.contracts.errors import BadConfiguration, CapabilityMissing
+from toolpost.embedded import APPLICATION
 from toolpost.host.contributions import KINDS, Contributions
 from toolpost.middleware import Call, CheckedResult
 from toolpost.middleware.interface import NextStep
-from toolpost.parts import Background, ConsoleView, Gauges, Guard, Host, Part, ResultLimiter, Service
+from toolpost.parts import (
+    ActionItem,
+    ActionItems,
+    Background,
+    ConsoleView,
+    Gauges,
+    Guard,
+    Host,
+    Part,
+    Reload,
+    ResultLimiter,
+    Service,
+)
+from toolpost.settings import Config
 from toolpost.testing import IN_MEMORY
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +126,56 @@ async def test_the_members_of_every_base_class_are_needed() -> None:
     with pytest.raises(BadConfiguration, match="contributes a ResultLimiter without `limit`, `small_bytes`"):
         async with open_app(IN_MEMORY, bundled=False, parts=[one_part("night", limiter)]):
             pass
+
+
+async def fail(*_: object) -> None:
+    raise ValueError("boom")
+
+
+async def test_a_part_that_cannot_prepare_a_change_leaves_the_configuration_as_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    changed = msgspec.structs.replace(IN_MEMORY, contracts="warn")
+    async with open_app(IN_MEMORY, bundled=False, parts=[one_part("night", Reload("night", fail))]) as app:
+        await apply_config(app, lambda: changed)
+
+        assert app.changes.config is not changed
+    reason = caplog.records[-1].__dict__["fields"]["reason"]
+    assert reason.startswith("the part `night` could not prepare the change of [night]: ValueError: boom")
+
+
+async def test_a_change_that_fails_in_one_part_is_taken_over_in_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    async def prepare_failure(_: Config) -> Callable[[], Awaitable[None]]:
+        return fail
+
+    async def prepare(_: Config) -> Callable[[], Awaitable[None]]:
+        async def note() -> None:
+            done.append("day")
+
+        return note
+
+    changed = msgspec.structs.replace(IN_MEMORY, contracts="warn")
+    parts = [one_part("night", Reload("night", prepare_failure)), one_part("day", Reload("day", prepare))]
+    async with open_app(IN_MEMORY, bundled=False, parts=parts) as app:
+        await apply_config(app, lambda: changed)
+
+        assert app.changes.config is changed
+    assert done == ["day"]
+    assert "change of a part failed" in caplog.text
+
+
+async def test_items_of_a_part_that_fails_do_not_hide_those_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def find(_: Principal) -> list[ActionItem]:
+        return [ActionItem(title="Look", text="at this")]
+
+    parts = [one_part("night", ActionItems(fail)), one_part("day", ActionItems(find))]  # type: ignore[arg-type]
+    async with open_app(IN_MEMORY, bundled=False, parts=parts) as app:
+        found = await _find_action_items(app, Principal(caller=APPLICATION, scopes=(), is_admin=False))
+
+    assert [item.title for item in found] == ["Look"]
+    assert "action items failed" in caplog.text
 
 
 async def test_two_parts_cannot_both_have_what_there_is_one_of() -> None:

@@ -3,7 +3,7 @@ at all.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from toolpost.base.stamps import Stamp, read_stamp
 from toolpost.contracts.errors import BadLock, ToolpostError, first_error
 from toolpost.endpoints.auth.access import check_exposure
 from toolpost.endpoints.auth.roster import CallerTable, TokenIssuer
+from toolpost.host.blame import make_part_failure
 from toolpost.host.contributions import Reload
 from toolpost.settings import Config
 from toolpost.settings.lock import read_lock
@@ -96,8 +97,8 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         if not is_still():
             return  # The file changed while it was read.
         members = await _read_members(app, config)
-        reloads = {each.section: each.prepare for each in app.contributions.all(Reload)}
-        prepared = [await reload(config) for reload in reloads.values()]
+        reloads = {each.section: (part, each) for part, each in app.contributions.named(Reload)}
+        prepared = [(part, await _prepare(part, reload, config)) for part, reload in reloads.values()]
         applied = await app.servers.apply(specs_of(config, app.plugins))
     except (ToolpostError, ExceptionGroup) as raised:
         error = first_error(raised)
@@ -105,9 +106,13 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
         event(_log, logging.WARNING, "configuration not applied; the previous one stays", **facts)
         return
     with anyio.CancelScope(shield=True), app.changes.waiting():
-        for put_in_force in prepared:
-            if put_in_force is not None:
+        for part, put_in_force in prepared:
+            if put_in_force is None:
+                continue
+            try:
                 await put_in_force()
+            except Exception as error:  # noqa: BLE001 (a part may raise anything; the others must have the new configuration)
+                event(_log, logging.ERROR, "change of a part failed", part=part, exception=error)
     _replace_callers(app, config, members)
     if others := _list_other_changes(app.config, config, reloads):
         event(_log, logging.WARNING, "takes effect at the next start", settings=others)
@@ -121,6 +126,15 @@ async def apply_config(app: App, load: Callable[[], Config], *, is_still: Callab
             restarted=applied.restarted,
             revised=applied.revised,
         )
+
+
+async def _prepare(part: str, reload: Reload, config: Config) -> Callable[[], Awaitable[None]] | None:
+    try:
+        return await reload.prepare(config)
+    except (ToolpostError, ExceptionGroup):
+        raise
+    except Exception as error:
+        raise make_part_failure(part, f"could not prepare the change of [{reload.section}]", error) from error
 
 
 async def _read_members(app: App, config: Config) -> CallerTable:

@@ -217,7 +217,11 @@ def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: 
 
 async def _find_action_items(app: App, principal: Principal) -> list[ActionItem]:
     found = await _find_own_items(app, time.time()) if principal.is_admin else []
-    found += [item for each in app.contributions.all(ActionItems) for item in await each.find(principal)]
+    for part, each in app.contributions.named(ActionItems):
+        try:
+            found += await each.find(principal)
+        except Exception as error:  # noqa: BLE001 (a part may raise anything; the items of the others are shown)
+            event(_log, logging.ERROR, "action items failed", part=part, exception=error)
     return sorted(found, key=lambda item: not item.is_urgent)
 
 

@@ -252,10 +252,19 @@ async def serve_until_stopped(
                 return
             async with open_http(app) as url, while_serving(_describe(app, url, stop)):
                 is_for_people = output.log_format == "text"
-                lines = app.contributions.all(StartupLine) if is_for_people else []
-                welcome = [await line.make(url.removesuffix(MCP_PATH)) for line in lines]
+                welcome = await _make_startup_lines(app, url.removesuffix(MCP_PATH)) if is_for_people else []
                 announce(app, url, output, welcome)
                 await stop.event.wait()
+
+
+async def _make_startup_lines(app: App, url: str) -> list[str]:
+    lines: list[str] = []
+    for part, line in app.contributions.named(StartupLine):
+        try:
+            lines.append(await line.make(url))
+        except Exception as error:  # noqa: BLE001 (a part may raise anything; a greeting is not worth the gateway)
+            event(_log, logging.ERROR, "startup line failed", part=part, exception=error)
+    return lines
 
 
 def _describe(app: App, url: str, stop: "Stop") -> ServedGateway:
