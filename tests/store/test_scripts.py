@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.store.conftest import url_of
 from toolpost.contracts.errors import GatewayError, InvalidRequest
 from toolpost.store import open_store
 from toolpost.store.scripts import NOW, Batch, Many, Script, Statement, Step, change, lock_name
@@ -55,12 +56,15 @@ async def test_of_those_that_come_together_one_fails_alone(url: str) -> None:
 
 
 @pytest.mark.parametrize("step", [Statement(_ADD, ("a", "x")), change(_ADD, ("a", "x")), Many(_ADD, [("a", "x")])])
-async def test_a_script_that_only_reads_writes_nothing(url: str, step: Step) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "memory", "postgres"])
+async def test_a_script_that_only_reads_writes_nothing(
+    kind: str, step: Step, request: pytest.FixtureRequest, path: Path
+) -> None:
     def script() -> Script[None]:
         yield NOW
         yield step
 
-    async with open_store(url) as store:
+    async with open_store(url_of(kind, request, path)) as store:
         with pytest.raises(GatewayError):
             await store.scripts.read(script)
         assert await store.scripts.read(names) == []

@@ -25,11 +25,14 @@ was lost while it was committed. So it changes nothing but the database, and doe
 or a search for its own id first). A script without this guarantee runs with `repeatable=False`.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
+
+from toolpost.contracts.errors import GatewayError
 
 Row = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -94,6 +97,30 @@ def marks(count: int, *, after: int = 0) -> str:
 
 Step = Statement | Batch | Many
 Script = Generator[Step, list[Row], Result]
+
+
+_READING: Final = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
+
+
+def only_reading(script: Script[Result]) -> Script[Result]:
+    """Run a script that changes nothing. Raises `GatewayError` at a statement that would: no transaction would undo it."""
+    try:
+        step = next(script)
+        while True:
+            if isinstance(step, Many) or any(
+                each.counts or not _reads(each.sql)
+                for each in (step.statements if isinstance(step, Batch) else (step,))
+            ):
+                raise GatewayError("a script that only reads has a statement that writes: run it with `scripts.run`")
+            step = script.send((yield step))
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+@lru_cache(maxsize=512)
+def _reads(sql: str) -> bool:
+    return sql == NOW.sql or _READING.match(sql) is not None
 
 
 class Scripts(Protocol):

@@ -23,7 +23,7 @@ from toolpost.contracts.errors import GatewayError, StoreUnavailable
 from toolpost.metrics import Durations
 from toolpost.store.clock import ClockReading, Correction, StoreClock
 from toolpost.store.postgres.connection import Connection
-from toolpost.store.scripts import LOCK_NAME, NOW, Batch, Many, Result, Row, Script, Statement, Step
+from toolpost.store.scripts import LOCK_NAME, NOW, Many, Result, Row, Script, Statement, Step, only_reading
 
 if TYPE_CHECKING:
     from toolpost.store.postgres.store import PostgresStore
@@ -50,8 +50,6 @@ _LIKE: Final = (
     r"replace(replace(replace(replace(replace(replace("
     r"{}, '[[]', '['), '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')"
 )
-
-_READING: Final = re.compile(r"\s*(SELECT|WITH|VALUES)\b", re.IGNORECASE)
 
 _Make = Callable[[], Script[Any]]
 
@@ -102,7 +100,7 @@ class PostgresScripts:
 
     def read(self, make: Callable[[], Script[Result]]) -> Awaitable[Result]:
         """Run a script that changes nothing, without a transaction: each statement sees what is committed when it starts."""
-        return self._store.read(lambda connection: _run_script(connection, _only_reading(make()), self._clock))
+        return self._store.read(lambda connection: _run_script(connection, only_reading(make()), self._clock))
 
     def wall(self, at: float) -> float:
         """Convert a time of the store to the wall clock."""
@@ -166,27 +164,6 @@ async def synchronize_clock(connection: Connection, clock: StoreClock) -> None:
     reading = ClockReading(began_s=began_s, ended_s=steady_s(), wall=wall, epoch=started, stored=stored)
     if (correction := clock.adjust(reading)) is not None:
         await connection.execute(_CORRECT, *correction, *stored)
-
-
-def _only_reading(script: Script[Result]) -> Script[Result]:
-    """Run a script that changes nothing. Raises `GatewayError` at a statement that would: no transaction would undo it."""
-    try:
-        step = next(script)
-        while True:
-            if isinstance(step, Many) or any(
-                each.counts or not _reads(each.sql)
-                for each in (step.statements if isinstance(step, Batch) else (step,))
-            ):
-                raise GatewayError("a script that only reads has a statement that writes: run it with `scripts.run`")
-            step = script.send((yield step))
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-@lru_cache(maxsize=512)
-def _reads(sql: str) -> bool:
-    return sql == NOW.sql or _READING.match(sql) is not None
 
 
 async def _run_script(connection: Connection, script: Script[Result], clock: StoreClock) -> Result:

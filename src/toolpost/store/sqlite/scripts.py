@@ -12,7 +12,7 @@ import anyio.to_thread
 from toolpost.base.clocks import boot_id, steady_s
 from toolpost.contracts.errors import GatewayError
 from toolpost.store.clock import ClockReading, Correction, StoreClock
-from toolpost.store.scripts import NOW, Batch, Many, Result, Row, Script, Statement
+from toolpost.store.scripts import NOW, Batch, Many, Result, Row, Script, Statement, only_reading
 from toolpost.store.sqlite.connection import open_reader
 from toolpost.store.sqlite.group_commit import GroupCommit
 
@@ -117,7 +117,7 @@ class SqliteScripts:
         if self._is_closed:
             raise GatewayError("the store is closed")
         if self._readers is None:
-            result: Result = await self._writer.submit(make)
+            result: Result = await self._writer.submit(lambda: only_reading(make()))
             return result
         try:
             found = await self._readers.read(lambda connection: self._runner.run_script(connection, make()))
