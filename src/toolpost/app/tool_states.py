@@ -1,7 +1,8 @@
-"""The three states of the tools that `lock`, `check` and `diff` compare: in the lock file, live, and pinned.
+"""Two of the three states of the tools that `lock`, `check` and `diff` compare: live and pinned.
 
 Live means that every plugin is loaded and every server started once. A pin is a definition as a server first listed it, read from
-the store. All three are `{tool name: LockedTool}`; what differs between two of them is decided in `toolpost.contracts.lockfile`.
+the store. Both, and the tools of the lock file (`admin.lock_file`), are `{tool name: LockedTool}`; the differences of two of them
+are found in `toolpost.contracts.lockfile`.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping

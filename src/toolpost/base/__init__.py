@@ -3,7 +3,6 @@
 ids             names and ids, each with a type
 caller          who is calling, and which tools they may see
 events          log lines as events with fields; `log_limit` limits those that strangers can cause
-log_files       the log on disk, read from its end
 redaction       names that hold secrets, and values without them
 trace_context   `traceparent`
 
@@ -24,7 +23,6 @@ action_items    what waits for a person
 author_code     where in an author's code an error came from
 method_caches   caches of an object's own methods
 lazy_names, late_import  names and packages that are loaded when first used
-timestamps      times as texts
 version         the version of Toolpost
 """
 

@@ -12,7 +12,6 @@ device      the same on another device, with a code
 gateway_logins  logins through the gateway: whose they are, their address, and the calls that wait for them
 expiring    the logins that a person has to renew
 subjects    the tokens with which callers came, for servers whose tokens are got in exchange for them
-expiring    logins that a person has to renew
 probe       asks a server as a stranger, to find its `challenge`
 authorization_servers, token_requests  the protocol, by functions of the SDK: discovery, registration, requests for tokens
 fetch       requests to addresses that servers name, never into the gateway's own network

@@ -542,7 +542,7 @@ def _make_late_error() -> UpstreamUnavailable:
 
 
 class ServerTokens:
-    """The authorizations of all servers of one gateway."""
+    """The access tokens of all servers and owners of one gateway."""
 
     def __init__(self, vault: Vault, subjects: SubjectTokens | None = None) -> None:
         """`subjects` has the tokens of callers, for servers that take one in exchange."""
@@ -551,7 +551,7 @@ class ServerTokens:
         self._known: dict[tuple[str, str], ServerToken] = {}
 
     def of(self, spec: ServerSpec) -> ServerToken | None:
-        """Return the authorization of a server and its owner; None for a server that needs none: it has no URL, or a header."""
+        """Return the token of a server and its owner; None for a server that needs none: it has no URL, or a header."""
         headers = [*spec.headers, *spec.own_headers]
         if spec.url is None or (spec.auth is None and any(name.lower() == "authorization" for name in headers)):
             return None

@@ -179,7 +179,7 @@ class Call:
         With `at_most_s`, `ends_at` is later by so much during the pause: the state that a client of the stateless era carries
         between two rounds is valid as long.
 
-        Only for calls that middleware or a guard applies to: others have a scope whose deadline is fixed.
+        Not for calls of servers' tools without middleware or guards: the deadline of their scope is fixed.
         """
         scope = self.scope
         assert isinstance(scope, anyio.CancelScope)

@@ -20,7 +20,6 @@ late_entries   audit entries whose commit failed, written once there is room
 
 callers        callers that were made while a gateway runs, with hashes of their tokens
 credentials    encrypted credentials for servers, and who renews them
-callers        callers that were made while a gateway ran
 keys           secrets that the gateways of one store share
 known_tools    the tools of each server, as they were first (pins) and last listed
 seen           which definitions each session has been sent

@@ -4,7 +4,7 @@ A request takes an instance of the pool, which is started if need be, and counts
 rules keep calls safe:
 
 - A request is repeated only if the server cannot have seen it (`ConnectionLost.was_sent` is False), and only once, on another
-  instance: a tool may have side effects.
+  instance: a tool may have side effects. One that was refused for its era is sent once more, in the other era.
 - An instance that is retired (idle, restarted, replaced) gets no further calls, and is ended when those in flight are answered.
 - A cancelled call has to end. A process that still runs children of that call after half a second, or does not answer a ping
   after that, is retired: it would go on working for a caller that is gone, and block other calls.

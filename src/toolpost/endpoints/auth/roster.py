@@ -1,5 +1,4 @@
-"""The callers of the HTTP endpoint: their tokens and their views. Prepared once, used by
-every request.
+"""The callers of the HTTP endpoint: their tokens and views, prepared once and used by every request.
 
 Four kinds of tokens are known here: those of `[callers.NAME]`, those of callers of the store, access tokens of an authorization
 server once they are verified (cached for `VERIFIED_S`), and *delegated* tokens, which the gateway makes for agents that act for a
@@ -48,7 +47,7 @@ def digest_of(token: bytes) -> TokenDigest:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCaller:
-    """A configured caller: authenticated by a token of its own, or by claims of access tokens."""
+    """A caller of the configuration or of the store: authenticated by a token of its own, or by claims of access tokens."""
 
     name: str
     token: TokenDigest | None = field(default=None, repr=False)
@@ -252,7 +251,7 @@ UNMAPPED_CALLER: Final = KnownCaller(name="oauth")
 
 @dataclass(frozen=True, kw_only=True)
 class CallerTable:
-    """All callers, as configured."""
+    """All callers: those of the configuration, with `with_stored` those of the store too."""
 
     callers: tuple[KnownCaller, ...] = ()
     endpoint: Scope = UNLIMITED

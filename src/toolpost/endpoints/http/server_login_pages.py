@@ -3,7 +3,7 @@
 GET /login/SERVER[?ticket=…]   says whose login it is and where it leads, with a link to the authorization server
 GET /login/callback/SERVER     where the authorization server sends the browser back to
 
-A ticket is the address in a LOGIN_REQUIRED; without one the request needs the caller's token, or a gateway that asks for none.
+The address in a LOGIN_REQUIRED has a ticket; without one the request needs the caller's token, or a gateway that asks for none.
 The pages contain no script, cannot be framed, and put nothing into them that is not escaped.
 """
 

@@ -9,7 +9,7 @@ orphans          tasks whose process ended: run again or failed
 results          the outcome of a task, from the answer of its call
 records          a task as a value and as a row, and every transaction on it
 owners           which process runs a task, and whether it still exists
-api              `/tasks` and `/api/tasks`, for people
+api              `/api/tasks`, for the view of the console
 
 A client that declares the extension on a `tools/call` gets a handle instead of the result. Clients poll with `tasks/get`; there
 is no list of tasks, so an id is known only to the caller that was given it, and answers to that caller alone. A task passes the

@@ -24,7 +24,7 @@ PLUGINS: Final = ("history", "tasks", "schedule", "delegate", "logs")
 
 @asynccontextmanager
 async def open_agents(host: "Host", agents: "Mapping[str, Agent] | None" = None) -> AsyncIterator[Sequence[object]]:
-    """Serve conversations; without an agent, every message is refused with a hint how to add one.
+    """Serve conversations; without an agent, every message is refused, with a hint on how to add one.
 
     `agents` are added to the configured ones, by name.
     """

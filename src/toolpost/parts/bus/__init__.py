@@ -22,7 +22,7 @@ reports      tasks and their results, limited to what each caller may read
 outbox       updates for the issue tracker that tasks come from (`beads` is one)
 tasks        tasks and workers as values and as rows
 client       forwards the tools to a bus server over a `connection`, and renews leases
-api          `/bus` and `/api/bus`: the board, for people
+api          `/api/bus`: the board, for the view of the console
 errors       `StaleLease`
 """
 

@@ -30,7 +30,7 @@ def routes_of(http: HttpContext, bus: Bus) -> Sequence[Routes]:
             view = request.admission.view
             tags = http.gateway.catalog.tags.get(PluginName("bus"), frozenset())
             if not view.shows("bus", tags) or not view.admits(tool):
-                raise Forbidden(f"This page needs the tool `{tool}`.", hint="add it to `tools` of the caller")
+                raise Forbidden(f"This view needs the tool `{tool}`.", hint="add it to `tools` of the caller")
             return await handler(request)
 
         return Route(method="GET", path=path, handler=check_and_handle)

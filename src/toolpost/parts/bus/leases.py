@@ -90,7 +90,7 @@ class EndResult(NamedTuple):
     offered: list[Offer]
     """The offers of the same transaction."""
     is_awaited: bool
-    """Whether a caller waits for its end (`results.watch`)."""
+    """Whether a caller waits for its end (`reports.watch`)."""
 
 
 def acknowledge(

@@ -1,4 +1,4 @@
-"""The bus as a part: its plugin, page, gauges, action items and the sweep. Imports are lazy, so that `--help` stays fast."""
+"""The bus as a part: its plugin, view, gauges, action items and the sweep. Imports are lazy, so that `--help` stays fast."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

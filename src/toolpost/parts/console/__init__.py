@@ -8,9 +8,6 @@ figures   calls, failures and durations of the last hour, beside the hour before
 log_view  the log, as far as a caller may see it
 gateways  which gateway wrote a call, where several share a store
 timings   how long each step of the latest calls took
-figures   calls, failures and percentiles of two hours
-log_view  the log, as far as a caller may see it
-gateways  which gateways have written the records of a store
 memory    the memory of servers over the last hour
 context   what the API's handlers share
 api       the JSON API below `/api/console`, a module for each page

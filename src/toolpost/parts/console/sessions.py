@@ -1,9 +1,9 @@
 """Who may change anything from a browser.
 
-A gateway that asks for no token is open to every program of this machine, and a browser shows pages of strangers. Reading needs
-nothing, since no page of another origin can see an answer. Changes and calls need a cookie, and the cookie needs a secret that
-only the person at the terminal knows: `toolpost serve` prints it in the address of the console, `toolpost console` makes another
-one. A secret can be used once; the store knows those that were not.
+A gateway that asks for no token is open to every program of this machine, and a browser shows pages of strangers. Most reading
+needs nothing, since no page of another origin can see an answer. Logs, kept contents, settings of servers, changes and calls need
+a cookie, and the cookie needs a secret that only the person at the terminal knows: `toolpost serve` prints it in the address
+of the console, `toolpost console` makes another one. A secret can be used once; the store knows those that were not.
 
     serve: issue() -> "k3J…"        http://127.0.0.1:8420/#secret=k3J…
     page:  POST /api/console/session {"secret": "k3J…"}  ->  Set-Cookie: toolpost_console_8420=1795…, {"sessionSecret": "Qx0…"}

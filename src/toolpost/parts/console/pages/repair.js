@@ -1,7 +1,7 @@
 // Issues of a refused call: at which field each is shown, and what its suggestion does when it is clicked.
 //
-// A suggestion is a sentence for a model; `repair` knows every sentence of `contracts/issues/suggestions.py`, and a test has each of them
-// repaired here and validated there.
+// A suggestion is a sentence for a model; `repair` knows every sentence of `contracts/issues/explanation.py`, and a test has
+// each of them repaired here and validated there.
 
 import { exactNumber, fromPointer, parse, renamed, toPointer, typeOf, valueAt, without, withValue } from "./exact.js";
 import { walk } from "./form.js";
