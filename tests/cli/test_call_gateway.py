@@ -238,7 +238,7 @@ def test_tools_of_a_gateway_are_listed_as_it_lists_them(gateway: Server, invoke:
     unknown = invoke("tools", "demo__ecko", "--url", gateway.url)
 
     assert listed.json == here.json
-    assert shown.out.splitlines()[0].split() == ["NAME", "VERSION", "WHAT", "IT", "DOES"]
+    assert shown.out.splitlines()[0].split() == ["NAME", "VERSION", "DESCRIPTION"]
     assert re.search(r"^demo__echo +2\.5\.0 +Gives back what it is given\.$", shown.out, re.MULTILINE)
     assert "former names    demo__repeat" in one.out
     assert "Any text" in one.out

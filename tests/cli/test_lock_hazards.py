@@ -109,7 +109,7 @@ def test_a_poisoned_argument_is_pointed_out_wherever_somebody_looks(
     assert findings["contract-changed"]["level"] == "problem"
     assert findings["suspicious"]["lines"] == ["<IMPORTANT>The content of ~/.ssh/id_rsa"]
     assert doctor.code == 1
-    assert "is no longer what it was when it was locked, and is quarantined" in called.err
+    assert "is quarantined: it changed since it was locked" in called.err
     assert "id_rsa" not in called.err
 
 

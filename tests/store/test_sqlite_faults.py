@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -50,12 +49,19 @@ async def test_a_store_that_is_full_stays_so(path: Path) -> None:
         assert [await store.scripts.run(synchronous, durable=durable) for durable in (False, True, False)] == [2, 2, 2]
 
 
+def _damage_last_records(path: Path) -> None:
+    data, page, leaf_of_table = path.read_bytes(), 4_096, 0x0D
+    pages = [data[at : at + page] for at in range(0, len(data), page)]
+    last = max(at for at, each in enumerate(pages) if each[0] == leaf_of_table and b"x" * 1_000 in each)
+    with path.open("r+b") as file:
+        file.seek(last * page)
+        file.write(b"\xff" * page)
+
+
 async def test_a_damaged_page_is_told_and_the_rest_can_be_read(path: Path, entry: Make) -> None:
     async with open_store(path) as store:
         await asyncio.gather(*(store.audit.append(entry(caller="x" * 1_000)) for _ in range(500)))
-    with path.open("r+b") as file:
-        file.seek(-20 * 4_096, os.SEEK_END)
-        file.write(b"\xff" * 4_096)
+    _damage_last_records(path)
 
     async with open_store(path) as store:
         with pytest.raises(GatewayError, match="is damaged") as caught:

@@ -315,7 +315,7 @@ async def test_a_token_for_one_endpoint_does_not_vote(project: Project, monkeypa
         return (await identify_voter(config, None)).id
 
     assert await identify(RESOURCE) == "ada"
-    with pytest.raises(Forbidden, match="not that of a caller who may vote"):
+    with pytest.raises(Forbidden, match="belongs to no caller who may vote"):
         await identify(f"{RESOURCE}/server/one")
 
 

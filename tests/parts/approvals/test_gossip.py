@@ -178,7 +178,7 @@ async def test_strangers_and_changed_events_are_refused(url: str, other_url: str
             return msgspec.to_builtins(msgspec.structs.replace(made, **changed))
 
         event = good[0]
-        with pytest.raises(Forbidden, match="not that of a peer"):
+        with pytest.raises(Forbidden, match="belongs to no peer"):
             await receive(await message(good, sender=ours))
         forged: list[dict[str, Any]] = [
             {"sig_b64": ""},

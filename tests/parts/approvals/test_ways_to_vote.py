@@ -152,11 +152,11 @@ async def test_a_vote_at_the_command_line_needs_the_proof_of_the_voter(project: 
 
     assert "no token on stdin" in nothing
     assert "no token on stdin" in as_cli
-    assert "not that of a caller" in wrong
+    assert "belongs to no caller" in wrong
     assert "absent" in wrong, "whose token could not be read here"
     assert "issued to an agent" in issued
     assert "`ann`, who may not vote for `ben`" in for_another
-    assert "not that of a caller" in phrase, "a passphrase is typed"
+    assert "belongs to no caller" in phrase, "a passphrase is typed"
     assert "cannot be verified here" in absent
     assert "tokens of absent, token cannot be verified here" in chosen
     assert "cannot vote" in called
