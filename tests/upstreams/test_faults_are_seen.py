@@ -173,6 +173,7 @@ async def test_each_fault_is_its_own_servers_alone_and_can_be_seen(mode: str, tm
                         callers.start_soon(call, name, fault)
             # A server that reads no more is found out by the cancellation of its call, after the answer.
             await until(lambda: are_shown(url, faults))
+            reports = await shown(url)
             is_over.set()
 
     assert codes == {name: fault.code for name, fault in faults.items() if fault.tool is not None}
