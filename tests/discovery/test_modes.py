@@ -1,6 +1,8 @@
 """Modes: what a gateway, or a caller, may call at all, however it is called."""
 
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ from mcp.shared.exceptions import MCPError
 
 from tests.ways import BOTH, IN_MEMORY, QUICK_WAYS, STATELESS, Way
 from tests.wire.callers import client_of
-from toolpost import Plugin
+from toolpost import Plugin, ToolInfo
 from toolpost.app import open_app, open_http
 from toolpost.audit import AuditFilter
+from toolpost.middleware import Call, CheckedResult
+from toolpost.middleware.interface import NextStep
+from toolpost.parts import Guard, Host, Part
 from toolpost.settings import Config, ServerSettings
 from toolpost.settings.callers import CallerSettings
 from toolpost.settings.model import ModeSettings
@@ -48,6 +53,44 @@ def config_of(base: Config = IN_MEMORY, **modes: Any) -> Config:
 
 async def names(client: Client, prefix: str) -> set[str]:
     return {tool.name for tool in (await client.list_tools()).tools if tool.name.startswith(prefix)}
+
+
+class Recorder(Guard):
+    """Lets all calls pass, and notes them."""
+
+    name = "recorder"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def may_apply(self, tool: ToolInfo) -> bool:
+        return tool.provider == "shop"
+
+    async def admit(self, call: Call, proceed: NextStep) -> CheckedResult:
+        self.seen.append(f"admit {call.tool.contract.name}")
+        return await proceed(call)
+
+    def check(self, call: Call) -> None:
+        self.seen.append(f"check {call.tool.contract.name}")
+
+
+async def test_no_guard_is_asked_about_a_call_that_the_mode_refuses() -> None:
+    guard = Recorder()
+
+    @asynccontextmanager
+    async def open_part(host: Host) -> AsyncIterator[Sequence[object]]:
+        yield [guard]
+
+    part = Part(name="recorder", opens=open_part)
+    async with (
+        open_app(config_of(mode="readonly"), plugins=[shop], parts=[part]) as app,
+        Way("memory", STATELESS).client_of(app) as client,
+    ):
+        refused = error_of(await client.call_tool("shop__buy", {"what": "x"}))["code"]
+        await client.call_tool("shop__look", {"what": "x"})
+
+    assert refused == "FORBIDDEN"
+    assert guard.seen == ["admit shop__look", "check shop__look"]
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS, ids=str)

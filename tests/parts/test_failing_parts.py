@@ -27,11 +27,12 @@ PART = Part(name="{name}", opens="toolpost_probe.part:open_probe"{more})
 
 PART = """
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from toolpost import Plugin
 from toolpost.endpoints.http import JsonApi, Pages, Route
 from toolpost.metrics import Counter
-from toolpost.parts import Api, Background, Gauges
+from toolpost.parts import Api, Background, ConsoleView, Gauges
 
 plugin = Plugin("probe")
 
@@ -222,6 +223,24 @@ def test_routes_that_cannot_be_made_end_the_gateway_with_one_message(probe: Prob
     assert "error: the part `probe` failed in `make_routes`: " in done.stderr
     assert says in done.stderr
     assert "internal error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        ("'/probe', Path('away.js')", "has no file for its view /probe"),
+        (
+            "'/probe', Path(__file__), 'accounts'",
+            "has an unknown group for its view /probe: `accounts`: known are observe, tools,",
+        ),
+    ],
+)
+def test_a_view_that_cannot_be_shown_ends_the_gateway_with_one_message(probe: Probe, view: str, says: str) -> None:
+    probe.write(items=f"[ConsoleView('Probe', {view})]")
+    done = probe.run("serve", "--listen", "127.0.0.1:0")
+
+    assert done.returncode == 1
+    assert f"error: the part `probe` {says}" in done.stderr
 
 
 SECTION = """

@@ -32,7 +32,7 @@ from toolpost.endpoints.http.app import HttpEndpoint
 from toolpost.endpoints.http.connection_limits import ConnectionLimits, Connections, default_total
 from toolpost.endpoints.http.descriptors import raise_descriptor_limit
 from toolpost.endpoints.http.listener import bind_socket, open_http_server
-from toolpost.endpoints.http.routes import Api, ConsoleView, HttpContext, Routes, WriteCheck, make_openapi
+from toolpost.endpoints.http.routes import VIEW_GROUPS, Api, ConsoleView, HttpContext, Routes, WriteCheck, make_openapi
 from toolpost.endpoints.http.server_login_pages import LoginPages
 from toolpost.endpoints.observer import Observer
 from toolpost.endpoints.stdio import StdioStreams, serve_stdio
@@ -208,6 +208,13 @@ def _check_views(views: Sequence[tuple[str, ConsoleView]]) -> None:
     for part, view in views:
         if not view.module.is_file():
             raise make_part_failure(part, f"has no file for its view {view.path}", BadManifest(f"{view.module}"))
+        if view.group not in VIEW_GROUPS:
+            groups = ", ".join(VIEW_GROUPS)
+            raise make_part_failure(
+                part,
+                f"has an unknown group for its view {view.path}",
+                BadManifest(f"`{view.group}`: known are {groups}"),
+            )
 
 
 def _check_write(checks: Sequence[WriteCheck], request: HttpRequest, admission: Admission) -> None:

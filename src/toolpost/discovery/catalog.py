@@ -277,4 +277,4 @@ def _forbid(tool: ProvidedTool) -> ProvidedTool:
             hint="an operator can change `modes.mode`, the caller's `mode`, or name a server in `modes.confirmed`",
         )
 
-    return replace(tool, invoke=refuse, fast_request=None)
+    return replace(tool, invoke=refuse, is_refused=True, fast_request=None)

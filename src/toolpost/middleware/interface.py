@@ -50,6 +50,8 @@ class Guard(Protocol):
     wait for long without holding anything. `check` runs when the lock is held and the arguments were validated again, right
     before the tool: nothing but the tool itself comes after it, so what it grants once is used at most once.
 
+    A tool that is refused anyway, by the caller's mode or in quarantine, reaches neither: no person is asked, and no grant used.
+
     One with an attribute `applies_to_call`, a function from a call to bool, leaves the fast path to the calls for which that
     returns False. Of the others, and of those that do not take the fast path, it sees all.
 

@@ -83,7 +83,9 @@ class Pipeline:
         self._has_only_builtin_steps = not middleware and not guards
 
     def __call__(self, call: Call) -> Awaitable[CheckedResult]:
-        return self._plain_chain(call) if self._has_only_builtin_steps else self._plan_of(call.tool).chain(call)
+        if self._has_only_builtin_steps or call.tool.is_refused:
+            return self._plain_chain(call)
+        return self._plan_of(call.tool).chain(call)
 
     def try_fast_path(self, call: Call, delivery: Delivery) -> bool:
         """Answer a plain call to a server without a task, through `delivery`; False if it needs one."""
@@ -99,7 +101,7 @@ class Pipeline:
 
     def has_user_steps_for(self, tool: ProvidedTool) -> bool:
         """Whether middleware or a guard runs in the tasks of this tool's calls."""
-        return not self._has_only_builtin_steps and self._plan_of(tool).has_user_steps
+        return not self._has_only_builtin_steps and not tool.is_refused and self._plan_of(tool).has_user_steps
 
     @property
     def waiting(self) -> int:

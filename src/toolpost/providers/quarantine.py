@@ -175,6 +175,7 @@ def _quarantine(tool: ProvidedTool, status: ContractStatus, watch: ContractWatch
         tool,
         contract=contract,
         invoke=refuse,
+        is_refused=True,
         fast_request=None,
     )
 

@@ -52,6 +52,8 @@ class ProvidedTool:
     invoke: Callable[[JsonObject, Context], Awaitable[RawResult]]
     on_failure: Callable[[str], None] | None = None
     """Called with failures that the provider cannot see itself: a missed deadline, a result that breaks its schema."""
+    is_refused: bool = False
+    """Whether `invoke` only refuses, in quarantine or by the mode: then neither middleware nor guards are asked."""
     owner: str = ""
     """Whose credentials it is run with, where callers have their own; else empty."""
     is_remote: bool = False

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 from urllib.parse import parse_qs
 
 import anyio
@@ -120,6 +120,10 @@ class WriteCheck:
     """Recognizes the people whose requests it checks: JSON APIs admit them as well as callers."""
 
 
+ViewGroup = Literal["observe", "tools", "products", "administration"]
+VIEW_GROUPS: Final[tuple[str, ...]] = get_args(ViewGroup)
+
+
 @dataclass(frozen=True)
 class ConsoleView:
     """A view of the console, for people: its frame links to it from everywhere, and shows it at its path and below."""
@@ -128,7 +132,7 @@ class ConsoleView:
     path: str
     module: Path
     """The ES module that exports the component `View`. Its folder is served below `/views`, under the name of the path."""
-    group: Literal["observe", "tools", "products", "administration"] = "products"
+    group: ViewGroup = "products"
     """The heading under which it is linked to."""
 
 
