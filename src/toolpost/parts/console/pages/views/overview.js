@@ -35,7 +35,7 @@ export function View({ go, session }) {
       <${Card} title="Calls" value=${number(total.now.calls)} before=${number(total.before.calls)}
         note=${`${number(total.calls.at(-1))} in this minute${found.inFlight === null ? "" : ` · ${number(found.inFlight)} in flight`}`} values=${total.calls} label="Calls per minute" />
       <${Card} title="Failed" value=${rate(total.now)} before=${rate(total.before)} isBad=${total.now.failed > 0} sign=${isWorse(total) ? "▲" : "✕"}
-        note=${html`<${Link} to="/calls?outcome=error&age=1h" go=${go}>${number(total.now.failed)} calls<//>`} values=${total.failed} label="Failed calls per minute" />
+        note=${html`<${Link} to="/calls?outcome=error&age=1h" go=${go}>${number(total.now.failed)} ${total.now.failed === 1 ? "call" : "calls"}<//>`} values=${total.failed} label="Failed calls per minute" />
       <${Card} title="Duration, p95" value=${ms(total.now.p95Ms)} before=${ms(total.before.p95Ms)}
         note=${`p50 ${ms(total.now.p50Ms)} · p99 ${ms(total.now.p99Ms)}`} values=${total.p95Ms} format=${ms} label="p95 of durations per minute" />
       <${Card} title="Tools" value=${number(found.tools)} note=${html`<${Link} to="/tools" go=${go}>Search and try them<//>`} />
