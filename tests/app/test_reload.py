@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -238,15 +238,23 @@ def _has_more(answers: list[str], before: int) -> bool:
     return len(set(answers)) > before
 
 
+def names_of_children() -> set[str]:
+    names = set()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # It ended after it was listed.
+            names.add(child.name())
+    return names
+
+
 async def test_a_server_that_hangs_keeps_no_better_configuration_waiting(quick: Project) -> None:
     quick.write("one")
     async with open_app(quick.load(), bundled=False) as app, anyio.create_task_group() as tasks:
         tasks.start_soon(followed(app, quick))
         quick.path.write_text('[servers.one]\ncommand = "sleep"\nargs = ["600"]\n')
-        await until(lambda: "sleep" in {child.name() for child in psutil.Process().children(recursive=True)})
+        await until(lambda: "sleep" in names_of_children())
         quick.write("one", "two")
         await until(lambda: set(app.servers.providers) == {"one", "two"})
-        await until(lambda: "sleep" not in {child.name() for child in psutil.Process().children(recursive=True)})
+        await until(lambda: "sleep" not in names_of_children())
         tasks.cancel_scope.cancel()
 
 
