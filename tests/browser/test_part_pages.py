@@ -146,7 +146,7 @@ def test_all_pages_lead_to_each_other(page: Page, gateway: Gateway) -> None:
     enter(page, f"{gateway.url}/chat", "ann")
     bar = page.get_by_role("navigation", name="Pages")
     expect(bar.get_by_role("listitem")).to_have_text(
-        ["Overview", "Calls", "Tools", "Servers", "Contracts", "Chat", "Bus", "Tasks", "Callers"]
+        ["Overview", "Calls", "Logs", "Tools", "Servers", "Contracts", "Chat", "Bus", "Tasks", "Callers"]
     )
     expect(page.get_by_role("banner")).to_contain_text("ann")
     expect(bar.get_by_role("link", name="Chat")).to_have_attribute("aria-current", "page")
